@@ -85,7 +85,10 @@ class Attached(Routings):
         return {"type": "URLRewrite", "urlRewrite": made}
 
     def backend(self):
-        made = {"name": self.pick(*["SERVICE"] * 6, "missing", "other"), "port": self.pick(80, 80, 80, OPEN_PORT, 99)}
+        made = {
+            "name": self.pick(*["SERVICE"] * 6, "missing", "other", "deep"),
+            "port": self.pick(80, 80, 80, OPEN_PORT, 99),
+        }
         if self.one_in(2):
             made["weight"] = self.pick(0, 1, 9)
         if self.one_in(5):

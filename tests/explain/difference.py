@@ -2,8 +2,6 @@
 
 import re
 
-from weft.explain.request import Speaks
-
 
 def disagreement(told):
     """What is different; "" if one of the outcomes is what happened."""
@@ -18,7 +16,7 @@ def is_routed(told):
 
 def _difference(outcome, told):
     verdict, answer, asked = outcome.verdict, told.answer, told.asked
-    proxied = asked.caller != "legacy" and asked.speaks is Speaks.HTTP
+    proxied = asked.caller != "legacy" and told.request.is_http
     said = []
 
     def same(what, expected, actual):
@@ -29,7 +27,7 @@ def _difference(outcome, told):
         return f"unknown: {verdict.why}"
     if verdict.kind in ("delivered", "passed on"):
         same("reached", True, answer.app is not None)
-        if answer.app and asked.speaks is Speaks.HTTP:
+        if answer.app and told.request.is_http:
             same("head", _head(verdict), _app_head(answer.app))
             same("headers", _compared(verdict.headers), _compared(_app_headers(answer.app)))
     else:

@@ -129,7 +129,9 @@ class Maker(Attached, Policies):
             method = "GET"
             sent += [("Connection", "upgrade"), ("Upgrade", self.pick("websocket", "websocket", "tcp", "h2c", "else"))]
         token = self.token() if self.one_in(3) else None
-        return Asked(**where, method=method, path=self.target(), headers=sent, token=token)
+        http2 = where["caller"] != "legacy" and self.one_in(6) and not any(name == "Upgrade" for name, _ in sent)
+        speaks = Speaks.HTTP2 if http2 else Speaks.HTTP
+        return Asked(**where, method=method, path=self.target(), headers=sent, token=token, speaks=speaks)
 
     def _host(self):
         return self.pick(

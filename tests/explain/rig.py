@@ -145,16 +145,18 @@ class _Batch:
         other = _instance("other", 0, _pod(0), "v1", meshed=True, service_account="orders", locality=NEAR)
         put(mesh, _service("other", OTHER), other)
         self.world.virtual.add(OTHER)
+        deep = [_instance("deep", 0, _pod(0), "v1", meshed=True, service_account="orders")]
+        put(mesh, _service("deep"), *deep, _instance("deep", 1, PLAIN, "v2"))
         for number, case in enumerate(self.cases):
             name = f"s{number}"
             ingress = tuple(
-                IngressListener(ServicePort(port, protocol=protocol), f"127.0.0.1:{behind}")
-                for port, protocol, behind in (
-                    (HTTP_PORT, Protocol.HTTP, self.app),
-                    (TCP_PORT, Protocol.TCP, self.app),
-                    (OPEN_PORT, Protocol.UNDECLARED, self.app),
-                    (WEB_PORT, Protocol.GRPC_WEB, self.bridge),
-                    (TLS_PORT, Protocol.TLS, self.app),
+                IngressListener(ServicePort(port, protocol=protocol), f"127.0.0.1:{self.bridge}")
+                for port, protocol in (
+                    (HTTP_PORT, Protocol.HTTP),
+                    (TCP_PORT, Protocol.TCP),
+                    (OPEN_PORT, Protocol.UNDECLARED),
+                    (WEB_PORT, Protocol.GRPC_WEB),
+                    (TLS_PORT, Protocol.TLS),
                 )
             )
             self.world.virtual.add(_virtual(number))
@@ -176,24 +178,31 @@ class _Batch:
     @contextlib.asynccontextmanager
     async def running(self):
         async with contextlib.AsyncExitStack() as stack:
-            self.logs, self.ports = {}, {}
+            self.logs = {}
             clusters, endpoints = {}, {}
             for made in self.servers:
                 clusters |= {each.name: each for each in made.clusters}
                 endpoints |= {each.cluster_name: each for each in made.endpoints}
             listeners = [_at_pod(made, _pod(number)) for number, made in enumerate(self.servers)]
-            bridges = bridged((("127.0.0.1", self.bridge), (PLAIN, WEB_PORT)), self.app)
-            document = bootstrap(
-                listeners=[*listeners, *bridges[0]],
-                clusters=[*clusters.values(), bridges[1]],
-                endpoints=endpoints.values(),
-            )
+            self.ports = {name: free_port() for name in CALLERS}
+            self.by_http2 = {name: free_port() for name in CALLERS}
+            bridges = [
+                bridged(
+                    "bridge", (("127.0.0.1", self.bridge), *((PLAIN, port) for port in (*SERVED, HTTP_PORT))), self.app
+                ),
+                *(
+                    bridged(f"as-{name}", (("127.0.0.1", self.by_http2[name]),), self.ports[name], to_http2=True)
+                    for name in CALLERS
+                ),
+            ]
+            clusters |= {cluster.name: cluster for _, cluster in bridges}
+            listeners += [each for made, _ in bridges for each in made]
+            document = bootstrap(listeners=listeners, clusters=clusters.values(), endpoints=endpoints.values())
             places = [(_pod(len(self.cases) - 1), HTTP_PORT)]
             identity = "spiffe://cluster.local/ns/shop/sa/orders"
             self.logs["server"] = await stack.enter_async_context(envoy(document, _credentials(identity), places))
             for name, namespace in CALLERS.items():
-                port = self.ports[name] = free_port()
-                made = self.callers[name]
+                port, made = self.ports[name], self.callers[name]
                 document = bootstrap(
                     listeners=[_intercepting(each, port) for each in made.listeners if each.name != "virtualInbound"],
                     clusters=made.clusters,
@@ -265,12 +274,12 @@ class _Batch:
 
     async def _send(self, request, own):
         direct = request.caller == "legacy"
-        key = (request.caller, request.address, request.port)
+        key = (request.caller, request.address, request.port, request.speaks)
         for attempt in (1, 2):  # a connection that was kept may have been closed meanwhile
             fresh = key not in own or not request.is_http
             try:
                 reader, writer = own.pop(key) if not fresh else await self._connect(request, direct)
-                send = {Speaks.HTTP: ask_http, Speaks.BYTES: ask_bytes, Speaks.TLS: ask_tls}[request.speaks]
+                send = {Speaks.BYTES: ask_bytes, Speaks.TLS: ask_tls}.get(request.speaks, ask_http)
                 answer = await asyncio.wait_for(send(reader, writer, request), 20)
             except TimeoutError:
                 writer.close()
@@ -279,7 +288,7 @@ class _Batch:
                 if fresh or attempt == 2:
                     return Answer()
                 continue
-            if answer.status and request.speaks is Speaks.HTTP and request.method != "CONNECT":
+            if answer.status and request.is_http and request.method != "CONNECT":
                 own[key] = (reader, writer)
             else:
                 writer.close()
@@ -289,7 +298,8 @@ class _Batch:
     async def _connect(self, request, direct):
         if direct:
             return await asyncio.open_connection(request.address, request.port)
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.ports[request.caller])
+        ports = self.by_http2 if request.speaks is Speaks.HTTP2 else self.ports
+        reader, writer = await asyncio.open_connection("127.0.0.1", ports[request.caller])
         writer.write(f"PROXY TCP4 127.0.0.1 {request.address} 1234 {request.port}\r\n".encode())
         return reader, writer
 
@@ -315,7 +325,7 @@ def _resources(made):
     return Resources(made.listeners, made.routes, made.clusters, made.endpoints)
 
 
-def _service(name, address):
+def _service(name, address=None):
     return Service(
         host=service_host(name, "shop", "cluster.local"),
         name=name,
@@ -328,7 +338,8 @@ def _service(name, address):
             ServicePort(TLS_PORT, "tls", Protocol.TLS, TLS_PORT),
         ),
         selector=labels_of({"app": name}),
-        addresses=(address,),
+        addresses=(address,) if address else (),
+        headless=address is None,
     )
 
 

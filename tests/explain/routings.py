@@ -83,7 +83,7 @@ class Routings(Chance):
         weights[0] = weights[0] if sum(weights) else 1
         found = []
         for weight in weights:
-            where = {"host": self.pick(*["SERVICE"] * 9, "missing", "missing", "other")}
+            where = {"host": self.pick(*["SERVICE"] * 9, "missing", "missing", "other", "deep")}
             if not self.one_in(6):
                 where["port"] = {"number": self.pick(80, 80, 80, 80, OPEN_PORT, WEB_PORT)}
             if subset := self.pick(None, None, "v1", "v1", "v1", "v2", "none", "all"):
@@ -221,7 +221,7 @@ class Routings(Chance):
         subsets = self.some(("v1", "v2", "none", "all"), 3)
         to = [{"host": "SERVICE", "subset": subset, "port": {"number": port}} for subset in subsets]
         if self.one_in(6):
-            to.append({"host": "other", "port": {"number": port}})
+            to.append({"host": self.pick("other", "deep"), "port": {"number": port}})
         return [{"destination": each, "weight": self.pick(10, 10, 90)} for each in to]
 
     def destination_rule(self):

@@ -124,6 +124,21 @@ def test_who_is_not_the_service_is_not_called():
     )
 
 
+@pytest.mark.parametrize(
+    ("host", "kind"), [("orders", Kind.UNKNOWN), ("legacy", Kind.DELIVERED), ("outside.example", Kind.PASSED_ON)]
+)
+def test_a_proxy_header_goes_first_and_proxies_of_the_mesh_do_not_read_it(host, kind):
+    behind_legacy = ORDERS.partition("---")[0].replace("orders", "legacy").replace("96.0.1", "96.0.2")
+    outside = policy("ServiceEntry", "{hosts: [outside.example], addresses: [192.0.2.9], resolution: STATIC, "
+                     "endpoints: [{address: 192.0.2.9}], ports: [{number: 80, name: http}]}", "outside", "networking.istio.io")  # fmt: skip
+    announcing = f"{{host: {host}, trafficPolicy: {{proxyProtocol: {{version: V2}}}}}}"
+    rule = policy("DestinationRule", announcing, group="networking.istio.io")
+    world = SmallWorld("\n---\n".join((ORDERS, LEGACY, behind_legacy)), outside, rule)
+    (outcome,) = explain(Request(host=host, caller="frontend"), world).outcomes
+    assert outcome.verdict.kind is kind
+    assert any("PROXY header" in each.what for each in outcome.steps)
+
+
 def test_a_grpc_caller_gets_200_with_a_status_of_its_own():
     verdict = _ask(virtual_service("{directResponse: {status: 503}}"), headers=(("content-type", "application/grpc"),))
     assert (verdict.verdict.status, verdict.verdict.grpc_status) == (200, 14)

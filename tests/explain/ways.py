@@ -5,7 +5,6 @@ import json
 import math
 
 from explain.asked import NO_PORT, TCP_PORT, TLS_PORT, WEB_PORT
-from weft.explain.request import Speaks
 
 
 def too_many(told):
@@ -32,12 +31,13 @@ def most_ways(told):
         return 1
     rule, routing, attached = (_spec(case, kind) for kind in ("DestinationRule", "VirtualService", "HTTPRoute"))
     logged = told.answer.logged.get("route")
-    if attached and asked.speaks is Speaks.HTTP and logged != "default":
-        refs = [[each["name"] for each in one.get("backendRefs", ())] for one in attached["rules"]]
-        return max(sum(_behind(case, rule) if name == "SERVICE" else 1 for name in names) or 1 for names in refs)
+    if attached and told.request.is_http and logged != "default":
+        itself = [{"name": "SERVICE"}]  # where nothing else is written
+        refs = [[each["name"] for each in one.get("backendRefs", itself)] for one in attached["rules"]]
+        return max(sum({"SERVICE": _behind(case, rule), "deep": 2}.get(name, 1) for name in names) for names in refs)
     if not routing or logged == "default":  # none of its routes is for this caller
         return _behind(case, rule)
-    if asked.speaks is not Speaks.HTTP:
+    if not told.request.is_http:
         tcp = routing.get({TCP_PORT: "tcp", TLS_PORT: "tls"}.get(asked.port, ""), ())
         # What is not for this caller, or names no server, goes to the service itself.
         return max(sum(_places(each, case, rule) for route in tcp for each in _chosen(route)), _behind(case, rule))
@@ -74,6 +74,8 @@ def _chosen(route):
 
 def _places(entry, case, rule):
     where = entry["destination"]
+    if where["host"] == "deep" and "subset" not in where:
+        return 2
     if where["host"] != "SERVICE" or where.get("subset", "all") != "all":
         return 1
     return _behind(case, rule)

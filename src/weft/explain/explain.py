@@ -212,6 +212,9 @@ class _Outbound:
             place, server = sent, self._world.at(sent.address)
         if server is None:
             return _passed_on(walk, place.address, place.port, headers)
+        read = server.resources is not None and self._world.intercepts(server, place.address, place.port, inbound=True)
+        if read and tls.announces(self._resources, target.cluster, place):
+            raise Unsure(f"the proxy of {server.name} reads no PROXY header, and what it makes of it is not told here")
         if made is not None and made.foreign:
             raise Unsure(f"whether {server.name} shows a certificate that the rule's files trust")
         http2 = request.speaks is Speaks.HTTP2
