@@ -20,12 +20,6 @@ from weft.kube.resource import PODS, SERVICE_ACCOUNTS
 
 
 @pytest.fixture
-async def client(api_server):
-    async with Client(load(api_server.kubeconfig)) as client:
-        yield client
-
-
-@pytest.fixture
 async def pod(client, api_server):
     namespace = api_server.make_namespace(unique("tokens"))
     spec = {"containers": [{"name": "app", "image": "none"}]}
