@@ -20,7 +20,7 @@ demo: $(READY) packages ## Run the example shop on this machine and watch its tr
 	$(BIN)/weft demo
 
 test: $(READY) packages test-packages ## Run all tests (as root: real namespaces, real Envoy)
-	$(BIN)/python -m pytest -m 'not kube' -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m 'not kube' -n 2 --dist loadfile --no-loadscope-reorder
 
 test-explain: $(READY) ## Send ten thousand generated requests through real Envoys and compare with what explain says
 	WEFT_EXPLAIN_CASES=10000 $(BIN)/python -m pytest tests/explain/test_agreement.py

@@ -149,7 +149,7 @@ async def cluster(documents=(), placed=None):
         await rig.close()
 
 
-async def until(condition, seconds=20):
+async def until(condition, seconds=60):
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)

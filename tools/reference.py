@@ -183,7 +183,10 @@ def page() -> str:
                 heading = "read and checked" if (kind, fate) == ("Gateway", ACTED_ON) else fate
                 parts.append(f"{heading.capitalize()}:\n\n" + "\n".join(lines) + "\n")
     parts.append(f"## Every kind\n\nOf `metadata`, weft acts on {_list(_metadata())}.\n")
-    parts.append(f"## Other kinds\n\nPassed over with a warning: {_list(NOT_READ)}.\n\nAny other kind is an error.\n")
+    parts.append(
+        f"## Other kinds\n\nPassed over with a warning: {_list(NOT_READ)}.\n\nA `RequestTest` is for `weft test` "
+        "([explain.md](explain.md)), and only its errors are told. Any other kind is an error.\n"
+    )
     return "\n".join(parts)
 
 

@@ -75,4 +75,4 @@ def test_each_backend_is_told_once_at_its_own_rule_with_a_guess():
     route = (ROUTE % (", port: 80}, {name: edge", 80)).replace("name: web, port: 80", "name: wbe, port: 80")
     (problem,) = [each for each in of_attachments(facts(WEB + GATEWAY + route)) if each.code == "WFT0902"]
     assert problem.where.field == "spec.rules[0]"
-    assert problem.hint == "did you mean `web.shop.svc.cluster.local`?"
+    assert problem.hint == "did you mean `web`?"

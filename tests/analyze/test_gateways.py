@@ -1,4 +1,4 @@
-"""Gateways: the cases of WFT0701 to WFT0708 have the plain ones."""
+"""Gateways: the cases of WFT0701 to WFT0710 have the plain ones."""
 
 from analyze.meshes import WEB, facts, istio
 from weft.analyze.gateways import _names, of_gateways

@@ -60,6 +60,7 @@ def test_reads_what_is_not_sent_on():
     assert http("{directResponse: {status: 200, body: {bytes: aGVsbG8=}}}").direct_response == (
         DirectResponse(200, "", b"hello")
     )
+    assert http("{directResponse: {status: 304, body: {bytes: aGVsbG8=}}}").direct_response == DirectResponse(304)
     assert http("{delegate: {name: b}}").delegate == Delegate("b", "shop")
     assert http("{delegate: {name: b, namespace: sales}}").delegate == Delegate("b", "sales")
 
@@ -134,6 +135,10 @@ def test_reads_rewrites_and_mirrors():
         (
             f"{{mirror: {{host: b}}, mirrorPercent: 5, {TO}}}",
             "7 warning: `mirrorPercent` is deprecated (use `mirrorPercentage: {value: …}`)",
+        ),
+        (
+            "{directResponse: {status: 204, body: {string: said}}}",
+            "7 warning: an answer of status 204 has no body: this one is left out (leave it out here, too)",
         ),
     ],
 )

@@ -182,6 +182,13 @@ def test_kinds_of_the_world_are_passed_over_with_a_word():
     assert told("apiVersion: v1\nkind: Node\nmetadata: {name: a}") == ["2 warning: weft does not read kind Node"]
 
 
+def test_request_tests_may_stand_beside_what_they_test_and_are_told_only_their_errors():
+    head = "apiVersion: weft.dev/v1alpha1\nkind: RequestTest\nmetadata: {name: a, namespace: shop}\n"
+    case = "spec: {requests: [{from: a, to: 'http://b/', expect: allowed}]}"
+    assert told(head + case) == []
+    assert told(head + case.replace("allowed", "maybe"))[0].startswith("4 ")
+
+
 @pytest.mark.parametrize("kind", sorted(OF_MESHES))
 def test_what_would_change_a_mesh_says_what_to_do_instead(kind):
     (line,) = told(f"apiVersion: x/v1\nkind: {kind}\nmetadata: {{name: a}}")

@@ -12,6 +12,7 @@ spec:
     to: http://payments/charge
     method: post
     headers: {x-user: ann}
+    sourceAddress: 198.51.100.7
     jwt: {iss: "https://issuer.example", groups: [a]}
     expect: {verdict: denied, status: 403, odds: 50, workload: payments-v2, subset: v2, path: /x}
 """
@@ -34,6 +35,7 @@ def test_cases_are_read_with_their_lines():
     assert (first.where.file, first.where.line, second.where.line) == ("tests.yaml", 6, 7)
     assert (second.method, second.headers) == ("POST", (("x-user", "ann"),))
     assert second.claims == '{"iss": "https://issuer.example", "groups": ["a"]}'
+    assert (first.source, second.source) == ("", "198.51.100.7")
     assert (second.verdict, second.status, second.odds) == ("denied", 403, 50)
     assert (second.workload, second.subset, second.path) == ("payments-v2", "v2", "/x")
     assert str(second) == "web.front POST http://payments/charge"
@@ -51,5 +53,6 @@ def test_what_is_wrong_is_said_with_its_line():
     assert "did you mean `headers`?" in wrong("headers:", "header:")
     assert "required" in wrong("from: orders, ", "")
     assert "mapping" in wrong('jwt: {iss: "https://issuer.example", groups: [a]}', "jwt: nonsense")
+    assert "is not an IP address" in wrong("198.51.100.7", "198.51.100")
     assert "599" in wrong("status: 403", "status: 700")
     assert "RequestTest is weft.dev/v1alpha1" in wrong("weft.dev/v1alpha1", "weft.dev/v2")

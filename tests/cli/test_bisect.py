@@ -18,3 +18,10 @@ def test_who_is_not_there_cannot_be_asked_about(weft, mesh):
     done = weft("bisect", "talkr", "--to", "http://talker/", "--mesh", mesh)
     assert done.returncode == 1
     assert "did you mean `talker`?" in done.stderr
+
+
+@pytest.mark.root
+def test_where_a_caller_from_outside_is_belongs_to_gateways_alone(weft, mesh):
+    done = weft("bisect", "talker", "--to", "http://talker/", "--source-address", "198.51.100.7", "--mesh", mesh)
+    assert done.returncode == 1
+    assert "`198.51.100.7` is not where talker calls from: it is no gateway" in done.stderr

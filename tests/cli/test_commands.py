@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -98,6 +99,24 @@ def test_all_answer_people_and_programs(words):
     assert {"json", "yaml"} <= forms and forms & {"text", "table"}
     if words not in ("ps", "status"):  # which have `wide`, and no istioctl to be like
         assert "short" in forms
+
+
+def every(command, words):
+    yield words, command
+    for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
+        yield from every(command.get_command(None, name), f"{words} {name}")
+
+
+def test_help_names_every_form_in_which_an_answer_comes():
+    commands = dict(each for name, command in by_name().items() for each in every(load(command), name))
+    asked = 0
+    for words, command in commands.items():
+        output = next((each for each in command.params if each.name == "output"), None)
+        forms = getattr(getattr(output, "type_descriptor", None), "choices", None) or ()
+        said = set(re.findall(r"\w+", output.help)) if forms else set()
+        assert set(forms) <= said, f"{words}: {output.help}"
+        asked += bool(forms)
+    assert asked > 20
 
 
 @pytest.mark.root

@@ -35,7 +35,7 @@ def test_a_change_is_told_by_proxies_and_by_requests(weft, tmp_path):
     assert "\nweb GET http://web/ (" in done.stdout
     assert "  - delivered: outbound|80||web.shop.svc.cluster.local" in done.stdout
     assert "  + denied 403: outbound|80||web.shop.svc.cluster.local" in done.stdout
-    assert "1 objects and 1 groups of proxies change, 0 do not; 2 of 2 requests end otherwise" in done.stderr
+    assert "1 object and 1 group of proxies change, 0 do not; 2 of 2 requests end otherwise" in done.stderr
     said = json.loads(weft("diff", "-f", change, "--against", base, "-o", "json").stdout)
     assert [each["name"] for each in said["proxies"][0]["resources"]] == ["virtualInbound"]
 
@@ -89,7 +89,7 @@ def test_an_object_that_is_another_is_a_change_also_if_no_proxy_is_sent_anything
     (tmp_path / "change.yaml").write_text(change)
     done = weft("diff", "-f", tmp_path / "change.yaml", "--against", tmp_path / "base")
     assert (done.returncode, done.stdout.startswith(told)) == (1, True), done.stdout + done.stderr
-    assert "1 objects and 0 groups of proxies change, 1 do not; 0 of" in done.stderr
+    assert "1 object and 0 groups of proxies change, 1 do not; 0 of" in done.stderr
     done = weft("diff", "-f", tmp_path / "base", "--against", tmp_path / "base")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
@@ -107,10 +107,17 @@ def test_trouble_that_prevents_an_answer_is_none(weft, tmp_path):
         assert (done.returncode, done.stdout) == (2, "") and "error: " in done.stderr, arguments
 
 
+def test_a_file_in_the_place_of_a_moment_is_told_where_it_belongs(weft, tmp_path):
+    (tmp_path / "web.yaml").write_text(SERVICE)
+    done = weft("diff", tmp_path / "web.yaml")
+    assert done.returncode == 2
+    assert f"web.yaml is a file, and no moment\nhint: lay it over what is there: weft diff -f {tmp_path}" in done.stderr
+
+
 @pytest.mark.root
 def test_the_past_of_a_mesh_that_has_none_is_said(weft, mesh):
     done = weft("diff", "@-1", "--mesh", mesh)
-    assert done.returncode == 2 and "moment -1 is not remembered" in done.stderr
+    assert done.returncode == 2 and "moment -1 is not remembered: nothing has changed yet" in done.stderr
     done = weft("diff", "@0", "@0", "--mesh", mesh)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "from @0 to @0: 0 objects" in done.stderr

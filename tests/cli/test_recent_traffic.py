@@ -20,13 +20,13 @@ def test_a_mesh_that_writes_no_access_log_has_recorded_nothing(weft, mesh, monke
     assert seen_here(fetch_status(mesh)) == ()
 
 
-def pod(name, *, phase="Running", proxy="istio-proxy"):
+def pod(name, *, phase="Running", proxy="istio-proxy", address="10.244.0.2", args=()):
     owner = {"kind": "ReplicaSet", "name": "orders-7d9", "controller": True, "apiVersion": "apps/v1", "uid": "1"}
     labels = {"pod-template-hash": "7d9", "security.istio.io/tlsMode": "istio"}
     return {
         "metadata": {"name": name, "namespace": "shop", "uid": name, "labels": labels, "ownerReferences": [owner]},
-        "spec": {"containers": [{"name": "app"}, {"name": proxy}]},
-        "status": {"phase": phase, "podIP": "10.244.0.2", "podIPs": [{"ip": "10.244.0.2"}]},
+        "spec": {"containers": [{"name": "app"}, {"name": proxy, "args": list(args)}]},
+        "status": {"phase": phase, "podIP": address, "podIPs": [{"ip": address}]},
     }
 
 
@@ -41,6 +41,8 @@ async def cluster(*pods):
         asked.append((request.match_info["pod"], dict(request.query)))
         if request.match_info["pod"].endswith("closed"):
             return web.json_response({"kind": "Status", "message": "no", "code": 403}, status=403)
+        if request.match_info["pod"] == "edge":
+            return web.Response(text=f"{line('/o/1')}\n{line('/from-outside', remote='198.51.100.7:1')}\n")
         return web.Response(text=f"{line('/o/1')}\n{line('/o/2')}\nsomething else\n")
 
     app = web.Application()
@@ -63,6 +65,16 @@ async def test_the_proxies_of_a_cluster_are_asked_for_their_last_lines():
     assert (str(seen), seen.count) == ("orders.shop GET http://payments:8080/o/* (200)", 4)
     assert {name for name, _ in asked} == {"orders-a", "orders-b"}
     assert asked[0][1] == {"container": "istio-proxy", "tailLines": "2000", "limitBytes": str(1 << 20)}
+
+
+async def test_a_gateway_tells_of_those_who_have_no_proxy():
+    router = ["--config-yaml", '{"node": {"id": "router~10.244.0.9~edge.shop~shop.svc.cluster.local"}}']
+    async with cluster(pod("orders-a"), pod("edge", address="10.244.0.9", args=router)) as (client, _):
+        seen = await seen_on_cluster(client)
+    assert [(each.shape, each.count) for each in seen] == [
+        ("http://payments:8080/o/*", 2),
+        ("http://payments:8080/from-outside", 1),
+    ]
 
 
 async def test_logs_that_may_not_be_read_are_told_and_stop_nothing(capsys):

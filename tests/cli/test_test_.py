@@ -27,7 +27,7 @@ def test_all_as_expected_is_well(weft, tmp_path):
     done = weft("test", tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("ok   web GET http://web/  (")
-    assert "1 requests, 0 not as expected" in done.stderr
+    assert "1 request, 0 not as expected" in done.stderr
 
 
 def test_what_is_not_as_expected_fails_with_its_place_and_why(weft, tmp_path):
@@ -69,3 +69,52 @@ def test_without_a_test_there_is_nothing_to_do(weft, tmp_path):
 def test_a_file_that_is_not_there_is_no_answer(weft, tmp_path):
     done = weft("test", tmp_path / "none.yaml")
     assert done.returncode == 2 and "does not exist" in done.stderr
+
+
+def test_tests_alone_are_told_that_they_need_a_mesh(weft, tmp_path):
+    (tmp_path / "tests.yaml").write_text(TESTS)
+    done = weft("test", tmp_path / "tests.yaml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no mesh in what was given\nhint: give its YAML too: weft test DIRECTORY " in done.stderr
+
+
+EDGE = """
+---
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {name: edge, namespace: shop, labels: {app: edge}}
+spec: {gateway: {}}
+---
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: shop}
+spec: {selector: {app: edge}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: [a.example]}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: edge, namespace: shop}
+spec: {hosts: [a.example], gateways: [edge], http: [{route: [{destination: {host: web}}]}]}
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: edge, namespace: shop}
+spec:
+  selector: {matchLabels: {app: edge}}
+  rules: [{from: [{source: {remoteIpBlocks: [198.51.100.0/24]}}]}]
+---
+apiVersion: weft.dev/v1alpha1
+kind: RequestTest
+metadata: {name: edge, namespace: shop}
+spec:
+  requests:
+  - {from: edge, to: http://a.example/, expect: denied}
+  - {from: edge, to: http://a.example/, sourceAddress: 198.51.100.7, expect: allowed}
+  - {from: web, to: http://web/, sourceAddress: 198.51.100.7, expect: allowed}
+"""
+
+
+def test_a_caller_from_outside_may_be_somewhere_and_one_of_the_mesh_is_where_it_is(weft, tmp_path):
+    (tmp_path / "web.yaml").write_text(SERVICE + EDGE)
+    lines = weft("test", tmp_path).stdout.splitlines()
+    assert [line[:4] for line in lines] == ["ok  ", "ok  ", "FAIL", "    "]
+    assert "`198.51.100.7` is not where web calls from: it is no gateway" in lines[3]

@@ -133,6 +133,24 @@ async def test_who_was_told_of_to_all_is_kept_by_who_lives_when_a_new_range_cove
     assert host not in clusters(rig, group("new"))
 
 
+async def test_who_was_told_of_to_all_is_kept_by_who_lives_when_he_gets_an_address_that_tells_him_apart(rig):
+    entry = Origin(ObjectKey("ServiceEntry", "shop", "ext"), "", "ext.yaml", 1)
+    host = "ext.shop.svc.cluster.local"
+    shop(rig)
+    rig.put(service("ext", selector=None, external=True, origin=entry))
+    assert host in clusters(rig)
+    rig.put(service("ext", selector=None, external=True, addresses=("10.96.0.50",), origin=entry))
+    assert host in clusters(rig) and "10.96.0.50_80" in listener_names(rig)
+    rig.push.join(group("new"))
+    assert host not in clusters(rig, group("new"))
+    before = rig.versions(WEB)
+    rig.put(service("ext", selector=None, external=True, addresses=("10.96.0.50",), origin=entry))
+    assert rig.versions(WEB) == before and len(rig.push._places) == 2
+    rig.push.touch(rig.mesh.apply(ObjectKey("Service", "shop", "ext"), ()))
+    rig.push.flush()
+    assert host not in clusters(rig), "it is gone"
+
+
 async def test_who_was_called_and_hidden_is_told_of_when_the_caller_may_see_him(rig):
     """From where others look already, or from a place of its own."""
     alone = Sidecar("alone", "shop", selector=WEB.labels, egress=(EgressListener(("./*",)),))
@@ -229,9 +247,11 @@ async def test_who_calls_too_many_is_told_of_everything_and_nothing_of_it_is_hel
     for last in (1, 7, 8):
         assert held_by(rig) == {"virtualOutbound", "0.0.0.0_80"}
         rig.push.call(WEB, [f"hold|15001|10.96.0.{last}"], soon=False)
-    assert clusters(rig) >= {ORDERS, CART, DB, "10.96.0.7"}
-    assert "10.96.0.8" not in clusters(rig), "what is not kept is not answered"
+    assert clusters(rig) >= {ORDERS, CART, DB, "10.96.0.7", "10.96.0.8"}, "who waits goes on"
     assert held_by(rig) == set()
+    for last in (10, 11):  # who was held by a proxy that did not know yet
+        rig.push.call(WEB, [f"hold|15001|10.96.0.{last}"], soon=False)
+    assert "10.96.0.10" in clusters(rig) and "10.96.0.11" not in clusters(rig), "what is not kept is not answered"
     assert "virtualOutboundAgain" in listener_names(rig), "connections that were held go that way"
     assert held_by(rig, group("other")) == {"virtualOutbound", "0.0.0.0_80"}
     rig.put(service("late", addresses=("10.96.0.9",)))
@@ -389,8 +409,34 @@ async def test_who_comes_back_loses_no_listener_though_nobody_knows_how_it_was_t
     few.push.join(group("fourth"))
     assert "0.0.0.0_80" not in listener_names(few, group("fourth"))
     few.push.call(group("fourth"), (), [ORDERS], Why.LOOKED_UP, soon=False)
-    few.push.call(group("fourth"), (), [ORDERS], Why.HAD, soon=False)
+    for held in ((), ["hold|15001|10.96.0.9"]):
+        few.push.call(group("fourth"), held, [ORDERS], Why.HAD, soon=False)
     assert "0.0.0.0_80" not in listener_names(few, group("fourth")), "it has no more than it was told of here"
+
+
+@pytest.mark.parametrize("joined", [True, False])
+async def test_who_held_calls_and_was_told_of_everything_before_keeps_the_listeners_of_both_elsewhere(few, joined):
+    shop(few)
+    few.put(LATER)
+    few.push.call(WEB, ["hold|15001|10.96.0.9"], soon=False)
+    before = few.versions(WEB).keys()
+    elsewhere = Rig(Mesh(few=3))
+    shop(elsewhere)
+    elsewhere.put(LATER, routes("late", LATE, CART))
+    elsewhere.push.leave(WEB)
+    if joined:
+        elsewhere.push.join(WEB)
+    elsewhere.push.call(WEB, ["hold|15001|10.96.0.9"], [LATE, ORDERS, CART, DB], Why.HAD, soon=False)
+    elsewhere.push.join(WEB)
+    assert before <= elsewhere.versions(WEB).keys() and held_by(elsewhere) == {"virtualOutbound", "0.0.0.0_80"}
+    other = group("other")
+    if joined:
+        elsewhere.push.join(other)
+    elsewhere.push.call(other, ["hold|15001|10.96.0.9"], [LATE, CART], Why.HAD, soon=False)
+    elsewhere.push.join(other)
+    assert clusters(elsewhere, other) == {LATE, CART, "10.96.0.9"}
+    assert "0.0.0.0_80" not in listener_names(elsewhere, other), "its call led to both"
+    elsewhere.push.close()
 
 
 async def test_whether_it_will_be_on_demand_is_known_before_it_comes(few):
@@ -472,7 +518,7 @@ async def test_whatever_happened_a_group_has_what_one_that_comes_now_would_get(s
         rig.push.leave(each)
     demand = rig.push._demand
     assert not (rig.push._places or demand._seen or demand._roots or demand._fresh or demand._found)
-    assert not (rig.push._translation._made or any(rig.push._watching.values()) or rig.mesh._reach._hosts)
+    assert not (rig.push._translation._made or any(rig.push._watching._by_host.values()) or rig.mesh._reach._hosts)
     rig.push.close()
 
 

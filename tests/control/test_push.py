@@ -6,7 +6,7 @@ import pytest
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 
 from model.builders import group, instance, put, service
-from weft.control import push
+from weft.control import push, watching
 from weft.control.gathering import Timing
 from weft.control.problems import Problems
 from weft.control.push import Push
@@ -107,11 +107,11 @@ async def test_a_place_whose_push_fails_takes_nothing_from_the_others(rig, monke
 
 async def test_a_place_that_cannot_be_looked_from_is_forgotten(rig, monkeypatch):
     rig.put(service("orders"))
-    refresh = rig.push._refresh_place
-    monkeypatch.setattr(rig.push, "_refresh_place", lambda *_: 1 / 0)
+    refresh = rig.push._watching.refresh_place
+    monkeypatch.setattr(rig.push._watching, "refresh_place", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         rig.push.join(group("web"))
-    monkeypatch.setattr(rig.push, "_refresh_place", refresh)
+    monkeypatch.setattr(rig.push._watching, "refresh_place", refresh)
     assert not rig.push._places
     rig.push.join(group("api"))
     assert (CLUSTER, f"outbound|80||{ORDERS}") in rig.versions(group("api"))
@@ -306,43 +306,10 @@ async def test_what_is_translated_step_by_step_equals_what_is_translated_afresh(
     assert rig.versions(group("orders", version="v1")) == fresh.versions(group("orders", version="v1"))
 
 
-async def test_findings_are_told_whoever_comes_first_the_objects_or_the_proxy(rig):
-    rig.put(service("orders"), routes("orders", ORDERS, to="absent.shop.svc.cluster.local"))
-    rig.push.join(group("web"))
-    assert "absent.shop.svc.cluster.local" in rig.problems.all()[0].what
-    rig.put(service("absent"))
-    assert rig.problems.all() == ()
-
-
-async def test_a_host_that_translation_chokes_on_does_not_take_others_along(rig, monkeypatch):
-    def choke(view, settings):
-        if view.host == ORDERS:
-            raise ValueError("a defect")
-        return contribute(view, settings)
-
-    rig.put(service("orders"), service("cart"))
-    rig.push.join(group("web"))
-    monkeypatch.setattr("weft.control.translation.contribute", choke)
-    changed = rig.put(service("orders", port=81), service("cart", port=82))[group("web")]
-    assert (CLUSTER, f"outbound|82||{CART}") in changed
-    assert f"outbound|80||{ORDERS}" in rig.snapshots.resources(group("web"), CLUSTER)
-
-
 async def test_changes_that_never_pause_are_pushed_all_the_same(rig):
     rig.push._gathering._timing = Timing(quiet=3600, most=60)
     rig.push.touch(put(rig.mesh, service("orders")))
     assert rig.push._gathering._timer.when() <= asyncio.get_running_loop().time() + 60
-
-
-async def test_findings_go_with_those_who_would_meet_them(rig):
-    rig.put(service("orders"), routes("orders", ORDERS, to="absent.shop.svc.cluster.local"))
-    rig.push.join(group("web"))
-    rig.push.join(group("web", "other"))
-    assert len(rig.problems.all()) == 1
-    rig.put(Sidecar("default", "shop", egress=(EgressListener((f"./{CART}",)),)))
-    assert len(rig.problems.all()) == 1
-    rig.push.leave(group("web", "other"))
-    assert rig.problems.all() == ()
 
 
 async def test_a_policy_changes_the_way_in_of_whom_it_selects_and_nothing_else(rig):
@@ -418,20 +385,6 @@ async def test_groups_that_log_alike_share_all_work_and_old_settings_are_forgott
     rig.push.flush()
     assert len(rig.push._translation._made[ORDERS]) == 1
     assert len(asked) == 2
-
-
-async def test_groups_of_a_namespace_look_at_a_host_once(rig, monkeypatch):
-    looked = []
-    look = push.service_view
-    monkeypatch.setattr(push, "service_view", lambda *asked, **more: looked.append(asked[3]) or look(*asked, **more))
-    rig.put(service("orders"), service("cart"))
-    for name in ("a", "b", "c"):
-        rig.push.join(group(name))
-    assert sorted(looked) == [CART, ORDERS]
-    looked.clear()
-    changed = rig.put(service("orders", port=81))
-    assert looked == [ORDERS]
-    assert set(changed) == {group("a"), group("b"), group("c")}
 
 
 async def test_a_rule_for_some_workloads_alone_reaches_these_and_no_others(rig):
@@ -515,7 +468,10 @@ async def test_whatever_happened_a_group_has_what_one_that_comes_now_would_get(r
     for each in groups:
         rig.push.leave(each)
     assert not (
-        rig.push._places or rig.push._place_of or rig.push._translation._made or any(rig.push._watching.values())
+        rig.push._places
+        or rig.push._place_of
+        or rig.push._translation._made
+        or any(rig.push._watching._by_host.values())
     )
     assert not rig.snapshots._upon
 
@@ -606,7 +562,7 @@ async def test_a_route_for_gateways_alone_is_nothing_to_sidecars(rig, monkeypatc
         rig.push.join(each)
     looked = []
     monkeypatch.setattr(
-        push, "service_view", lambda *given, **more: looked.append(given[3]) or service_view(*given, **more)
+        watching, "service_view", lambda *given, **more: looked.append(given[3]) or service_view(*given, **more)
     )
     changed = rig.put(at_gateway("a", "*"))
     assert looked == ["*", ORDERS] or looked == [ORDERS, "*"]

@@ -9,7 +9,8 @@ from control.test_quarantine import services
 from model.builders import instance, service
 from weft.control.plane import ControlPlane
 from weft.control.sync_status import STALE, SYNCED
-from weft.model.names import ObjectKey
+from weft.model.names import ObjectKey, labels_of
+from weft.model.sidecar import EgressListener, Sidecar
 from weft.xds.types import CLUSTER
 
 
@@ -61,6 +62,23 @@ async def test_what_never_ended_otherwise_is_told_with_since_when(plane):
     came = (await asked(plane, "history"))[1]["moments"][0]["at"]
     assert (status, said["moment"], said["since"], said["whole"]) == (200, None, came, True)
     assert said["after"] == ["failed: nobody does not resolve"]
+
+
+async def test_who_only_asks_leaves_nothing_behind(tmp_path):
+    async with serving(tmp_path, services()) as (plane, channel):
+        for number, name in enumerate(("web", "asker")):
+            pod = instance(name, name, address=f"10.244.0.{number}", meshed=True, service_account=name)
+            plane.put(ObjectKey("Pod", "shop", name), (pod,))
+        client = Client(channel)
+        await client.subscribe(CLUSTER)
+        await client.answer(await client.read())
+        served = {*plane.mesh.looked_from}
+        for number in range(1_000):
+            shown = (EgressListener((f"*/{number}.example",)),)
+            plane.put(ObjectKey("Sidecar", "shop", "x"), (Sidecar("x", "shop", labels_of({"app": "asker"}), shown),))
+            assert (await asked(plane, "explain", question=question(caller="asker")))[0] == 200
+        assert plane.mesh.looked_from >= served
+        assert len(plane.mesh.looked_from - served) < 5
 
 
 async def test_the_past_is_explained_as_it_was(plane):

@@ -20,10 +20,11 @@ def line(
     local="240.240.0.7:8080",
     remote="10.244.0.2:40000",
     agent="curl/8",
+    name="-",
 ):
     return (
         f'[2026-11-16T10:00:00.000Z] "{method} {path} HTTP/1.1" {status} - via_upstream - "-" 0 5 1 1 "-" "{agent}" '
-        f'"0b5c-1" "{authority}" "10.244.0.3:8080" {cluster} 10.244.0.2:1234 {local} {remote} - default '
+        f'"0b5c-1" "{authority}" "10.244.0.3:8080" {cluster} 10.244.0.2:1234 {local} {remote} {name} default '
         'upstream_peer="spiffe://cluster.local/ns/shop/sa/payments" policy="-"'
     )
 
@@ -56,6 +57,7 @@ def test_a_line_as_json_says_the_same():
         "upstream_cluster": CLUSTER,
         "downstream_local_address": "240.240.0.7:8080",
         "downstream_remote_address": "10.244.0.2:40000",
+        "requested_server_name": None,
     }
     assert kinds(json.dumps(said)) == kinds(line())
 
@@ -89,6 +91,25 @@ def test_the_port_is_where_the_connection_went():
     assert to == "http://payments/charge"
     ((_, to, _),) = kinds(line(authority="[fd00::7]:8080", local="[fd00::7]:8080"))
     assert to == "http://[fd00::7]:8080/charge"
+
+
+def test_who_comes_by_a_gateway_is_nobody_in_particular_and_what_he_speaks_is_told():
+    outside = {
+        "authority": "shop.example",
+        "local": "10.244.0.9:443",
+        "remote": "198.51.100.7:5",
+        "name": "shop.example",
+    }
+    found = Recent()
+    found.add_gateway(
+        "edge.shop", HERE, [line("/o/1", **outside), line("/o/2", **{**outside, "remote": "192.0.2.9:1"})]
+    )
+    found.add_gateway("edge.shop", HERE, [line("/o/1", local="127.0.0.1:8080", remote="127.0.0.1:7")])
+    found.add_gateway("edge.shop", HERE, [line("/o/1")])  # of the mesh's own pod
+    assert [(str(each), each.count) for each in found.kinds()] == [
+        ("edge.shop GET https://shop.example/o/* (200)", 2),
+        ("edge.shop GET http://payments:8080/o/* (200)", 1),
+    ]
 
 
 def test_there_is_room_for_so_many_kinds_and_the_rest_is_counted(monkeypatch):

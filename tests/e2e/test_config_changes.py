@@ -27,11 +27,12 @@ def files(control):
             destination_rule("app", "v1", "v2"),
         ),
         "other.yaml": text(
-            workload("other", control=control, serve="http=8080"),
+            workload("other", control=control, serve="http=8080 echo=9000"),
             service(
                 "other",
                 {"name": "http", "port": 80, "targetPort": 8080},
                 {"name": "http-more", "port": 8000, "targetPort": 8080},
+                {"name": "tcp", "port": 9000},
             ),
         ),
         "route.yaml": text(virtual_service("app", {"route": [to("app", "v1")]})),
@@ -134,6 +135,18 @@ async def clusters(mesh, workload):
     "spec.egress[].hosts",
     "spec.workloadSelector.labels",
 )
+async def test_a_service_for_pods_that_have_one_ends_none_of_their_connections(mesh):
+    await mesh.tell("client", "keep", name="bytes", host="other", port=9000)
+    await mesh.tell("client", "say", name="bytes", send="before.", until="before.")
+    ports = {"name": "tcp", "port": 9000}, {"name": "tcp-else", "port": 9009, "targetPort": 9000}
+    for name in ("another", "zulu"):  # before it by name, and after
+        await mesh.try_out(service(name, *ports) | {"spec": service("other", *ports)["spec"]})
+        answer = await mesh.tell("client", "tcp", host=name, port=9009, send="new", half_close=True)
+        assert "new" in str(answer)
+        assert await mesh.stat("other", "listener_manager.total_filter_chains_draining") == 0
+        await mesh.tell("client", "say", name="bytes", send=f"{name}.", until=f"{name}.")
+
+
 async def test_a_sidecar_hides_what_a_workload_does_not_call(mesh):
     hidden = "outbound|80||other.shop.svc.cluster.local"
     assert hidden in await clusters(mesh, "client")

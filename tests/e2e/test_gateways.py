@@ -129,6 +129,27 @@ async def test_a_policy_at_the_edge_keeps_out_whom_it_names(mesh):
     assert await answers(200)
 
 
+async def test_a_change_is_judged_by_what_came_in_from_outside(mesh, tmp_path):
+    await eventually(lambda: answers(200))
+    logged = istio("Telemetry", "logged", {"accessLogging": [{"providers": [{"name": "envoy"}]}]})
+    await mesh.try_out(logged | {"apiVersion": "telemetry.istio.io/v1"})
+    assert await answers(200, path="/admin/17?token=s3cr3t") and await answers(200, path="/else")
+    deny = {"action": "DENY", "rules": [{"to": [{"operation": {"paths": ["/admin*"]}}]}]}
+    change = tmp_path / "deny.yaml"
+    change.write_text(
+        text(security("AuthorizationPolicy", "edge", {"selector": {"matchLabels": {"app": "edge"}}} | deny))
+    )
+
+    async def judged():
+        told = await weft(f"weft diff -f {change} --mesh {mesh.engine.name}", mesh.directory)
+        return told if "2 recent requests judged" in told else None
+
+    told = await eventually(judged)
+    assert "2 recent requests judged, 1 change" in told and "s3cr3t" not in told
+    assert f"1× edge.shop GET https://{HOST}:{HTTPS}/admin/* (200)\n  - delivered" in told
+    assert "  + denied 403" in told
+
+
 async def test_the_way_from_outside_is_explained(mesh):
     await eventually(lambda: answers(200))
     told = await weft(f"weft explain edge --to https://{HOST}/ --mesh {mesh.engine.name}", mesh.directory)

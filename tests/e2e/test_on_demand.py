@@ -3,6 +3,7 @@ proxy has nothing of all the others."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 from datetime import UTC, datetime
@@ -263,6 +264,21 @@ async def test_fifty_first_calls_at_once_are_one_push(mesh):
     answers = await mesh.requests("client", f"http://{virtual}/", 50, parallel=50, keep_alive=False)
     assert [answer["status"] for answer in answers] == [200] * 50
     assert mesh.control.pushes == before + 1
+
+
+async def test_who_is_held_while_the_group_calls_too_many_goes_on(mesh, monkeypatch):
+    found = [f"crowd-{number}" for number in range(6)]
+    await mesh.try_out(
+        workload("crowd", control=mesh.sockets),
+        *(http_service(name) | {"spec": http_service("web")["spec"]} for name in found),
+    )
+    await eventually(lambda: any("~crowd-0." in each.node_id for each in mesh.control.proxies()))
+    await mesh.ready()
+    monkeypatch.setattr(mesh.control.calls, "_most", 3)
+    urls = [f"http://{address(mesh, name)}/" for name in found]
+    answers = await asyncio.gather(*(mesh.get("crowd", url, method="POST", body=url) for url in urls))
+    assert [(answer["status"], answer["body"]["body"]) for answer in answers] == [(200, url) for url in urls]
+    assert mesh.control.calls.telling(group(mesh, "crowd")).too_many
 
 
 async def test_a_route_leads_to_services_that_nobody_called(mesh):

@@ -13,6 +13,7 @@ from weft.explain.jwt import read_token
 from weft.explain.request import Request, Speaks, Token
 
 HTTP_PORT, TCP_PORT, OPEN_PORT = 8080, 7000, 9000  # the last is undeclared
+WEB_PORT, TLS_PORT = 8090, 8443  # for browsers' gRPC; for the application's own TLS
 NO_PORT = 81  # of no service
 NETWORK = f"127.{16 + os.getpid() % 200}"  # of its own, so that runs beside each other do not meet
 PODS = f"{NETWORK}.0.0/17"
@@ -36,6 +37,7 @@ class Asked:
     token: dict | None = None
     speaks: Speaks = Speaks.HTTP
     offers: tuple = ()  # of the application's own TLS
+    server_name: str = "orders"
 
 
 @dataclass
@@ -51,6 +53,7 @@ class Case:
 @dataclass
 class Answer:
     status: int = 0  # 0: closed without an answer; of bytes 200 if they came back
+    grpc_status: int = 0
     location: str = ""
     app: list | None = None  # the lines of the request that the application saw
     logged: dict = field(default_factory=dict)

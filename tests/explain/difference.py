@@ -2,8 +2,6 @@
 
 import re
 
-from weft.explain.request import Speaks
-
 
 def disagreement(told):
     """What is different; "" if one of the outcomes is what happened."""
@@ -18,7 +16,7 @@ def is_routed(told):
 
 def _difference(outcome, told):
     verdict, answer, asked = outcome.verdict, told.answer, told.asked
-    proxied = asked.caller != "legacy" and asked.speaks is Speaks.HTTP
+    proxied = asked.caller != "legacy" and told.request.is_http
     said = []
 
     def same(what, expected, actual):
@@ -29,12 +27,12 @@ def _difference(outcome, told):
         return f"unknown: {verdict.why}"
     if verdict.kind in ("delivered", "passed on"):
         same("reached", True, answer.app is not None)
-        if answer.app and asked.speaks is Speaks.HTTP:
+        if answer.app and told.request.is_http:
             same("head", _head(verdict), _app_head(answer.app))
             same("headers", _compared(verdict.headers), _compared(_app_headers(answer.app)))
     else:
         same("reached", False, answer.app is not None)
-        same("status", verdict.status, answer.status)
+        same("status", (verdict.status, verdict.grpc_status), (answer.status, answer.grpc_status))
         same("location", verdict.location, answer.location)
     if answer.status > 0 and proxied and is_routed(told) and not answer.logged:
         said.append("nothing was logged")
@@ -46,7 +44,8 @@ def _difference(outcome, told):
             same("endpoint", verdict.endpoint, answer.logged["host"])
         if verdict.kind in ("answered", "failed") and outcome.steps[-1].proxy == asked.caller:
             if verdict.flags:
-                same("flags", verdict.flags, _dash(answer.logged["flags"]))
+                # Whether the budget of retries has something left depends on who else fails in the same moment.
+                same("flags", verdict.flags, _dash(answer.logged["flags"]).replace("UO,UF", "URX,UF"))
             if verdict.detail and verdict.kind == "answered":
                 same("detail", verdict.detail, answer.logged["details"])
     if verdict.kind == "denied":

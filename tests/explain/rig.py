@@ -18,10 +18,22 @@ from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.extensions.filters.listener.proxy_protocol.v3.proxy_protocol_pb2 import ProxyProtocol
 
 from authority import Authority
-from explain.asked import HTTP_PORT, NETWORK, NOBODY, OPEN_PORT, PLAIN, TCP_PORT, Answer, Told, made_token
+from explain.asked import (
+    HTTP_PORT,
+    NETWORK,
+    NOBODY,
+    OPEN_PORT,
+    PLAIN,
+    TCP_PORT,
+    TLS_PORT,
+    WEB_PORT,
+    Answer,
+    Told,
+    made_token,
+)
 from explain.difference import disagreement, is_routed
 from explain.ways import too_many
-from explain.wire import app, ask_bytes, ask_http, ask_tls, envoy, logged
+from explain.wire import app, ask_bytes, ask_http, ask_tls, bridged, envoy, logged
 from golden.render import Resources as Received
 from golden.render import compile_group
 from model.builders import group, put
@@ -46,6 +58,8 @@ from weft.xds.types import CLUSTER
 # However slow the machine: what a connection speaks is found out, and who is there is reached.
 PATIENT = Settings(detection_timeout=timedelta(minutes=1), connect_timeout=timedelta(minutes=1))
 NEAR, FAR = "eu/eu-a", "us/us-a"
+SERVED = (80, TCP_PORT, OPEN_PORT, WEB_PORT, TLS_PORT)
+OTHER = f"{NETWORK}.254.1"
 CALLERS = {"frontend": "shop", "batch": "jobs"}
 _LOG = {
     "case": "%REQ(X-CASE)%",
@@ -77,7 +91,8 @@ class RigWorld:
         return self.names.get(host, ())
 
     def behind(self, address, port):
-        return None
+        """The network of the rig sends to nobody what is for a service and passes all proxies by."""
+        return () if address in self.virtual else None
 
     def unseen(self, caller, address, port):
         return None
@@ -86,7 +101,7 @@ class RigWorld:
         return ""
 
     def no_port(self, address, port):
-        if address not in self.virtual or port in (80, TCP_PORT, OPEN_PORT):
+        if address not in self.virtual or port in SERVED:
             return None
         return NoPort(f"{address} has no port {port}")
 
@@ -104,7 +119,7 @@ async def compare(cases, settings=PATIENT):
 
 class _Batch:
     def __init__(self, cases, settings, port):
-        self.cases, self.app = cases, port
+        self.cases, self.app, self.bridge = cases, port, free_port()
         self.world = RigWorld()
         self.refused = []  # documents that weft itself does not take
         self.mesh = self._mesh(settings)
@@ -126,31 +141,28 @@ class _Batch:
     def _mesh(self, settings):
         log = FileLog("access.log", Encoding.JSON, json.dumps(_LOG))
         mesh = Mesh(msgspec.structs.replace(settings, logs=(log,)))
+        # A service that others' routes lead to. Behind it is the first of all.
+        other = _instance("other", 0, _pod(0), "v1", meshed=True, service_account="orders", locality=NEAR)
+        put(mesh, _service("other", OTHER), other)
+        self.world.virtual.add(OTHER)
+        deep = [_instance("deep", 0, _pod(0), "v1", meshed=True, service_account="orders")]
+        put(mesh, _service("deep"), *deep, _instance("deep", 1, PLAIN, "v2"))
         for number, case in enumerate(self.cases):
             name = f"s{number}"
             ingress = tuple(
-                IngressListener(ServicePort(port, protocol=protocol), f"127.0.0.1:{self.app}")
+                IngressListener(ServicePort(port, protocol=protocol), f"127.0.0.1:{self.bridge}")
                 for port, protocol in (
                     (HTTP_PORT, Protocol.HTTP),
                     (TCP_PORT, Protocol.TCP),
                     (OPEN_PORT, Protocol.UNDECLARED),
+                    (WEB_PORT, Protocol.GRPC_WEB),
+                    (TLS_PORT, Protocol.TLS),
                 )
             )
             self.world.virtual.add(_virtual(number))
             put(
                 mesh,
-                Service(
-                    host=service_host(name, "shop", "cluster.local"),
-                    name=name,
-                    namespace="shop",
-                    ports=(
-                        ServicePort(80, "http", Protocol.HTTP, HTTP_PORT),
-                        ServicePort(TCP_PORT, "tcp", Protocol.TCP, TCP_PORT),
-                        ServicePort(OPEN_PORT, "open", Protocol.UNDECLARED, OPEN_PORT),
-                    ),
-                    selector=labels_of({"app": name}),
-                    addresses=(_virtual(number),),
-                ),
+                _service(name, _virtual(number)),
                 _instance(name, 0, _pod(number), "v1", meshed=True, service_account=case.account, locality=NEAR),
                 *(() if case.alone else (_instance(name, 1, PLAIN, "v2", locality=FAR),)),
                 Sidecar(name, "shop", labels_of({"app": name}), ingress=ingress),
@@ -166,19 +178,31 @@ class _Batch:
     @contextlib.asynccontextmanager
     async def running(self):
         async with contextlib.AsyncExitStack() as stack:
-            self.logs, self.ports = {}, {}
+            self.logs = {}
             clusters, endpoints = {}, {}
             for made in self.servers:
                 clusters |= {each.name: each for each in made.clusters}
                 endpoints |= {each.cluster_name: each for each in made.endpoints}
             listeners = [_at_pod(made, _pod(number)) for number, made in enumerate(self.servers)]
+            self.ports = {name: free_port() for name in CALLERS}
+            self.by_http2 = {name: free_port() for name in CALLERS}
+            bridges = [
+                bridged(
+                    "bridge", (("127.0.0.1", self.bridge), *((PLAIN, port) for port in (*SERVED, HTTP_PORT))), self.app
+                ),
+                *(
+                    bridged(f"as-{name}", (("127.0.0.1", self.by_http2[name]),), self.ports[name], to_http2=True)
+                    for name in CALLERS
+                ),
+            ]
+            clusters |= {cluster.name: cluster for _, cluster in bridges}
+            listeners += [each for made, _ in bridges for each in made]
             document = bootstrap(listeners=listeners, clusters=clusters.values(), endpoints=endpoints.values())
             places = [(_pod(len(self.cases) - 1), HTTP_PORT)]
             identity = "spiffe://cluster.local/ns/shop/sa/orders"
             self.logs["server"] = await stack.enter_async_context(envoy(document, _credentials(identity), places))
             for name, namespace in CALLERS.items():
-                port = self.ports[name] = free_port()
-                made = self.callers[name]
+                port, made = self.ports[name], self.callers[name]
                 document = bootstrap(
                     listeners=[_intercepting(each, port) for each in made.listeners if each.name != "virtualInbound"],
                     clusters=made.clusters,
@@ -228,7 +252,7 @@ class _Batch:
             if where == "param":
                 path += ("&" if "?" in path else "?") + f"access_token={token.text}"
             else:
-                headers.append(("Authorization", f"Bearer {token.text}") if where == "header" else (where, token.text))
+                headers.append(_carrying(where, token.text))
         headers.append(("X-Case", str(index)))
         request = Request(
             host=host,
@@ -239,7 +263,7 @@ class _Batch:
             caller=asked.caller,
             address=address,
             speaks=asked.speaks,
-            server_name="orders" if asked.speaks is Speaks.TLS else "",
+            server_name=asked.server_name.replace("SERVICE", f"s{number}") if asked.speaks is Speaks.TLS else "",
             offers=asked.offers,
             tokens=known,
             now=int(time.time()),
@@ -250,12 +274,12 @@ class _Batch:
 
     async def _send(self, request, own):
         direct = request.caller == "legacy"
-        key = (request.caller, request.address, request.port)
+        key = (request.caller, request.address, request.port, request.speaks)
         for attempt in (1, 2):  # a connection that was kept may have been closed meanwhile
             fresh = key not in own or not request.is_http
             try:
                 reader, writer = own.pop(key) if not fresh else await self._connect(request, direct)
-                send = {Speaks.HTTP: ask_http, Speaks.BYTES: ask_bytes, Speaks.TLS: ask_tls}[request.speaks]
+                send = {Speaks.BYTES: ask_bytes, Speaks.TLS: ask_tls}.get(request.speaks, ask_http)
                 answer = await asyncio.wait_for(send(reader, writer, request), 20)
             except TimeoutError:
                 writer.close()
@@ -264,7 +288,7 @@ class _Batch:
                 if fresh or attempt == 2:
                     return Answer()
                 continue
-            if answer.status and request.speaks is Speaks.HTTP and request.method != "CONNECT":
+            if answer.status and request.is_http and request.method != "CONNECT":
                 own[key] = (reader, writer)
             else:
                 writer.close()
@@ -274,9 +298,18 @@ class _Batch:
     async def _connect(self, request, direct):
         if direct:
             return await asyncio.open_connection(request.address, request.port)
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.ports[request.caller])
+        ports = self.by_http2 if request.speaks is Speaks.HTTP2 else self.ports
+        reader, writer = await asyncio.open_connection("127.0.0.1", ports[request.caller])
         writer.write(f"PROXY TCP4 127.0.0.1 {request.address} 1234 {request.port}\r\n".encode())
         return reader, writer
+
+
+def _carrying(where, token):
+    return {
+        "header": ("Authorization", f"Bearer {token}"),
+        "cookie": ("Cookie", f"other=1; session={token}"),
+        "x-prefixed": ("x-token", f"Token {token}"),
+    }.get(where, (where, token))
 
 
 def _received(mesh, owner):
@@ -290,6 +323,24 @@ def _received(mesh, owner):
 
 def _resources(made):
     return Resources(made.listeners, made.routes, made.clusters, made.endpoints)
+
+
+def _service(name, address=None):
+    return Service(
+        host=service_host(name, "shop", "cluster.local"),
+        name=name,
+        namespace="shop",
+        ports=(
+            ServicePort(80, "http", Protocol.HTTP, HTTP_PORT),
+            ServicePort(TCP_PORT, "tcp", Protocol.TCP, TCP_PORT),
+            ServicePort(OPEN_PORT, "open", Protocol.UNDECLARED, OPEN_PORT),
+            ServicePort(WEB_PORT, "grpc-web", Protocol.GRPC_WEB, WEB_PORT),
+            ServicePort(TLS_PORT, "tls", Protocol.TLS, TLS_PORT),
+        ),
+        selector=labels_of({"app": name}),
+        addresses=(address,) if address else (),
+        headless=address is None,
+    )
 
 
 def _instance(name, number, address, version, **more):
@@ -312,7 +363,7 @@ def _at_pod(made, address):
     del listener.additional_addresses[:]
     listener.address.socket_address.address = address
     listener.address.socket_address.port_value = HTTP_PORT
-    for port in (TCP_PORT, OPEN_PORT):
+    for port in (TCP_PORT, OPEN_PORT, WEB_PORT, TLS_PORT):
         more = listener.additional_addresses.add().address.socket_address
         more.address, more.port_value = address, port
     return listener

@@ -12,12 +12,14 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from explain.asked import Asked, Case
+from explain.asked import TCP_PORT, Asked, Case
+from explain.chance import ISTIO, document
 from explain.difference import disagreement
 from explain.meshes import cases
 from explain.rig import PATIENT, compare
 from explain.ways import most_ways, too_many
 from weft.explain.decision import Kind
+from weft.explain.request import Speaks
 from weft.explain.text import lines
 from weft.model.settings import PathNormalization
 
@@ -59,6 +61,21 @@ async def test_envoys_do_what_explain_says():
     assert not wrong, f"{len(wrong)} of {len(told)}, among them:\n\n" + "\n\n".join(wrong[:MOST_SHOWN])
     kinds = {outcome.verdict.kind for each in told for outcome in each.explanation.outcomes}
     assert kinds >= {Kind.DELIVERED, Kind.ANSWERED, Kind.DENIED, Kind.FAILED, Kind.CLOSED} and Kind.UNKNOWN not in kinds
+
+
+async def test_a_route_to_another_headless_service_reaches_its_pods():
+    """Whom the caller named is a service's address, and none of theirs."""
+    to_deep = {"hosts": ["SERVICE"], "http": [{"route": [{"destination": {"host": "deep", "port": {"number": 80}}}]}]}
+    by_bytes = {
+        "match": [{"port": TCP_PORT}],
+        "route": [{"destination": {"host": "deep", "port": {"number": TCP_PORT}}}],
+    }
+    asked = [*(Asked(path="/a") for _ in range(20)), *(Asked(port=TCP_PORT, speaks=Speaks.BYTES) for _ in range(20))]
+    told = await compare([Case([document(ISTIO, "VirtualService", to_deep | {"tcp": [by_bytes]})], asked)])
+    assert not [described(each) for each in told if each.disagreement]
+    assert all(each.answer.app is not None for each in told)
+    reached = {each.answer.logged["host"].partition(":")[0] for each in told if each.answer.logged}
+    assert len(reached) == 2  # with a proxy, and without
 
 
 async def test_a_wrong_word_would_be_noticed():

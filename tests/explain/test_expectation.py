@@ -29,6 +29,7 @@ SPLIT = explained((0.9, V1), (0.1, V2))
         (Expectation(Expected.DENIED, odds=0), SPLIT),
         (Expectation(workload="app-v1-0", path="/x"), explained((1.0, V1))),
         (Expectation(), SPLIT),
+        (Expectation(subset="v1"), explained((1.0, Verdict(Kind.DELIVERED, "a pod", cluster="outbound|80|~v1|deep")))),
     ],
 )
 def test_what_is_as_expected_has_no_differences(expectation, explanation):

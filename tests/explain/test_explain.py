@@ -124,9 +124,47 @@ def test_who_is_not_the_service_is_not_called():
     )
 
 
+@pytest.mark.parametrize(
+    ("host", "kind"), [("orders", Kind.UNKNOWN), ("legacy", Kind.DELIVERED), ("outside.example", Kind.PASSED_ON)]
+)
+def test_a_proxy_header_goes_first_and_proxies_of_the_mesh_do_not_read_it(host, kind):
+    behind_legacy = ORDERS.partition("---")[0].replace("orders", "legacy").replace("96.0.1", "96.0.2")
+    outside = policy("ServiceEntry", "{hosts: [outside.example], addresses: [192.0.2.9], resolution: STATIC, "
+                     "endpoints: [{address: 192.0.2.9}], ports: [{number: 80, name: http}]}", "outside", "networking.istio.io")  # fmt: skip
+    announcing = f"{{host: {host}, trafficPolicy: {{proxyProtocol: {{version: V2}}}}}}"
+    rule = policy("DestinationRule", announcing, group="networking.istio.io")
+    world = SmallWorld("\n---\n".join((ORDERS, LEGACY, behind_legacy)), outside, rule)
+    (outcome,) = explain(Request(host=host, caller="frontend"), world).outcomes
+    assert outcome.verdict.kind is kind
+    assert any("PROXY header" in each.what for each in outcome.steps)
+
+
 def test_a_grpc_caller_gets_200_with_a_status_of_its_own():
     verdict = _ask(virtual_service("{directResponse: {status: 503}}"), headers=(("content-type", "application/grpc"),))
     assert (verdict.verdict.status, verdict.verdict.grpc_status) == (200, 14)
+
+
+def test_a_grpc_web_caller_gets_the_status_that_translation_makes():
+    """Of the workload's proxy, which is asked by gRPC, it is gRPC's answer; to that of its own proxy, which is not, a
+    status of gRPC's is added, if it has a body."""
+
+    def told(*documents, method="POST"):
+        kind = (("content-type", "application/grpc-web"),)
+        request = Request(host="web", method=method, path="/s/m", caller="frontend", headers=kind)
+        service = (
+            ORDERS.partition("---")[0].replace("name: http,", "name: grpc-web,").replace("name: orders", "name: web")
+        )
+        verdict = explain(request, SmallWorld("---".join((ORDERS, service)), *documents)).verdict
+        return verdict.kind, verdict.status, verdict.grpc_status
+
+    assert told(policy("AuthorizationPolicy", "{}")) == (Kind.DENIED, 200, 7)
+    nobody = policy(
+        "DestinationRule", "{host: web, subsets: [{name: v9, labels: {version: v9}}]}", group="networking.istio.io"
+    )
+    to_nobody = virtual_service("{route: [{destination: {host: web, subset: v9}}]}", host="web")
+    assert told(nobody, to_nobody) == (Kind.FAILED, 503, 14)
+    assert told(nobody, to_nobody, method="HEAD") == (Kind.FAILED, 503, 0)
+    assert told(virtual_service("{route: [{destination: {host: missing}}]}", host="web")) == (Kind.FAILED, 503, 0)
 
 
 @pytest.mark.parametrize(("address", "kind"), [("192.0.2.1", Kind.PASSED_ON), ("10.96.0.1", Kind.DELIVERED)])

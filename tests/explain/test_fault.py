@@ -26,10 +26,13 @@ def test_faults_hit_their_share():
     ]
 
 
-def test_a_grpc_fault_is_an_answer_of_200():
+@pytest.mark.parametrize(("grpc", "status"), [(True, 14), (False, 0)])
+def test_a_grpc_fault_is_an_answer_of_200_and_only_grpc_is_told_more(grpc, status):
     config = ParseDict({"abort": {"grpc_status": 14, "percentage": {"numerator": 100}}}, HTTPFault())
-    verdict = every(lambda walk: inject(walk, config, ())).verdict
-    assert (verdict.status, verdict.grpc_status, verdict.flags) == (200, 14, "FI")
+    walk = Walk()
+    walk.grpc = grpc
+    verdict = inject(walk, config, ())
+    assert (verdict.status, verdict.grpc_status, verdict.flags) == (200, status, "FI")
 
 
 @pytest.mark.parametrize("fault", [{"abort": {"header_abort": {}}}, {"delay": {"header_delay": {}}}])

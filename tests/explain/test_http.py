@@ -1,3 +1,5 @@
+import pytest
+
 from explain.worlds import LEGACY, ORDERS, SmallWorld, policy, virtual_service
 from weft.explain.decision import Kind, Stage
 from weft.explain.explain import explain
@@ -109,6 +111,23 @@ def test_a_grpc_server_is_told_the_deadline():
     grpc = (("content-type", "application/grpc"),)
     assert ("grpc-timeout", "3000m") in _ask(f"{{timeout: 3s, {TO_ORDERS}}}", headers=grpc).verdict.headers
     assert not [each for each in _ask(f"{{{TO_ORDERS}}}", headers=grpc).verdict.headers if each[0] == "grpc-timeout"]
+
+
+@pytest.mark.parametrize(
+    ("said", "route", "told"),
+    [
+        ("10S", "", "10000m"),
+        ("10S", "timeout: 3s, ", "3000m"),
+        ("2S", "timeout: 3s, ", "2000m"),
+        ("2S", "retries: {attempts: 1, perTryTimeout: 1s}, ", "1000m"),
+        ("200000S", "", "200000S"),
+        ("soon", "", "soon"),
+        ("0S", "timeout: 3s, ", "3000m"),
+    ],
+)
+def test_of_a_grpc_callers_deadline_the_server_learns_what_the_route_leaves(said, route, told):
+    headers = (("content-type", "application/grpc"), ("grpc-timeout", said))
+    assert ("grpc-timeout", told) in _ask(f"{{{route}{TO_ORDERS}}}", headers=headers).verdict.headers
 
 
 def test_a_path_that_is_none_is_refused():

@@ -136,6 +136,7 @@ def test_a_token_that_nobody_told_of_is_read_as_it_is():
     assert "3 sections" in read_token("a.b").malformed
     assert read_token("e30.e30.e30").malformed.startswith("Jwt header [alg]")
     assert read_token(f"{part({'alg': 'RS256'})}.YQ.e30").malformed == "Jwt payload is an invalid JSON"
+    assert read_token("Token e30.e30.e30").malformed == "Jwt header is an invalid JSON"  # without the space
     assert read_token("a=.b.c").malformed == "Jwt header is an invalid Base64url encoded"
 
 

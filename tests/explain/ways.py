@@ -4,8 +4,7 @@ destinations, the shares of faults, and who is behind a subset. And whether an e
 import json
 import math
 
-from explain.asked import NO_PORT, TCP_PORT
-from weft.explain.request import Speaks
+from explain.asked import NO_PORT, TCP_PORT, TLS_PORT, WEB_PORT
 
 
 def too_many(told):
@@ -26,16 +25,29 @@ def too_many(told):
 def most_ways(told):
     """1 where nothing is left to chance."""
     case, asked = told.case, told.asked
-    if asked.caller == "legacy" or asked.to != "service" or asked.port == NO_PORT:
+    if asked.caller == "legacy" or asked.port == NO_PORT:
         return 1
-    rule, routing = (_spec(case, kind) for kind in ("DestinationRule", "VirtualService"))
+    if asked.to != "service" and asked.port != WEB_PORT:  # which is a pod's and a service's, so that the host decides
+        return 1
+    rule, routing, attached = (_spec(case, kind) for kind in ("DestinationRule", "VirtualService", "HTTPRoute"))
     logged = told.answer.logged.get("route")
+    if attached and told.request.is_http and logged != "default":
+        itself = [{"name": "SERVICE"}]  # where nothing else is written
+        refs = [[each["name"] for each in one.get("backendRefs", itself)] for one in attached["rules"]]
+        return max(sum({"SERVICE": _behind(case, rule), "deep": 2}.get(name, 1) for name in names) for names in refs)
     if not routing or logged == "default":  # none of its routes is for this caller
         return _behind(case, rule)
-    if asked.speaks is not Speaks.HTTP:
-        tcp = routing.get("tcp", ()) if asked.port == TCP_PORT else ()
-        return sum(_places(each, case, rule) for route in tcp for each in _chosen(route)) or _behind(case, rule)
-    return max(_ways(route, case, rule) for route in _taking(routing["http"], logged))
+    if not told.request.is_http:
+        tcp = routing.get({TCP_PORT: "tcp", TLS_PORT: "tls"}.get(asked.port, ""), ())
+        # What is not for this caller, or names no server, goes to the service itself.
+        return max(sum(_places(each, case, rule) for route in tcp for each in _chosen(route)), _behind(case, rule))
+    routes = routing["http"]
+    if any("delegate" in route for route in routes):  # whose routes they become, under both names
+        inner = [each["spec"]["http"] for each in case.documents if each["metadata"]["name"] == "SERVICE-inner"]
+        faults = [route["fault"] for route in routes if "fault" in route]
+        leaves = [{"fault": fault, **leaf} for found in inner for leaf in found for fault in (*faults, {})]
+        return max(_ways(route, case, rule) for route in (*routes, *leaves))
+    return max(_ways(route, case, rule) for route in _taking(routes, logged))
 
 
 def _taking(routes, logged):
@@ -62,14 +74,21 @@ def _chosen(route):
 
 def _places(entry, case, rule):
     where = entry["destination"]
-    return 1 if where["host"] == "missing" or "subset" in where else _behind(case, rule)
+    if where["host"] == "deep" and "subset" not in where:
+        return 2
+    if where["host"] != "SERVICE" or where.get("subset", "all") != "all":
+        return 1
+    return _behind(case, rule)
 
 
 def _behind(case, rule):
     """Who is behind the service: one with a proxy, and one without. Who looks at where they are has but one of them."""
+    if not rule:
+        return 1 if case.alone else 2
     policy = rule.get("trafficPolicy", {})
     setting = policy.get("loadBalancer", {}).get("localityLbSetting", {})
-    near = "outlierDetection" in policy and setting.get("enabled", True)
+    near = "outlierDetection" in policy and setting.get("enabled", True) and "failoverPriority" not in setting
+    near = near and not any("portLevelSettings" in each.get("trafficPolicy", {}) for each in (rule, *rule["subsets"]))
     return 1 if case.alone or near else 2
 
 

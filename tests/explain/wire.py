@@ -7,22 +7,34 @@ import ssl
 import tempfile
 from pathlib import Path
 
-from explain.asked import HTTP_PORT, OPEN_PORT, PLAIN, TCP_PORT, Answer
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.listener.v3.listener_pb2 import Listener
+from envoy.extensions.filters.http.router.v3.router_pb2 import Router
+from envoy.extensions.filters.listener.http_inspector.v3.http_inspector_pb2 import HttpInspector
+from envoy.extensions.filters.listener.proxy_protocol.v3.proxy_protocol_pb2 import ProxyProtocol as ReadProxyProtocol
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
+    HttpConnectionManager,
+)
+from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
+from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
+from google.protobuf.json_format import ParseDict
+
+from explain.asked import Answer
 from translate.live import agent, ask_for_secrets_at
 from weft.envoy import binary
+from weft.explain.request import Speaks
+from weft.model.destination_rule import ProxyProtocol
+from weft.translate.announcement import announce_caller
 
 HELLO = b"TLS!"  # which is none
 
 
 @contextlib.asynccontextmanager
 async def app():
-    """An application on loopback, whose port is yielded, and as the plain workload on every port that services name."""
+    """An application on loopback, whose port is yielded."""
     async with contextlib.AsyncExitStack() as stack:
         server = await asyncio.start_server(_answer, "127.0.0.1", 0, backlog=1000)
         stack.callback(server.close)
-        for port in (80, HTTP_PORT, OPEN_PORT, TCP_PORT):
-            plain = await asyncio.start_server(_answer, PLAIN, port, backlog=1000)
-            stack.callback(plain.close)
         yield server.sockets[0].getsockname()[1]
 
 
@@ -42,6 +54,55 @@ async def _answer(reader, writer):
             writer.write(HELLO)
             await reader.read(65536)  # lest what is unread resets the connection
     writer.close()
+
+
+def bridged(name, places, port, *, to_http2=False):
+    """Listeners at these places, and their cluster. They let the application be there for who calls by HTTP/2, too, which
+    it cannot; or who asks by HTTP/1 (`to_http2`) calls a proxy by HTTP/2, with the PROXY header that he sent."""
+    endpoint = {"address": {"socket_address": {"address": "127.0.0.1", "port_value": port}}}
+    made = {
+        "name": name,
+        "connect_timeout": "60s",
+        "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": [{"endpoint": endpoint}]}]},
+    }
+    cluster = ParseDict(made, Cluster())
+    if to_http2:
+        options = HttpProtocolOptions()
+        options.explicit_http_config.http2_protocol_options.SetInParent()
+        cluster.typed_extension_protocol_options[HttpProtocolOptions.DESCRIPTOR.full_name].Pack(options)
+        announce_caller(cluster, ProxyProtocol.V1)
+    routes = [
+        {"match": match, "route": {"cluster": name, "timeout": "0s"}}
+        for match in ({"connect_matcher": {}}, {"prefix": "/"})
+    ]
+    manager = ParseDict(
+        {
+            "stat_prefix": name,
+            "http2_protocol_options": {"allow_connect": True},
+            "upgrade_configs": [{"upgrade_type": "CONNECT"}, {"upgrade_type": "websocket"}, {"upgrade_type": "tcp"}],
+            "route_config": {"virtual_hosts": [{"name": name, "domains": ["*"], "routes": routes}]},
+        },
+        HttpConnectionManager(),
+    )
+    manager.http_filters.add(name="envoy.filters.http.router").typed_config.Pack(Router())
+    listeners = []
+    for number, (address, own) in enumerate(places):
+        listener = Listener(name=f"{name}-{number}")
+        listener.address.socket_address.address, listener.address.socket_address.port_value = address, own
+        chain = listener.filter_chains.add()
+        chain.filters.add(name=name).typed_config.Pack(manager)
+        if to_http2:
+            told = listener.listener_filters.add(name="envoy.filters.listener.proxy_protocol")
+            told.typed_config.Pack(ReadProxyProtocol())
+        else:
+            heard = listener.listener_filters.add(name="envoy.filters.listener.http_inspector")
+            heard.typed_config.Pack(HttpInspector())
+            chain.filter_chain_match.application_protocols.append("h2c")
+            listener.default_filter_chain.filters.add(name=name).typed_config.Pack(
+                TcpProxy(stat_prefix=name, cluster=name)
+            )
+        listeners.append(listener)
+    return listeners, cluster
 
 
 @contextlib.asynccontextmanager
@@ -91,9 +152,11 @@ async def ask_http(reader, writer, request):
     body = b""
     if request.method != "HEAD" and (length := int(headers.get("content-length", 0))):
         body = await reader.readexactly(length)
+    if request.speaks is Speaks.HTTP2 and "x-envoy-upstream-service-time" not in headers:
+        return Answer()  # the bridge's own: to who calls by HTTP/2, nobody answered
     app = json.loads(headers["x-app"]) if "x-app" in headers else None
     del body
-    return Answer(int(head.split()[1]), headers.get("location", ""), app)
+    return Answer(int(head.split()[1]), int(headers.get("grpc-status", 0)), headers.get("location", ""), app)
 
 
 async def ask_tls(reader, writer, request):

@@ -6,14 +6,11 @@ import pytest
 
 from local.test_sidecar import BRIDGE
 from weft.local.addresses import Addresses
-from weft.local.gateway import as_gateway, publications, unserved
+from weft.local.gateway import as_gateway, publications
 from weft.local.pod import PodPlan
 from weft.local.sidecar import proxy_plan
-from weft.model.gateway import Gateway, GatewayServer
-from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, Origin, labels_of
 from weft.model.proxy import PROXY_UID
-from weft.model.service import Protocol, ServicePort
 from weft.model.workload import PublishedPort, Workload
 from weft.netns.namespace import Namespace
 
@@ -72,15 +69,3 @@ def test_a_published_port_leads_to_the_pods_that_are_ready_and_have_it():
 def test_who_publishes_nothing_has_no_door():
     assert list(publications(KEY, (Workload("edge", "shop", (), gateway=True),), [])) == []
     assert list(publications(KEY, (), [])) == []
-
-
-def test_a_published_port_that_no_gateway_serves_is_said_at_its_line():
-    mesh = Mesh()
-    mesh.apply(KEY, (WORKLOAD,))
-    (problem,) = unserved(mesh)
-    assert str(problem).startswith("edge.yaml:9: Workload shop/edge: warning: port 443 is published, and no Gateway")
-    assert "class `weft`" in problem.hint and "gateway.networking.k8s.io/gateway-name" in problem.hint
-    server = GatewayServer(ServicePort(443, "https", Protocol.TLS), hosts=("*",))
-    gateway = Gateway("g", "shop", (server,), labels_of({"app": "edge"}))
-    mesh.apply(ObjectKey("Gateway", "shop", "g"), (gateway,))
-    assert list(unserved(mesh)) == []

@@ -18,13 +18,16 @@ def test_what_was_called_is_kept_once_with_its_reason_and_time():
     assert not calls.of(API).addresses and API not in calls.groups()
 
 
-def test_what_is_too_much_is_not_kept_and_the_group_is_to_know_everything():
+def test_of_too_much_what_may_wait_for_an_answer_is_kept_and_the_group_is_to_know_everything():
     calls = Calls(most=2)
     calls.add(WEB, [ONE, TWO])
     assert not calls.of(WEB).everything
-    assert calls.add(WEB, [THREE])
-    assert calls.of(WEB).everything and list(calls.of(WEB).addresses) == [ONE, TWO]
-    assert not calls.add(WEB, [THREE])
+    assert calls.add(WEB, [THREE], ["cart"])
+    assert calls.of(WEB).everything and list(calls.of(WEB).addresses) == [ONE, TWO, THREE]
+    assert not calls.of(WEB).hosts, "nobody waits for it"
+    assert calls.add(WEB, ["10.96.0.4", "10.96.0.5"])
+    assert list(calls.of(WEB).addresses) == [ONE, TWO, THREE, "10.96.0.4"], "but that has an end, too"
+    assert not calls.add(WEB, ["10.96.0.5"])
 
 
 def test_of_too_many_groups_those_are_forgotten_that_are_gone_for_longest_and_none_that_has_proxies(monkeypatch):

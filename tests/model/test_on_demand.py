@@ -41,6 +41,8 @@ def test_who_lives_keeps_what_it_was_told_of_and_its_listeners():
     up = retold(EVERYTHING, ON, RANGES, TOLD)
     assert up == Telling(every=False, held=True, shared=True, ranges=RANGES, kept=TOLD)
     assert retold(up, ON, (*RANGES, "10.97.0.0/16"), frozenset()).kept == TOLD
+    assert retold(up, ON, RANGES, frozenset({"late"})).kept == TOLD | {"late"}
+    assert retold(up, ON, RANGES, TOLD) is up
     down = retold(up, OFF, (), frozenset())
     assert down == Telling(every=True, held=True, shared=True, ranges=RANGES)
     assert retold(down, ON, RANGES, TOLD) == up

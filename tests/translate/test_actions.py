@@ -54,6 +54,12 @@ def test_a_destination_without_port_means_the_only_one_or_the_one_called():
     assert destination_port(seen, Destination("unknown"), 80) == 80
 
 
+def test_of_another_headless_service_a_pod_is_chosen():
+    to_deep = route(to("deep", "v1"), mirrors=(Mirror(Destination("deep")),))
+    made = _acted(to_deep, view(targets=(Target("deep", ports=(80,), chosen=True),))).route
+    assert (made.cluster, made.request_mirror_policies[0].cluster) == ("outbound|80|~v1|deep", "outbound|80|~|deep")
+
+
 def test_status_codes_among_the_reasons_become_codes():
     policy = _acted(route(retries=Retries(retry_on="gateway-error, 503,429"))).route.retry_policy
     assert list(policy.retriable_status_codes) == [503, 429]

@@ -220,6 +220,17 @@ def test_a_gateway_calls_a_headless_service_at_its_endpoints():
     assert cluster.transport_socket_matches  # by what each of them takes
 
 
+def test_of_a_headless_service_that_others_routes_lead_to_the_proxy_chooses_a_pod():
+    pods = ((80, (Endpoint("10.0.0.1", 8080, meshed=True), Endpoint("10.0.0.2", 8080))),)
+    seen = view(meshed=(80,), like={"headless": True}, endpoints=pods, led_to=True)
+    named, chosen = map(_read, clusters.outbound(seen, seen.ports[0], Settings()))
+    assert (named.name, named.type) == (f"outbound|80||{HOST}", Cluster.ORIGINAL_DST)
+    assert (chosen.name, chosen.type) == (f"outbound|80|~|{HOST}", Cluster.STATIC)
+    places = chosen.load_assignment.endpoints[0].lb_endpoints
+    assert [each.endpoint.address.socket_address.address for each in places] == ["10.0.0.1", "10.0.0.2"]
+    assert chosen.transport_socket_matches  # by what each of them takes
+
+
 def test_a_closed_rule_leaves_nobody_to_call():
     rule = DestinationRule("r", "shop", HOST, TrafficPolicy(tls=ClientTls(ClientTlsMode.CLOSED)))
     for like in ({}, {"headless": True}, {"resolution": Resolution.DNS}):

@@ -1,5 +1,6 @@
 """Which connections a pod takes in: seen in the chains, and by callers of a real Envoy in test_tls.py."""
 
+import pytest
 from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
     HttpConnectionManager,
@@ -199,12 +200,12 @@ def test_a_listener_that_is_refused_is_the_problem_of_every_policy_in_it():
     assert [key.name for key in sources] == ["callers", "tokens"]
 
 
-def test_a_chain_names_the_services_behind_it():
-    listener = _listener(
-        InboundPort(8080, Protocol.HTTP, services=(service("orders", origin=origin("Service", "orders")),))
-    )
-    for entry in _chains(listener, 8080):
-        assert entry.metadata.filter_metadata["weft"]["sources"][0]["name"] == "orders"
+@pytest.mark.parametrize("protocol", [Protocol.HTTP, Protocol.TCP, Protocol.UNDECLARED])
+def test_a_way_in_is_the_same_whoever_else_shares_it(protocol):
+    """Envoy ends connections whose chain is another, in whatever."""
+    orders, more = (service(name, origin=origin("Service", name)) for name in ("orders", "more"))
+    found = [_listener(InboundPort(8080, protocol, services=each)) for each in ((orders,), (orders, more), (more,))]
+    assert found[0] == found[1] == found[2]
 
 
 def _manager(entry):

@@ -311,6 +311,9 @@ _CHECKS: tuple[Check, ...] = (
           "template `gateway`."),
     Check("WFT0709", INFO, "A gateway's port is not published",
           "The Workload publishes others of its ports on the machine. This one is reached from within the mesh alone."),
+    Check("WFT0710", WARNING, "A gateway's published port serves nothing",
+          "No Gateway that selects the Workload has a server at that port: who calls it is sent away at once. `port` "
+          "is the gateway's own, and `hostPort` the machine's."),
     # Namespaces, pods and injection
     Check("WFT0801", WARNING, "A namespace has two labels about injection",
           "`istio-injection` wins over `istio.io/rev`, which has no effect. Keep one of them.", ("IST0123",)),

@@ -32,7 +32,7 @@ from weft.model.sidecar import Sidecar
 from weft.model.telemetry import Telemetry
 from weft.model.value import Value
 from weft.model.virtual_service import VirtualService
-from weft.model.workload import Workload
+from weft.model.workload import PublishedPort, Workload
 
 Kind = TypeVar("Kind")
 
@@ -44,6 +44,7 @@ class Runner(msgspec.Struct, frozen=True):
     labels: Labels
     ports: tuple[tuple[str, int], ...] | None  # names (or "") and numbers; None: it does not say
     instance: Instance  # as the mesh sees it, or would
+    publish: tuple[PublishedPort, ...] = ()  # of a gateway on one machine, as it is written
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -65,6 +66,7 @@ class Facts(msgspec.Struct, frozen=True):
     by_label: Mapping[tuple[str, tuple[str, str]], tuple[Runner, ...]] = {}  # by namespace and one of their labels
     by_host: Mapping[str, tuple[Service, ...]] = {}
     wildcards: tuple[Service, ...] = ()
+    standard_gateways: Mapping[tuple[str, str], StandardGateway] = {}  # by namespace and name
     standard: tuple[Derived, ...] = ()  # what came of the Gateway API's objects
     classless: tuple[StandardGateway, ...] = ()  # their class is not weft's, and no GatewayClass says whose
 
@@ -158,6 +160,7 @@ def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
         by_label={place: tuple(each) for place, each in by_label.items()},
         by_host={host: tuple(claims) for host, claims in by_host.items()},
         wildcards=tuple(service for service in services if service.host.startswith("*")),
+        standard_gateways={(each.namespace, each.name): each for each in _of_kind(values, StandardGateway)},
         standard=all_derived(values),
         classless=_classless(values),
     )
@@ -186,7 +189,7 @@ def _runners(workloads: tuple[Workload, ...], instances: tuple[Instance, ...]) -
     for workload in workloads:
         ports = tuple((port.name, port.number) for port in workload.ports)
         found[workload.namespace].append(
-            Runner(workload.name, workload.labels, ports or None, pod_of(workload, workload.name, ()))
+            Runner(workload.name, workload.labels, ports or None, pod_of(workload, workload.name, ()), workload.publish)
         )
     for instance in instances:
         if (instance.namespace, instance.workload) not in known:

@@ -1,5 +1,5 @@
-"""Gateways that nothing serves, those that want the same host and port of the same workloads, certificates that are
-missing or wrong, and hosts that nobody routes."""
+"""Gateways that nothing serves, published ports that serve nothing, Gateways that want the same host and port of the
+same workloads, certificates that are missing or wrong, and hosts that nobody routes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from weft.analyze.credentials import meant_secret
 from weft.analyze.facts import Facts
 from weft.analyze.finding import finding, meant_labels, written
 from weft.base.problem import Problem
+from weft.model.attached import OWN_CLASS
 from weft.model.credential import Credential
 from weft.model.gateway import CredentialRef, Gateway, GatewayServer, ServerTls, ServerTlsMode
+from weft.model.gateway_api import GATEWAY_NAME
 from weft.model.gateways import AUTHORITIES, age, narrower, spoken
 from weft.model.names import Labels, ObjectKey
 
@@ -96,12 +98,22 @@ def _of_publishing(facts: Facts) -> Iterator[Problem]:
     """Who publishes nothing is called from within the mesh. Who publishes some ports may have forgotten others."""
     for namespace, runners in facts.runners.items():
         for runner in runners:
-            published = runner.instance.published
-            for number in sorted({each.listens for each in facts.servers(namespace, runner)} if published else ()):
-                if number not in published:
-                    what = f"port {number} is served here and not published: from this machine nobody reaches it"
-                    hint = f"add {{port: {number}, hostPort: …}} to `publish`"
-                    yield finding("WFT0709", runner.instance.origin, "spec.gateway.publish", what, hint)
+            if not runner.publish:
+                continue
+            origin = runner.instance.origin
+            served = {each.listens for each in facts.servers(namespace, runner)}
+            for number in sorted(served - {each.port for each in runner.publish}):
+                what = f"port {number} is served here and not published: from this machine nobody reaches it"
+                hint = f"add {{port: {number}, hostPort: …}} to `publish`"
+                yield finding("WFT0709", origin, "spec.gateway.publish", what, hint)
+            for index, each in enumerate(runner.publish):
+                if each.port not in served:
+                    what = f"port {each.port} is published, and no Gateway serves it: calls are closed at once"
+                    hint = (
+                        "a Gateway does that has a server there, and whose selector is among the Workload's labels; of "
+                        f"the Gateway API, one of the class `{OWN_CLASS}` that the label {GATEWAY_NAME} names"
+                    )
+                    yield finding("WFT0710", origin, f"spec.gateway.publish[{index}]", what, hint, line=each.line)
 
 
 def _of_selector(gateway: Gateway, facts: Facts) -> Iterator[Problem]:

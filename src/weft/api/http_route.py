@@ -25,6 +25,7 @@ from weft.model.virtual_service import (
 
 _ACTIONS = ("route", "redirect", "directResponse", "delegate")
 _AUTHORITY = (":authority", "host")
+_WITHOUT_BODY = (204, 304)  # by RFC 9110. Envoy would send it all the same, and clients break off what is HTTP/2.
 
 
 def read_http_route(item: Fields, meta: Meta, *, delegated: bool) -> HttpRoute:
@@ -179,6 +180,11 @@ def _direct_response(item: Fields) -> DirectResponse | None:
             data = base64.b64decode(body.text("bytes"), validate=True)
         except (binascii.Error, ValueError):
             body.error("bytes", "`bytes` must be base64", "for text, use `string`")
+    if status in _WITHOUT_BODY and (text or data):
+        fields.warning(
+            "body", f"an answer of status {status} has no body: this one is left out", "leave it out here, too"
+        )
+        return DirectResponse(status)
     return DirectResponse(status, text, data)
 
 

@@ -31,6 +31,7 @@ from weft.api.peer_authentication import read_peer_authentication, strict
 from weft.api.reader import Fields, root_of
 from weft.api.report import Report
 from weft.api.request_authentication import closed_request_authentication, read_request_authentication
+from weft.api.request_test import KIND, read_request_test
 from weft.api.secret import read_secret
 from weft.api.service import read_service
 from weft.api.service_entry import read_service_entry
@@ -104,7 +105,7 @@ NOT_READ = frozenset(
     ClusterRoleBinding PersistentVolume PersistentVolumeClaim StorageClass CustomResourceDefinition
     ValidatingWebhookConfiguration MutatingWebhookConfiguration ResourceQuota LimitRange PriorityClass Lease
     Event ReplicationController PodTemplate APIService Kustomization EnvoyFilter ProxyConfig WorkloadGroup
-    WasmPlugin IstioOperator UDPRoute ServiceMonitor PodMonitor RequestTest
+    WasmPlugin IstioOperator UDPRoute ServiceMonitor PodMonitor
     """)
 )
 
@@ -120,7 +121,6 @@ OF_PODS = frozenset(words("Pod Deployment ReplicaSet StatefulSet DaemonSet Job C
 
 # What to write in the place of a kind that is not read.
 _INSTEAD: Mapping[str, str] = {
-    "RequestTest": "weft test tries it",
     "EnvoyFilter": "say it with a VirtualService, DestinationRule, Telemetry or AuthorizationPolicy",
     "WasmPlugin": "to decide about requests, write an AuthorizationPolicy with action CUSTOM",
     "WorkloadGroup": "write a WorkloadEntry for each machine",
@@ -144,12 +144,14 @@ def parse(document: Document, domain: str = "cluster.local") -> Parsed:
     reader = KINDS.get(document.key.kind)
     if not document.usable:  # who found that out has said why
         return Parsed(closed=_closed_unread(document, reader, domain))
-    if reader is None:
+    if reader is None and document.key.kind != KIND:
         _report_kind(report, document.key.kind)
-    elif document.api_version not in reader.versions:
+    elif reader is not None and document.api_version not in reader.versions:
         _report_version(report, document, reader)
     elif _deeper(document.body, MOST_DEPTH):
         report.error((), f"nested deeper than {MOST_DEPTH} levels")
+    elif reader is None:  # for `weft test`, and welcome beside what it tests
+        return Parsed((), read_request_test(document)[1])
     else:
         root = root_of(report)
         meta = read_metadata(root, document, domain)
@@ -182,7 +184,7 @@ def _report_kind(report: Report, kind: str) -> None:
         what = f"weft does not read kind {kind}"
         report.warning(("kind",), f"{what}: it has no effect" if code else what, _INSTEAD.get(kind, ""), code=code)
     else:
-        report.error(("kind",), f"unknown kind `{kind[:80]}`", did_you_mean(kind[:80], (*KINDS, *NOT_READ)))
+        report.error(("kind",), f"unknown kind `{kind[:80]}`", did_you_mean(kind[:80], (*KINDS, *NOT_READ, KIND)))
 
 
 def _report_version(report: Report, document: Document, reader: KindReader) -> None:

@@ -34,6 +34,7 @@ class RequestCase(msgspec.Struct, frozen=True):
     subset: str = ""
     path: str = ""
     odds: float = 100.0
+    source: str = ""  # where a caller from outside is, at a gateway
 
     def __str__(self) -> str:
         return f"{self.caller} {self.method} {self.to}"
@@ -66,6 +67,7 @@ def _case(fields: Fields, namespace: str) -> RequestCase:
         method=fields.text("method", default="GET", most=40).upper(),
         headers=tuple(fields.string_map("headers").items()),
         claims=json.dumps(claims, default=str) if claims else "",
+        source=fields.address("sourceAddress"),
     )
     return _expected(fields, case)
 

@@ -13,7 +13,7 @@ import typer
 
 from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import fail, is_data, print_data, say
+from weft.cli.output import counted, fail, is_data, print_data, say
 from weft.cli.reach import KUBERNETES, MESH, SYSTEM
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ def analyze(
     ),
     mesh: str | None = MESH,
     kubernetes: bool = typer.Option(False, "--kubernetes", "-k", "--use-kube", help=KUBERNETES.help),
-    output: Report = typer.Option(Report.LOG, "-o", "--output", help="log (text), json or yaml."),
+    output: Report = typer.Option(
+        Report.LOG, "-o", "--output", help="log (text and short are the same), json or yaml."
+    ),
     failure_threshold: Level = typer.Option(
         Level.WARNING, "--failure-threshold", case_sensitive=False, help="How bad a finding must be to exit with 1."
     ),
@@ -105,7 +107,7 @@ def analyze(
         and (problem.where.object or not ignore_unknown)
     ]
     _show([problem for problem in problems if _at_least(problem, output_threshold)], output)
-    say(f"{source}: {_count(examined.objects, 'object')}, {_summary(problems)}")
+    say(f"{source}: {counted(examined.objects, 'object')}, {_summary(problems)}")
     if output is Report.LOG and problems:
         say(f"hint: what a code means: weft analyze --explain {problems[0].code}, or {PAGE}")
     if any(_at_least(problem, failure_threshold) for problem in problems):
@@ -346,9 +348,5 @@ def _page(code: str) -> str:
 
 def _summary(problems: list[Problem]) -> str:
     severities = [problem.severity.value for problem in problems]
-    words = [_count(severities.count(name), name) for name in ("error", "warning")]
+    words = [counted(severities.count(name), name) for name in ("error", "warning")]
     return ", ".join([*words, f"{severities.count('info')} info"])
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.explain_ import FROM, HEADER, JWT, METHOD, TO, asked
+from weft.cli.explain_ import FROM, HEADER, JWT, METHOD, SOURCE, TO, asked
 from weft.cli.history import told_moment, told_time
 from weft.cli.output import TEXT_OR_DATA, TextOrData, is_data, print_data
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
@@ -20,6 +20,7 @@ def bisect(
     method: str = METHOD,
     header: list[str] = HEADER,
     jwt: list[str] = JWT,
+    source: str = SOURCE,
     namespace: str = NAMESPACE,
     output: TextOrData = TEXT_OR_DATA,
     mesh: str | None = MESH,
@@ -33,10 +34,11 @@ def bisect(
 
     \b
     Example: weft bisect frontend --to http://payments/charge
+             weft bisect edge --to https://shop.example/ --source-address 198.51.100.7
     """
     from weft.cli.reach import answered
 
-    question = asked(caller, to, namespace, method, header, jwt)
+    question = asked(caller, to, namespace, method, header, jwt, source=source)
     flip = answered(
         "bisect", question, mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system
     )

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TEXT_OR_DATA, TextOrData, fail, is_data, print_data, say, trouble_is_no_answer
+from weft.cli.output import TEXT_OR_DATA, TextOrData, counted, fail, is_data, print_data, say, trouble_is_no_answer
 from weft.cli.reach import KUBERNETES, MESH, SYSTEM
 
 _MOST_SHOWN = 8  # resources of one group, in the table
@@ -51,6 +51,9 @@ def diff(
     if given and files:
         hint = f"without {given[0]}, files are laid over what is there: weft diff -f {files[0]}"
         fail("files cannot be laid over the past", hint, code=2)
+    for word in given:
+        if not word.startswith("@") and Path(word).exists():
+            fail(f"{word} is a file, and no moment", f"lay it over what is there: weft diff -f {word}", code=2)
     if not given and not files:
         fail("say what to compare", "a change: weft diff -f FILE; or the past: weft diff @-1", code=2)
     if len(given) > 2 or (given and against is not None):
@@ -132,8 +135,8 @@ def _sum_up(name: str, found: Found, *, records: bool) -> None:
     from weft.cli.recent_traffic import NOT_RECORDED
 
     say(
-        f"{name}: {len(found['objects'])} objects and {len(found['proxies'])} groups of proxies change, "
-        f"{found['untouched']} do not; {len(found['requests'])} of {found['tried']} requests end otherwise"
+        f"{name}: {counted(len(found['objects']), 'object')} and {counted(len(found['proxies']), 'group')} of proxies "
+        f"change, {found['untouched']} do not; {len(found['requests'])} of {found['tried']} requests end otherwise"
     )
     recent = found["recent"]
     if recent["judged"] or recent["unjudged"]:

@@ -26,12 +26,14 @@ def history(
 ) -> None:
     """Show what has changed in a mesh, and when. Each moment has a number, by which weft diff and weft explain --at
     find it again, and a digest of all that was written then: the same digest, the same words. The control plane
-    remembers the last thousand, since it was started.
+    remembers the last thousand, since it was started; weft up --history DIRECTORY keeps them for the next one, as does
+    weft control.
 
     \b
     Example: weft history
              weft diff @-1
              weft explain frontend --to http://payments/ --at @-1
+             weft up examples/shop --history past
     """
     from weft.cli.columns import lines
     from weft.cli.reach import answered

@@ -47,13 +47,17 @@ class TableOrData(StrEnum):
     YAML = "yaml"
 
 
-TEXT_OR_DATA = typer.Option(TextOrData.TEXT, "-o", "--output", help="text, json or yaml.")
-TABLE_OR_DATA = typer.Option(TableOrData.TABLE, "-o", "--output", help="table, json or yaml.")
+TEXT_OR_DATA = typer.Option(TextOrData.TEXT, "-o", "--output", help="text (short is the same), json or yaml.")
+TABLE_OR_DATA = typer.Option(TableOrData.TABLE, "-o", "--output", help="table (short is the same), json or yaml.")
 
 
 def is_data(output: StrEnum) -> bool:
     """Whether a program reads it."""
     return output.value in ("json", "yaml")
+
+
+def counted(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def say(words: str) -> None:

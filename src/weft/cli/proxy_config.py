@@ -240,7 +240,9 @@ def secret(source: Source, why: bool = WHY, output: Output = OUTPUT) -> None:
 @with_source
 def bootstrap(
     source: Source,
-    output: Output = typer.Option(Output.JSON, "-o", "--output", help="json, yaml, or short: only the versions."),
+    output: Output = typer.Option(
+        Output.JSON, "-o", "--output", help="json, yaml, or short (table is the same): only the versions."
+    ),
 ) -> None:
     """What it was started with.
 

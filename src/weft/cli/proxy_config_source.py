@@ -30,7 +30,12 @@ class Output(StrEnum):
     YAML = "yaml"
 
 
-OUTPUT = typer.Option(Output.SHORT, "-o", "--output", help="short (a table), json or yaml: all that Envoy says.")
+OUTPUT = typer.Option(
+    Output.SHORT,
+    "-o",
+    "--output",
+    help="short (table is the same): a line for each; json or yaml: all that Envoy says.",
+)
 TARGET = typer.Argument(
     None,
     metavar="TARGET",

@@ -1,5 +1,5 @@
-"""Where recent traffic is found: in the access logs of callers' proxies, if the mesh has them written to their standard
-output. They are read when somebody asks; nothing is kept for it, and no request costs more."""
+"""Where recent traffic is found: in the access logs of callers' proxies and of gateways, if the mesh has them written
+to their standard output. They are read when somebody asks; nothing is kept for it, and no request costs more."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _BYTES = 1 << 20  # of each proxy on a cluster
 _AT_ONCE = 8
 
 NOT_RECORDED = (
-    "no traffic is recorded here: with an access log, as a Telemetry or accessLogFile: /dev/stdout asks for, "
-    "what was really called is judged too"
+    "no traffic is recorded here: with an access log of those who call, as a Telemetry (but for mode: SERVER) or "
+    "accessLogFile: /dev/stdout asks for, what was really called is judged too"
 )
 
 
@@ -31,11 +31,16 @@ def seen_here(status: MeshStatus) -> tuple[Seen, ...]:
     from weft.local.error import LocalError
 
     recent = Recent()
-    for pod in status.pods:
+    inside = {address for pod in status.pods if pod.sync.value != "-" for address in pod.addresses}
+    for pod in sorted(status.pods, key=lambda each: each.gateway):  # strangers last: theirs may be of very many kinds
         if pod.sync.value != "-":
             with suppress(LocalError):
                 lines = read_logs(status.name, f"{pod.namespace}/{pod.name}", proxy=True, lines=LINES)
-                recent.add(f"{pod.workload}.{pod.namespace}", pod.addresses, lines)
+                name = f"{pod.workload}.{pod.namespace}"
+                if pod.gateway:
+                    recent.add_gateway(name, inside, lines)
+                else:
+                    recent.add(name, pod.addresses, lines)
     return recent.kinds()
 
 
@@ -68,14 +73,26 @@ async def seen_on_cluster(client: Client) -> tuple[Seen, ...]:
         return ()
     meshed = [pod for pod in listed if not is_over(pod) and record_of(pod).proxied]
     recent = Recent()
-    looked_at = meshed[:MOST_PROXIES]
+    inside = {address for pod in meshed for address in record_of(pod).addresses}
+    looked_at = sorted(meshed[:MOST_PROXIES], key=_is_gateway)
     for pod, found in zip(looked_at, await asyncio.gather(*map(lines, looked_at)), strict=True):
-        recent.add(f"{workload_of(pod)}.{pod.metadata.namespace}", record_of(pod).addresses, found)
+        name = f"{workload_of(pod)}.{pod.metadata.namespace}"
+        if _is_gateway(pod):
+            recent.add_gateway(name, inside, found)
+        else:
+            recent.add(name, record_of(pod).addresses, found)
     if refused:
         say(f"the logs of {len(refused)} of {len(looked_at)} proxies could not be read: {refused[0]}")
     if len(meshed) > MOST_PROXIES:
         say(f"recent traffic is that of {MOST_PROXIES} of {len(meshed)} proxies")
     return recent.kinds()
+
+
+def _is_gateway(pod: Pod) -> bool:
+    from weft.kube.pods import record_of
+    from weft.model.group import ProxyKind
+
+    return record_of(pod).group.kind is ProxyKind.GATEWAY
 
 
 async def _log(client: Client, pod: Pod) -> list[str]:

@@ -13,7 +13,7 @@ def status(
         None, help="The mesh's name; may be left out where only one runs.", autocompletion=candidates.meshes
     ),
     mesh: str | None = typer.Option(None, "--mesh", help="The same.", autocompletion=candidates.meshes),
-    output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table, or json for a program."),
+    output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table (wide is the same), json or yaml."),
     watch: bool = typer.Option(False, "-w", "--watch", help="Go on showing it until Ctrl-C; the mesh runs on."),
 ) -> None:
     """Show workloads, traffic and problems. Everything that `weft up` shows, once, or with --watch as it changes.

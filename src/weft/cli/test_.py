@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from weft.cli.output import TEXT_OR_DATA, TextOrData, fail, is_data, print_data, say, trouble_is_no_answer
+from weft.cli.output import TEXT_OR_DATA, TextOrData, counted, fail, is_data, print_data, say, trouble_is_no_answer
 
 
 def test(
@@ -35,6 +35,8 @@ def test(
         check(found.problems)
     if not found.cases:
         fail("there is no RequestTest in what was given", "docs/explain.md shows how to write one", code=2)
+    if not found.documents:
+        fail("there is no mesh in what was given", f"give its YAML too: weft test DIRECTORY {paths[0]}", code=2)
     with trouble_is_no_answer():
         stage, refused = staged(found.documents)
         warn(refused)
@@ -56,6 +58,6 @@ def test(
                 for line in each.lines:
                     typer.echo(f"       {line}")
     wrong = sum(bool(each.wrong) for each in tried)
-    say(f"{len(tried)} requests, {wrong} not as expected; {took:.1f} ms each")
+    say(f"{counted(len(tried), 'request')}, {wrong} not as expected; {took:.1f} ms each")
     if wrong or any(map(is_error, refused)):
         raise typer.Exit(1)

@@ -24,7 +24,7 @@ def upgrade(
     files: list[str] = FILES,
     assignments: list[str] = ASSIGNMENTS,
     timeout: str = typer.Option("5m", "--timeout", help="How long to wait for what is started."),
-    output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table, or json for a program."),
+    output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table (wide is the same), json or yaml."),
     kubeconfig: Path | None = KUBECONFIG,
     context: str | None = CONTEXT,
 ) -> None:

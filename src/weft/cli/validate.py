@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from weft.cli.output import TABLE_OR_DATA, TableOrData, fail, is_data, print_data, say
+from weft.cli.output import TABLE_OR_DATA, TableOrData, counted, fail, is_data, print_data, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -48,7 +48,7 @@ def validate(
         for problem in problems:
             typer.echo(str(problem))
     warnings = len(problems) - errors
-    say(f"{_count(objects, 'object')}, {_count(errors, 'error')}, {_count(warnings, 'warning')}")
+    say(f"{counted(objects, 'object')}, {counted(errors, 'error')}, {counted(warnings, 'warning')}")
     if partial:
         say("without a Workload this is a part of a mesh: references to other objects were not checked")
     if errors or (strict and warnings):
@@ -107,7 +107,3 @@ def _of_certificates(documents: list[Document]) -> Iterator[Problem]:
         for document in documents:
             if document.key.kind == "DestinationRule":
                 yield from problems_of(document)
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"

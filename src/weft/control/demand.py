@@ -51,16 +51,38 @@ class Demand:
         self.calls.bring(group, brought)
         return telling is not None
 
-    def is_due(self, place: Place) -> bool:
-        """Whether those who look from there are to be told in another way than they are."""
+    def bring_hosts(self, group: Group, place: Place, hosts: Iterable[str]) -> bool:
+        """The same, of proxies that brought these hosts together with calls that they hold. If there are some to which
+        none of the calls leads, they were told of these before they were on demand, and have listeners from then."""
+        called, strange = self.calls.of(group), self._mesh.reach(place.scope) & set(hosts) - place.told
+        if not strange or not called.addresses:
+            return False
+        at = (service.host for address in called.addresses for service in self._mesh.services_at(address))
+        held = reached(at, lambda host: self._leads(place, group, host))
+        return not strange <= held and self.bring(group, Brought.HOSTS)
+
+    def is_due(self, place: Place, hosts: frozenset[str]) -> bool:
+        """Whether those who look from there are to be told in another way than they are. `hosts`: that changed."""
         if place.key[0] is not ProxyKind.SIDECAR or place.telling.too_many:
             return False
-        on = self._mesh.on_demand(place.scope).on
-        return on == place.telling.every or (on and place.telling.ranges != self._mesh.virtual_ranges)
+        if self._mesh.on_demand(place.scope).on == place.telling.every:
+            return True
+        return place.on_demand and (self._has_other_ranges(place) or bool(self.keeps(place, hosts)))
 
-    def tell(self, group: Group, scope: Scope, told: Callable[[], frozenset[str]] = frozenset) -> Telling:
-        """How a group is told from now on. `told`: what it has been told of until now. gRPC's own clients ask for each
-        service by name, and are told of nothing else; gateways of what their routes name."""
+    def keeps(self, place: Place, hosts: frozenset[str]) -> frozenset[str]:
+        """What those who look from there were told of without a call, and nobody who comes now will be, for its calls
+        can be held from now on."""
+        if not place.on_demand or self._has_other_ranges(place):
+            return place.hosts
+        lost = (hosts & place.always) - place.telling.kept
+        return lost & self._mesh.reach(place.scope) if lost else lost
+
+    def _has_other_ranges(self, place: Place) -> bool:
+        return place.telling.ranges != self._mesh.virtual_ranges
+
+    def tell(self, group: Group, scope: Scope, keeps: Callable[[], frozenset[str]] = frozenset) -> Telling:
+        """How a group is told from now on. gRPC's own clients ask for each service by name, and are told of nothing
+        else; gateways of what their routes name."""
         before = self.calls.telling(group)
         if group.kind is not ProxyKind.SIDECAR:
             telling = EVERYTHING
@@ -70,8 +92,8 @@ class Demand:
             telling = overflowing(before)
         else:
             judged, ranges = self._mesh.on_demand(scope), self._mesh.virtual_ranges
-            keeps = judged.on and before is not None and (before.every or before.ranges != ranges)
-            telling = retold(before, judged, ranges, told() if keeps else frozenset())
+            lives = judged.on and before is not None
+            telling = retold(before, judged, ranges, keeps() if lives else frozenset())
             telling = with_brought(telling, self.calls.brought(group), ranges)
         self.calls.tell(group, telling)
         return telling

@@ -15,7 +15,6 @@ from weft.analyze.proxies import Installed, of_proxies
 from weft.analyze.templates import PLACES, PodTemplate, template_of
 from weft.api.document import Document
 from weft.api.parse import KINDS, NOT_READ, OF_MESHES, OF_PODS
-from weft.api.request_test import KIND
 from weft.base.problem import Problem, Severity
 from weft.control.intake import Admit, as_it_is
 from weft.control.rehearsal import Values, rehearsed
@@ -77,7 +76,7 @@ def examine(
 def _is_read(document: Document) -> bool:
     """What a mesh reads, what it might, and what nobody knows. Whatever else there is in a cluster is not its."""
     kind = document.key.kind
-    return kind in KINDS or kind in OF_MESHES or kind in OF_PODS or kind not in NOT_READ or kind == KIND
+    return kind in KINDS or kind in OF_MESHES or kind in OF_PODS or kind not in NOT_READ
 
 
 def _present(running: Running | None, fresh: Mapping[ObjectKey, Document]) -> Iterator[Values]:

@@ -167,7 +167,10 @@ class History:
         wanted = number
         if number < 0:
             told = [record.number for record in self._records if not record.of_endpoints]
-            wanted = told[number] - 1 if -number <= len(told) else -1
+            if -number > len(told):
+                known = f"only {len(told)} of its changes are" if told else "nothing has changed yet"
+                raise Forgotten(f"moment {number} is not remembered: {known}", "list them with: weft history")
+            wanted = told[number] - 1
         if not self._oldest() <= wanted <= self._number:
             what = f"moment {number} is not remembered: there are {self._oldest()} to {self._number}"
             raise Forgotten(what, "list them with: weft history")

@@ -188,6 +188,7 @@ class ControlPlane:
         """The mesh as an explanation looks at it, as it is served now. Use it at once."""
         from weft.control.stage import Stage  # most control planes are never asked
 
+        self._push.leave_unused()  # from where the one before looked
         return Stage(self.mesh, self._snapshots, self.listening, self._push.calls)
 
     @property

@@ -1,23 +1,23 @@
 """Where the mesh meets the streams: what a change touched becomes new resources for just the groups that see it.
 
-When that is due is for `gathering.py` to say, what a group sees for `demand.py`, and `translation.py` makes what equal
-groups share once.
+When that is due is for `gathering.py` to say, what a group is told of for `demand.py`, how it sees that for
+`watching.py`, and `translation.py` makes what equal groups share once.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Set
 from functools import partial
 
-from weft.control.compiled import NOTHING, Compiled, Update, merged
+from weft.control.compiled import Compiled, Update, merged
 from weft.control.demand import Demand, Watcher
 from weft.control.gathering import Gathering, Timing, safely
 from weft.control.place import Change, Place, PlaceKey, place_key, staying
 from weft.control.problems import Problems
 from weft.control.translation import Made, Translation
+from weft.control.watching import Watching
 from weft.model.calls import Address, Calls, Why
 from weft.model.group import Group, ProxyKind
 from weft.model.mesh import Mesh
@@ -28,10 +28,9 @@ from weft.model.touched import EVERYWHERE, Touched
 from weft.translate import names
 from weft.translate.built import Built
 from weft.translate.contribution import VirtualHost
-from weft.translate.findings import problems_of
 from weft.translate.service import base
 from weft.translate.suspects import Lineup, of_cluster, of_guards, of_routes
-from weft.translate.view import GroupView, depends_on_labels, group_view, service_view
+from weft.translate.view import GroupView, group_view
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER, LISTENER
 
@@ -51,14 +50,12 @@ class Push:
         self._mesh = mesh
         self._calling: dict[Group, list[Address]] = {}  # those that have called somebody new, and where
         self._snapshots = snapshots
-        self._problems = problems
         self._groups: dict[Group, Compiled] = {}
         self._places: dict[PlaceKey, Place] = {}
         self._place_of: dict[Group, Place] = {}
-        self._watching: dict[str, dict[Watcher, Made]] = defaultdict(dict)  # host → who sees it, and how
         self._demand = Demand(mesh, calls or Calls())
         self._translation = Translation(mesh)
-        self._unchecked = self._translation.fresh
+        self._watching = Watching(mesh, self._demand, self._translation, problems)
         self._gathering = Gathering(timing or Timing(), self.flush, self._flush_endpoints)
 
     # Groups come and go
@@ -76,7 +73,9 @@ class Push:
         updates.extend(self._refresh_group(group, place.by_labels))
         updates.append(compiled.answer(name for at in self.calls.of(group).addresses for name in names.held(at)))
         self._snapshots.update(group, merged(updates), place.layer)
-        self._check()
+        if self.calls.brought(group) is Brought.HOLDING:
+            self._bring_hosts(group, (host for host, call in self.calls.of(group).hosts.items() if call.why is Why.HAD))
+        self._watching.check()
 
     def leave(self, group: Group) -> None:
         """The last proxy of this group is gone."""
@@ -84,9 +83,9 @@ class Push:
         compiled = self._groups.pop(group, None)
         if compiled is None:
             return
-        self._unwatch(group, compiled)
+        self._watching.forget(group, compiled)
         self._take_from_place(group)
-        self._check()
+        self._watching.check()
         self._snapshots.drop(group)
 
     def groups(self) -> Iterable[Group]:
@@ -133,7 +132,7 @@ class Push:
         known = self.calls.of(group).addresses
         asked = [address for name in held if (address := names.called_at(name))]
         addresses, hosts = [address for address in asked if address not in known], tuple(hosts)
-        strange = why is Why.HAD and any(self._seen(group, host) is None for host in hosts)
+        strange = [host for host in hosts if self._seen(group, host) is None] if why is Why.HAD else ()
         brought = Brought.HOLDING if asked else Brought.HOSTS if strange else None
         if brought is not None and self._demand.bring(group, brought):
             self._push(Touched(), frozenset(), frozenset({group}))
@@ -142,6 +141,7 @@ class Push:
         kept = self.calls.of(group)
         addresses = [address for address in addresses if address in kept.addresses]
         self._demand.call(group, addresses, (host for host in hosts if host in kept.hosts))
+        self._bring_hosts(group, strange)
         if not soon:
             self._answer_calls(group, addresses)
             return
@@ -150,6 +150,10 @@ class Push:
         if not self._calling:
             asyncio.get_running_loop().call_soon(safely, self._flush_calls)
         self._calling.setdefault(group, []).extend(addresses)
+
+    def _bring_hosts(self, group: Group, hosts: Iterable[str]) -> None:
+        if self._demand.bring_hosts(group, self._place_of[group], hosts):
+            self._push(Touched(), frozenset(), frozenset({group}))
 
     def _flush_calls(self) -> None:
         calling, self._calling = self._calling, {}
@@ -163,7 +167,7 @@ class Push:
             self._push(Touched(), frozenset(), frozenset({group}))
         answers = self._groups[group].answer(name for address in addresses for name in names.held(address))
         self._snapshots.update(group, merged([*self._refresh_group(group, ()), answers]))
-        self._check()
+        self._watching.check()
 
     # Proxies refuse (`control/quarantine.py`)
 
@@ -196,8 +200,8 @@ class Push:
         return of_routes(made.view, int(port)) if made is not None and port.isdecimal() else None
 
     def _seen(self, group: Group, host: str) -> Made | None:
-        watching = self._watching.get(host, {})
-        return watching.get(group) or watching.get(self._place_of[group]) if group in self._place_of else None
+        place = self._place_of.get(group)
+        return self._watching.seen(host, group, place) if place is not None else None
 
     def resume(self, group: Group, route: str, hosts: Iterable[str]) -> None:
         compiled = self._groups.get(group)
@@ -220,16 +224,15 @@ class Push:
         hosts = self._translation.forget(self._covered(pending.hosts))
         self._push(pending, hosts)
         self._push_endpoints((only_endpoints | pending.endpoints) - hosts)
-        self._unchecked |= hosts
-        self._check()
+        self._watching.check(hosts)
 
     def _flush_endpoints(self) -> None:
         self._push_endpoints(self._gathering.take_endpoints())
 
     def _push(self, touched: Touched, hosts: frozenset[str], due: Set[Group] = frozenset()) -> None:
         """`due`: groups that are to be told in another way than they are, beside those that are for what changed."""
-        due |= {group for place in self._places.values() if self._demand.is_due(place) for group in place.groups}
-        views = self._views(touched, due)
+        due |= {group for place in self._places.values() if self._demand.is_due(place, hosts) for group in place.groups}
+        views = self._views(touched, hosts, due)
         before = {place: place.key for place in self._places.values()}
         moving = self._moving(touched, views)
         changes: dict[Place, Change] = {}
@@ -260,7 +263,7 @@ class Push:
             if update or group in moving:
                 self._snapshots.update(group, update, self._place_of[group].layer)
 
-    def _views(self, touched: Touched, due: Set[Group]) -> dict[Group, GroupView]:
+    def _views(self, touched: Touched, hosts: frozenset[str], due: Set[Group]) -> dict[Group, GroupView]:
         """How the groups that are concerned are now."""
         found: dict[Group, GroupView] = {}
         for group in self._groups:
@@ -268,16 +271,18 @@ class Push:
             concerned = rescoped or group in due or _applies(touched.inbound, group.namespace)
             if concerned or group.kind is ProxyKind.GATEWAY:  # which any host's change may change: they are few
                 try:
-                    found[group] = group_view(self._mesh, group, self._told(group, rescoped=rescoped, due=group in due))
+                    told = self._told(group, hosts, rescoped=rescoped, due=group in due)
+                    found[group] = group_view(self._mesh, group, told)
                 except Exception:
                     log.exception("a push to %s failed; its proxies keep what they have", group)
         return found
 
-    def _told(self, group: Group, *, rescoped: bool, due: bool) -> Telling:
+    def _told(self, group: Group, hosts: frozenset[str], *, rescoped: bool, due: bool) -> Telling:
         place = self._place_of[group]
         if not rescoped and not due:
             return self._demand.telling(group)
-        return self._demand.tell(group, self._mesh.scope(group) if rescoped else place.scope, lambda: place.hosts)
+        scope = self._mesh.scope(group) if rescoped else place.scope
+        return self._demand.tell(group, scope, lambda: self._demand.keeps(place, hosts))
 
     def _moving(self, touched: Touched, views: dict[Group, GroupView]) -> dict[Group, PlaceKey]:
         """Who looks from another place now. A place that all of its groups leave for the same moves with them."""
@@ -306,7 +311,7 @@ class Push:
         updates = []
         if (view := views.get(group)) is not None and place_key(group, place.scope, view) == place.key:
             updates.append(place.compiled.look_from(view))
-        updates.extend(self._refresh_place(place, here, group))
+        updates.extend(self._watching.refresh_place(place, here, group))
         rerouted = frozenset(host for host in here if place.compiled.routes_of(host) != before[host])
         return Change(hosts, merged(updates), rerouted)
 
@@ -348,7 +353,7 @@ class Push:
         updates: list[tuple[Watcher, Update]] = []
         for host in hosts:
             self._translation.forget_assignments(host)
-            for watcher, made in self._watching.get(host, {}).items():
+            for watcher, made in self._watching.of(host).items():
                 compiled = watcher.compiled if isinstance(watcher, Place) else self._groups[watcher]
                 updates.append((watcher, compiled.assign({host: self._translation.assignments(made)})))
         self._translation.spent += time.thread_time() - started
@@ -358,66 +363,8 @@ class Push:
             elif update:
                 self._snapshots.update(watcher, update)
 
-    # Translation, shared between groups
-
-    def _refresh_place(self, place: Place, hosts: Iterable[str], group: Group) -> list[Update]:
-        """`group`: any that looks from there."""
-        seen: dict[str, Made | None] = {}
-        for host in hosts:
-            try:
-                is_seen = not place.on_demand or host in place.told
-                held = place.telling.held
-                view = service_view(self._mesh, group, place.scope, host, held=held) if is_seen else None
-                by_labels = view is not None and depends_on_labels(self._mesh, view, place.scope.namespace)
-                seen[host] = None if view is None or by_labels else self._translation.make(view, place.settings)
-            except Exception:  # one host that translation chokes on must not take the others' changes along
-                log.exception("cannot translate %s for %s; it stays as it was", host, group)
-            else:
-                (place.by_labels.add if by_labels else place.by_labels.discard)(host)
-        return self._see(place, place.compiled, seen)
-
     def _refresh_group(self, group: Group, hosts: Iterable[str], touched: frozenset[str] = frozenset()) -> list[Update]:
-        """What a group sees in its own way, and no longer sees so. `touched`: what may be another now, seen or not."""
-        place = self._place_of[group]
-        seen: dict[str, Made | None] = {}
-        if place.on_demand:
-            hosts = {*hosts, *self._demand.move_group(group, place, touched.union(hosts))}
-        else:
-            hosts = {*hosts, *self._demand.seen_by(group)}
-            self._demand.forget(group)
-        for host in hosts:
-            try:
-                is_own = host in place.by_labels or host in self._demand.seen_by(group)
-                held = place.telling.held
-                view = service_view(self._mesh, group, place.scope, host, held=held) if is_own else None
-                seen[host] = self._translation.make(view, place.settings) if view is not None else None
-            except Exception:
-                log.exception("cannot translate %s for %s; it stays as it was", host, group)
-        return self._see(group, self._groups[group], seen)
-
-    def _see(self, watcher: Watcher, compiled: Compiled, seen: dict[str, Made | None]) -> list[Update]:
-        """What is seen of these hosts from now on; None where nothing is."""
-        started = time.thread_time()
-        assignments: dict[str, tuple[Built, ...]] = {}
-        for host, made in tuple(seen.items()):
-            try:
-                assignments[host] = self._translation.assignments(made)
-            except Exception:
-                log.exception("cannot tell who answers for %s; it stays as it was", host)
-                del seen[host]
-                continue
-            watching = self._watching[host]
-            before = watching.get(watcher)
-            if before is not None and before is not made:
-                self._unchecked.add(host)  # it may have been the last one to see it that way
-            if made is None:
-                watching.pop(watcher, None)
-            else:
-                watching[watcher] = made
-        contributions = {host: made.contribution if made else NOTHING for host, made in seen.items()}
-        updates = [compiled.contribute(contributions), compiled.assign(assignments)]
-        self._translation.spent += time.thread_time() - started
-        return updates
+        return self._watching.refresh_group(group, self._place_of[group], self._groups[group], hosts, touched)
 
     # Where groups look from
 
@@ -429,10 +376,10 @@ class Push:
             try:
                 hosts = self._all_hosts(scope)
                 self._demand.move_place(place, hosts, group)
-                updates = self._refresh_place(place, hosts if not place.on_demand else place.told, group)
+                updates = self._watching.refresh_place(place, hosts if not place.on_demand else place.told, group)
                 self._snapshots.update_layer(place.layer, merged(updates))
             except Exception:
-                self._unwatch(place, place.compiled)
+                self._watching.forget(place, place.compiled)
                 del self._places[key]
                 raise
         return place
@@ -445,7 +392,7 @@ class Push:
         place = self._place_of.pop(group)
         del place.groups[group]
         if not place.groups:
-            self._unwatch(place, place.compiled)
+            self._watching.forget(place, place.compiled)
             del self._places[place.key]
             self._leave_scope(place.scope)
 
@@ -453,24 +400,12 @@ class Push:
         if all(place.scope != scope for place in self._places.values()):
             self._mesh.leave(scope)
 
-    def _unwatch(self, watcher: Watcher, compiled: Compiled) -> None:
-        for host in compiled.hosts:
-            self._watching[host].pop(watcher, None)
-            self._unchecked.add(host)
+    def leave_unused(self) -> None:
+        """The scopes from which no group here looks: somebody has asked what it would see from there (`stage.py`)."""
+        for scope in self._mesh.looked_from - {place.scope for place in self._places.values()}:
+            self._mesh.leave(scope)
 
     # Small things
-
-    def _check(self) -> None:
-        """Say what translation could not do as its author meant it, for whoever sees it; forget what nobody sees."""
-        for host in self._unchecked:
-            seen = dict.fromkeys(self._watching.get(host, {}).values())
-            views = dict.fromkeys(made.view for made in seen)
-            found = {problem for view in views for problem in problems_of(view, self._mesh)}
-            self._problems.put(("translation", host), sorted(found, key=str))
-            self._translation.keep(host, seen)
-            if not seen:
-                self._watching.pop(host, None)
-        self._unchecked.clear()
 
     def _all_hosts(self, scope: Scope | None = None) -> frozenset[str]:
         if scope is not None and scope.servers is not None:

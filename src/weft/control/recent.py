@@ -1,5 +1,6 @@
-"""Recent traffic, as access logs have it: lines of the callers' proxies come in, and kinds of requests leave, each with
-how often it was seen. So a change can be judged by what is really asked of a mesh.
+"""Recent traffic, as access logs have it: lines of the callers' proxies come in, and of gateways, by which callers come
+who have none. Kinds of requests leave, each with how often it was seen: so a change can be judged by what is really
+asked of a mesh.
 
 Rule: it is bounded, and holds no secret: no query, no header but the host, and people are shown only the shape of a
 path. Lines in a form of somebody's own are passed over.
@@ -23,7 +24,8 @@ _LONGEST = 1_024  # letters of a path, or of a host
 # looks like it counts, after which everything is the proxy's own.
 _LINE = re.compile(
     r'\[[^\]]+\] "(?P<method>[A-Z]+) (?P<path>\S+) HTTP/[\d.]+" (?P<status>\d+) .*'
-    r' "(?P<authority>[^" ]+)" "[^" ]*" (?P<cluster>\S+) \S+ (?P<local>\S+) (?P<remote>\S+) \S+ \S+(?: \w+="[^"]*")*'
+    r' "(?P<authority>[^" ]+)" "[^" ]*" (?P<cluster>\S+) \S+ (?P<local>\S+) (?P<remote>\S+)'
+    r' (?P<server_name>\S+) \S+(?: \w+="[^"]*")*'
 )
 _JSON = {
     "method": "method",
@@ -33,6 +35,7 @@ _JSON = {
     "cluster": "upstream_cluster",
     "local": "downstream_local_address",
     "remote": "downstream_remote_address",
+    "server_name": "requested_server_name",
 }
 # Numbers, digests, UUIDs, tokens: long words, and shorter ones in which letters and digits are mixed.
 _NAMES_A_THING = re.compile(r"\d+|[0-9a-fA-F-]{8,}|.{25,}|(?=.*\d)(?=.*[^\W\d_]).{8,}")
@@ -41,7 +44,7 @@ _NAMES_A_THING = re.compile(r"\d+|[0-9a-fA-F-]{8,}|.{25,}|(?=.*\d)(?=.*[^\W\d_])
 class Seen(msgspec.Struct, frozen=True):
     """A kind of request. `to` is one that was seen, to be judged; `shape` is what all of them have in common."""
 
-    caller: str  # WORKLOAD.NAMESPACE
+    caller: str  # WORKLOAD.NAMESPACE; a gateway stands for who comes by it
     method: str
     to: str
     shape: str
@@ -71,6 +74,14 @@ class Recent:
             if fields is not None and _is_own_call(fields, addresses):
                 self._count(caller, fields)
 
+    def add_gateway(self, gateway: str, inside: Collection[str], lines: Iterable[str]) -> None:
+        """`inside`: addresses of the mesh's own pods, whose proxies tell themselves what they ask. Where the others are
+        is not kept: a person's address is nobody's business, and each would be a kind of its own."""
+        for line in lines:
+            fields = _fields(line)
+            if fields is not None and _address(fields["remote"]) not in inside:
+                self._count(gateway, fields, encrypted=fields["server_name"] not in ("", "-"))
+
     def kinds(self) -> tuple[Seen, ...]:
         """The most frequent first."""
         found = (
@@ -80,11 +91,12 @@ class Recent:
         )
         return tuple(sorted(found, key=lambda each: (-each.count, str(each))))
 
-    def _count(self, caller: str, fields: Mapping[str, str]) -> None:
+    def _count(self, caller: str, fields: Mapping[str, str], *, encrypted: bool = False) -> None:
         host, port, path = _host(fields["authority"]), _port(fields["local"]), fields["path"].split("?")[0]
         if not host or not port or len(path) > _LONGEST or not path.startswith("/"):
             return
-        place = f"http://{host}" if port == "80" else f"http://{host}:{port}"
+        scheme, usual = ("https", "443") if encrypted else ("http", "80")
+        place = f"{scheme}://{host}" if port == usual else f"{scheme}://{host}:{port}"
         key = (caller, fields["method"], f"{place}{shape_of(path)}", int(fields["status"]))
         if key in self._counts:
             self._counts[key] += 1
@@ -122,7 +134,11 @@ def _is_own_call(fields: Mapping[str, str], addresses: Collection[str]) -> bool:
     """What the workload itself asks of others. What others ask of it, their own proxies tell."""
     if fields["cluster"].startswith("inbound|"):
         return False
-    return fields["remote"].rpartition(":")[0].strip("[]") in addresses
+    return _address(fields["remote"]) in addresses
+
+
+def _address(place: str) -> str:
+    return place.rpartition(":")[0].strip("[]")
 
 
 def _host(authority: str) -> str:

@@ -14,7 +14,6 @@ from weft.analyze.facts import Facts, facts_of
 from weft.analyze.findings import findings
 from weft.api.document import Document, undotted
 from weft.api.parse import OF_PODS, Parsed, parse
-from weft.api.request_test import KIND, read_request_test
 from weft.base.problem import Problem, Severity
 from weft.control.intake import Admit, as_it_is
 from weft.model.claims import patterns
@@ -70,9 +69,6 @@ def rehearsed(
         for document in written.values():
             if document.key.kind in OF_PODS and not on_one_machine:
                 continue  # of a cluster, where others make pods of it
-            if document.key.kind == KIND:
-                problems += own_problems(document)
-                continue
             parsed = read(document, domain)
             problems += parsed.problems
             if parsed.meant:
@@ -92,10 +88,8 @@ def rehearsed(
 
 
 def own_problems(document: Document, domain: str = "cluster.local") -> tuple[Problem, ...]:
-    """What is wrong with an object by itself. A RequestTest is no part of a mesh, and yet somebody wrote it."""
-    if document.key.kind in OF_PODS:
-        return ()
-    return read_request_test(document)[1] if document.key.kind == KIND else parse(document, domain).problems
+    """What is wrong with an object by itself."""
+    return () if document.key.kind in OF_PODS else parse(document, domain).problems
 
 
 def located(problems: Iterable[Problem], documents: Iterable[Document]) -> tuple[Problem, ...]:

@@ -27,7 +27,7 @@ from weft.model.scope import exported
 from weft.model.service import Resolution, Service
 from weft.model.workload import Workload as Written
 from weft.translate.lookup import Found, Names, NotOurs
-from weft.translate.names import held
+from weft.translate.names import CHOSEN, held
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
@@ -138,7 +138,7 @@ class Stage:
         service = self.mesh.service(host, self.mesh.scope(group)) if group is not None else None
         if group is None or service is None:
             return ""
-        rule = self.mesh.destination_rule(host, service, group)
+        rule, subset = self.mesh.destination_rule(host, service, group), subset.removeprefix(CHOSEN)
         return unsent(self.mesh, group, rule, int(port), subset) if rule is not None else ""
 
     def resolve(self, host: str, caller: Workload, *, by_proxy: bool = False) -> tuple[str, ...]:

@@ -189,7 +189,7 @@ def _walked(met: Met, question: Question, now: datetime) -> Explanation:
 def _explained(met: Met, case: RequestCase, now: datetime) -> Explanation | Problem:
     tokens = (Token("a-token", json.loads(case.claims)),) if case.claims else ()
     namespace = "" if "." in case.caller or "/" in case.caller else case.namespace
-    question = Question(case.caller, case.to, namespace, case.method, case.headers, tokens)
+    question = Question(case.caller, case.to, namespace, case.method, case.headers, tokens, case.source)
     try:
         return _walked(met, question, now)
     except Exception as error:

@@ -50,7 +50,7 @@ def _wrong(expectation: Expectation, verdict: Verdict) -> list[str]:
         found.append(f"expected to be {expectation.verdict}, and it is {verdict.kind}: {verdict.why}")
     pairs = (
         ("status", expectation.status, verdict.status),
-        ("subset", expectation.subset, verdict.cluster.split("|")[2] if verdict.cluster.count("|") == 3 else ""),
+        ("subset", expectation.subset, _subset(verdict.cluster)),
         ("path", expectation.path, verdict.path),
     )
     found += (f"expected {name} {want}, and it is {got or 'none'}" for name, want, got in pairs if want and want != got)
@@ -75,3 +75,8 @@ def _is_of(wanted: str, pod: str) -> bool:
     """`payments-v2` has the pod `payments-v2-0.shop`."""
     name = pod.rpartition(".")[0]
     return wanted in (pod, name) or name.rpartition("-")[0] == wanted or name.rsplit("-", 2)[0] == wanted
+
+
+def _subset(cluster: str) -> str:
+    """Of a headless service's pods, `~` says that the proxy has chosen one."""
+    return cluster.split("|")[2].removeprefix("~") if cluster.count("|") == 3 else ""

@@ -21,17 +21,15 @@ from weft.explain.http import Forwarded, manage
 from weft.explain.inbound import Arrival, receive
 from weft.explain.listener import Connection
 from weft.explain.request import Headers, Request, Speaks, headers_of
-from weft.explain.route import is_grpc
 from weft.explain.rule import Seen
 from weft.explain.walk import Walk, every
 from weft.explain.world import NoPort, Resources, Workload, World
 
 _OFFERS = "envoy.network.application_protocols"
-_GRPC_OF_HTTP = {400: 13, 401: 16, 403: 7, 404: 12, 429: 14, 502: 14, 503: 14, 504: 14}
 
 
 def explain(request: Request, world: World) -> Explanation:
-    return every(lambda walk: _as_grpc(request, _journey(walk, request, world)))
+    return every(lambda walk: _journey(walk, request, world))
 
 
 def _journey(walk: Walk, request: Request, world: World) -> Verdict:
@@ -214,6 +212,9 @@ class _Outbound:
             place, server = sent, self._world.at(sent.address)
         if server is None:
             return _passed_on(walk, place.address, place.port, headers)
+        read = server.resources is not None and self._world.intercepts(server, place.address, place.port, inbound=True)
+        if read and tls.announces(self._resources, target.cluster, place):
+            raise Unsure(f"the proxy of {server.name} reads no PROXY header, and what it makes of it is not told here")
         if made is not None and made.foreign:
             raise Unsure(f"whether {server.name} shows a certificate that the rule's files trust")
         http2 = request.speaks is Speaks.HTTP2
@@ -229,8 +230,10 @@ class _Outbound:
                 connection.source, place.address, place.port, spoken, connection.server_name, connection.offers
             )
         inner = headers if headers is not None else headers_of(request) if request.is_http else None
+        asked = walk.grpc
         result = _arrive(walk, server, Arrival(arriving, inner, http2, made), request, self._world)
         if result.kind is Kind.CLOSED and headers is not None:
+            walk.grpc = asked  # who calls, says so
             return _failed(walk, headers, result.why, result.flags, "upstream_reset_before_response_started")
         return result
 
@@ -291,11 +294,3 @@ def _offers(state: SetFilterState) -> tuple[str, ...]:
 
 def _end(chain: FilterChain) -> str:
     return "for HTTP" if any(each.name.endswith("http_connection_manager") for each in chain.filters) else "for bytes"
-
-
-def _as_grpc(request: Request, verdict: Verdict) -> Verdict:
-    """To a gRPC caller, what a proxy says itself is an answer of status 200 that carries gRPC's own status."""
-    said = verdict.kind in (Kind.ANSWERED, Kind.DENIED, Kind.FAILED) and verdict.status
-    if not said or verdict.grpc_status or not is_grpc(headers_of(request)) or verdict.detail == "cors_response":
-        return verdict
-    return msgspec.structs.replace(verdict, status=200, grpc_status=_GRPC_OF_HTTP.get(verdict.status, 2))

@@ -36,7 +36,9 @@ def inject(walk: Walk, fault: HTTPFault, sources: tuple[Source, ...]) -> Verdict
             verdict = walk.end(
                 Kind.ANSWERED, "a fault is injected", status=status, flags="FI", detail="fault_filter_abort"
             )
-            return msgspec.structs.replace(verdict, grpc_status=abort.grpc_status) if grpc else verdict
+            # Who did not ask by gRPC gets 200 and nothing else.
+            own = grpc and walk.grpc
+            return msgspec.structs.replace(verdict, grpc_status=abort.grpc_status) if own else verdict
     return None
 
 

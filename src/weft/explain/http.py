@@ -3,6 +3,8 @@ it in their order, and the last of them sends it to a cluster or answers it."""
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 from envoy.config.route.v3.route_components_pb2 import RedirectAction, Route, RouteAction, VirtualHost
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
@@ -37,6 +39,10 @@ _ROUTER = "envoy.filters.http.router"
 _SILENT = ("envoy.filters.http.header_to_metadata",)  # only marks for the log
 _GRPC_WEB = "envoy.filters.http.grpc_web"
 _WEB_TYPES = tuple(f"application/grpc-web{text}{proto}" for text in ("", "-text") for proto in ("", "+proto"))
+# gRPC's deadlines, in milliseconds.
+_DEADLINE = re.compile(r"(\d{1,8})([HMSmun])")
+_UNITS = {"m": 1, "S": 1_000, "M": 60_000, "H": 3_600_000}
+_MOST_UNITS = 99_999_999
 
 
 class Forwarded(msgspec.Struct, frozen=True):
@@ -48,6 +54,7 @@ def manage(
     walk: Walk, resources: Resources, manager: HttpConnectionManager, request: Request, seen: Seen
 ) -> Forwarded | Verdict:
     """Changes the headers of what is seen, as the proxy does."""
+    walk.grpc = is_grpc(seen.headers)
     if (refusal := _tidy(walk, manager, seen)) is not None:
         return refusal
     name = manager.rds.route_config_name
@@ -224,6 +231,7 @@ def _translate(walk: Walk, seen: Seen, sources: tuple[Source, ...]) -> None:
     if seen.headers.joined("content-type") not in _WEB_TYPES:
         return
     walk.tell(Stage.FILTER, "gRPC-Web becomes gRPC", sources)
+    walk.web = seen.headers.value(":method") != "HEAD"
     seen.headers.set("content-type", "application/grpc")
     for name, value in (("te", "trailers"), ("grpc-accept-encoding", "identity")):
         seen.headers.set(name, value)
@@ -284,8 +292,8 @@ def _act(walk: Walk, resources: Resources, route: Route, seen: Seen) -> Forwarde
     after = (headers.value(":authority"), headers.value(":path"))
     if before != after:
         walk.tell(Stage.ROUTE, f"it is rewritten to {after[0]}{after[1]}", sources)
-    if action.HasField("max_grpc_timeout") and (limit := _seconds(action.timeout)) and is_grpc(headers):
-        _tell_deadline(headers, limit)
+    if action.HasField("max_grpc_timeout") and is_grpc(headers):
+        _tell_deadline(headers, action)
     if told := _patience(action):
         walk.tell(Stage.ROUTE, told, sources)
     for mirror in action.request_mirror_policies:
@@ -312,13 +320,21 @@ def _cluster(walk: Walk, route: Route, seen: Seen) -> str:
     return str(chosen.name)
 
 
-def _tell_deadline(headers: Headers, limit: float) -> None:
-    """gRPC's caller may have said less; the server learns what is left of it."""
-    if headers.has("grpc-timeout"):
+def _tell_deadline(headers: Headers, action: RouteAction) -> None:
+    """gRPC's caller may have said less than the route; the server learns what is left of it for one try."""
+    limit, single = _milliseconds(action.max_grpc_timeout), _milliseconds(action.retry_policy.per_try_timeout)
+    said = _DEADLINE.fullmatch(headers.value("grpc-timeout"))
+    if said is not None and said[2] in "un":
         headers.remove("grpc-timeout")
         headers.make_up("grpc-timeout")
-    else:
-        headers.set("grpc-timeout", f"{round(limit * 1000)}m")
+        return
+    whole = int(said[1]) * _UNITS[said[2]] if said is not None else 0
+    if limit and (not whole or whole > limit):
+        whole = limit
+    left = min(single, whole) if single and whole else single or whole
+    if left:
+        unit = next((unit for unit, size in _UNITS.items() if left // size <= _MOST_UNITS), "H")
+        headers.set("grpc-timeout", f"{min(left // _UNITS[unit], _MOST_UNITS)}{unit}")
 
 
 def _patience(action: RouteAction) -> str:
@@ -331,6 +347,10 @@ def _patience(action: RouteAction) -> str:
         limit = f", {_seconds(policy.per_try_timeout):g} s each" if policy.HasField("per_try_timeout") else ""
         parts.append(f"tried again up to {tries} times on {policy.retry_on}{limit}")
     return "; ".join(parts)
+
+
+def _milliseconds(duration: Duration) -> int:
+    return round(_seconds(duration) * 1000)
 
 
 def _seconds(duration: Duration) -> float:

@@ -45,15 +45,15 @@ def receive(walk: Walk, server: Workload, arrival: Arrival, request: Request, wo
     if found is None:
         how = "TLS" if connection.speaks is Speaks.TLS else "plaintext"
         refusing = chains_of(listener, connection)
-        sources = tuple(dict.fromkeys(source for each in refusing for source in sources_of(each.metadata)))
-        walk.tell(Stage.INBOUND, f"no filter chain takes {how} on port {connection.port}", _modes_first(sources))
+        sources = tuple(dict.fromkeys(source for each in refusing for source in _sources(resources, each)))
+        walk.tell(Stage.INBOUND, f"no filter chain takes {how} on port {connection.port}", sources)
         return walk.end(
             Kind.CLOSED, f"{server.name} takes no {how} on port {connection.port}", detail="filter_chain_not_found"
         )
     walk.tell(
         Stage.INBOUND,
         f"the filter chain {found.name} takes it{_criteria(found)}",
-        _modes_first(sources_of(found.metadata)),
+        _sources(resources, found),
     )
     context = resources.opened(found.transport_socket.typed_config, DownstreamTlsContext)
     identity = ""
@@ -64,16 +64,18 @@ def receive(walk: Walk, server: Workload, arrival: Arrival, request: Request, wo
             return walk.end(Kind.CLOSED, f"{server.name} is not who should answer", flags="UF", detail="tls_error")
         identity = arrival.offer.identity if arrival.offer is not None else ""
         allowing = _allowing(resources, found)
-        if not tls.takes_client(walk, context, identity, _modes_first(sources_of(found.metadata)), allowing):
+        if not tls.takes_client(walk, context, identity, _sources(resources, found), allowing):
             by_policy = walk.steps[-1].stage is Stage.POLICY
             why = "a policy denies the connection: the TLS handshake fails" if by_policy else "the TLS handshake fails"
             return walk.end(Kind.CLOSED, why, detail="tls_error")
     return _filters(walk, server, found, arrival, identity, request, world)
 
 
-def _modes_first(sources: tuple[Source, ...]) -> tuple[Source, ...]:
-    """Who says which connections are taken, before the services that share the port."""
-    return tuple(sorted(sources, key=lambda each: each.kind != "PeerAuthentication"))
+def _sources(resources: Resources, found: FilterChain) -> tuple[Source, ...]:
+    """Who says which connections are taken, before the services that share the port, whom its cluster names."""
+    cluster = resources.clusters.get(f"inbound|{found.filter_chain_match.destination_port.value}||")
+    named = sources_of(cluster.metadata) if cluster is not None else ()
+    return (*sources_of(found.metadata), *(each for each in named if each.kind != "DestinationRule"))
 
 
 def _allowing(resources: Resources, found: FilterChain) -> tuple[Source, ...]:
@@ -108,7 +110,7 @@ def _filters(
         return _to_workload(walk, server, end.cluster, arrival, world)
     if arrival.headers is None or (connection.speaks is Speaks.TLS and not found.HasField("transport_socket")):
         why = f"{server.name} expects HTTP, which this is not"
-        walk.tell(Stage.INBOUND, why, sources_of(found.metadata))
+        walk.tell(Stage.INBOUND, why, _sources(resources, found))
         return walk.end(Kind.CLOSED, why, detail="http1.codec_error")
     seen.headers, seen.http2 = arrival.headers, arrival.http2
     route = walk.route

@@ -232,6 +232,7 @@ def read_token(text: str) -> Token:
 
 
 def _decoded(part: str) -> bytes | None:
+    part = "".join(part.split())  # which Envoy passes over
     if not _ENCODED.fullmatch(part):
         return None
     try:

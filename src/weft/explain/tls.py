@@ -6,6 +6,9 @@ from __future__ import annotations
 import msgspec
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.core.v3.base_pb2 import TransportSocket
+from envoy.extensions.transport_sockets.proxy_protocol.v3.upstream_proxy_protocol_pb2 import (
+    ProxyProtocolUpstreamTransport,
+)
 from envoy.extensions.transport_sockets.tls.v3.common_pb2 import CertificateValidationContext, SubjectAltNameMatcher
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import CommonTlsContext, DownstreamTlsContext, UpstreamTlsContext
 
@@ -32,8 +35,11 @@ def offer(
 ) -> Offer | None:
     """None for plaintext. `instead`: what the chain's connections offer whatever the cluster would."""
     socket, why = _socket(cluster, place)
-    context = resources.opened(socket.typed_config, UpstreamTlsContext) if socket else None
     sources = sources_of(cluster.metadata)
+    if (header := _header(resources, socket)) is not None:
+        walk.tell(Stage.TLS, "before anything else goes a PROXY header, which says who called", sources)
+        socket = header.transport_socket
+    context = resources.opened(socket.typed_config, UpstreamTlsContext) if socket else None
     if context is None:
         walk.tell(Stage.TLS, f"in plaintext: {why}", sources)
         return None
@@ -50,6 +56,11 @@ def offer(
     told = f"with TLS ({why}), offering {', '.join(offers) or 'nothing'}"
     walk.tell(Stage.TLS, f"{told} for {context.sni}" if context.sni else told, sources)
     return Offer(context.sni, offers, shown, tuple(names), foreign, sources)
+
+
+def announces(resources: Resources, cluster: Cluster, place: Place) -> bool:
+    """Whether a PROXY header goes first, which proxies of the mesh do not read."""
+    return _header(resources, _socket(cluster, place)[0]) is not None
 
 
 def takes_server(walk: Walk, made: Offer, identity: str) -> bool:
@@ -91,6 +102,10 @@ def validation(common: CommonTlsContext) -> CertificateValidationContext:
     if common.HasField("combined_validation_context"):
         return common.combined_validation_context.default_validation_context
     return common.validation_context
+
+
+def _header(resources: Resources, socket: TransportSocket | None) -> ProxyProtocolUpstreamTransport | None:
+    return resources.opened(socket.typed_config, ProxyProtocolUpstreamTransport) if socket else None
 
 
 def _socket(cluster: Cluster, place: Place) -> tuple[TransportSocket | None, str]:

@@ -12,6 +12,8 @@ from weft.explain.request import Headers
 T = TypeVar("T")
 
 _MOST_WAYS = 128
+# To a gRPC caller, what a proxy says itself is an answer of status 200 that carries gRPC's own status.
+_GRPC_OF_HTTP = {400: 13, 401: 16, 403: 7, 404: 12, 429: 14, 502: 14, 503: 14, 504: 14}
 
 
 class Walk:
@@ -23,6 +25,8 @@ class Walk:
         self.route = self.cluster = self.endpoint = self.workload = ""  # what the verdict will say of the way
         self.endpoints: tuple[tuple[str, float], ...] = ()
         self.delay = 0.0
+        self.grpc = False  # whether the proxy that decides is asked by gRPC
+        self.web = False  # whether one on the way makes gRPC of gRPC-Web, and an answer to that of any with a body
         self._given = given
 
     def tell(self, stage: Stage, what: str, sources: tuple[Source, ...] = (), about: str = "") -> None:
@@ -42,10 +46,12 @@ class Walk:
         """The verdict at this place, with what has been told of the way."""
         arriving = list(headers) if headers is not None else []
         pseudo = dict(pair for pair in arriving if pair[0].startswith(":"))
+        said = 0 if not status or detail == "cors_response" else status
         return Verdict(
             kind,
             why,
-            status=status,
+            status=200 if self.grpc and said else status,
+            grpc_status=_GRPC_OF_HTTP.get(said, 2) if said and (self.grpc or (self.web and flags != "NC")) else 0,
             flags=f"DI,{flags}" if flags and self.delay else flags,
             detail=detail,
             location=location,

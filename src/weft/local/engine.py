@@ -34,7 +34,6 @@ from weft.local.admission import Admission
 from weft.local.blocking import to_its_end
 from weft.local.dns import PROXY_PORT, Dns
 from weft.local.error import LocalError
-from weft.local.gateway import unserved
 from weft.local.identities import Identities, Trust
 from weft.local.lookups import Lookups
 from weft.local.observer import Observer
@@ -282,7 +281,6 @@ class Engine:
             *self.control.problems(),
             *(self._identities.ca_problems() if self._identities is not None else ()),
             *self._pods.problems(),
-            *(unserved(self.control.mesh) if self._loaded.is_set() else ()),
         )
 
     def ca_status(self) -> AuthorityStatus:

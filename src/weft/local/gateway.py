@@ -12,13 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from weft.base.problem import Problem, Severity
 from weft.local.front_door import Publication
 from weft.local.pod import Pod
-from weft.model.attached import OWN_CLASS
-from weft.model.gateway_api import GATEWAY_NAME
-from weft.model.group import ProxyKind, group_of
-from weft.model.mesh import Mesh
+from weft.model.group import ProxyKind
 from weft.model.names import ObjectKey, where_of
 from weft.model.proxy import PROXY_GID, PROXY_UID, published_socket
 from weft.model.value import Value
@@ -56,24 +52,6 @@ def publications(key: ObjectKey, values: tuple[Value, ...], pods: Iterable[Pod])
             host_port=each.host_port,
             sockets=tuple(sorted(f"{plan.uid}/{published_socket(each.port)}" for plan in serving)),
         )
-
-
-def unserved(mesh: Mesh) -> Iterator[Problem]:
-    """Ports that are published, and at which no Gateway has anything: who calls there is sent away, and wonders."""
-    for _, values in mesh.values():
-        for workload in values:
-            if not isinstance(workload, Workload) or not workload.publish:
-                continue
-            ports = {server.door[1] for server in mesh.scope(group_of(workload)).servers or ()}
-            for each in workload.publish:
-                if each.port not in ports:
-                    where = where_of(workload.origin, line=each.line)
-                    what = f"port {each.port} is published, and no Gateway serves it: calls are closed at once"
-                    hint = (
-                        "a Gateway does that has a server there, and whose selector is among the Workload's labels; of "
-                        f"the Gateway API, one of the class `{OWN_CLASS}` that the label {GATEWAY_NAME} names"
-                    )
-                    yield Problem(where, what, hint, Severity.WARNING)
 
 
 def clear_doorstep(pod: Pod) -> None:

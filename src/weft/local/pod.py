@@ -150,6 +150,7 @@ class Pod:
             proxy_memory=proxy.memory() if proxy else 0,
             identity=identity,
             labels=dict(self.plan.workload.labels),
+            gateway=self.plan.workload.gateway,
         )
 
     def instance(self) -> Instance:

@@ -47,6 +47,7 @@ class PodStatus(msgspec.Struct, frozen=True):
     proxy_memory: int = 0  # private bytes of its Envoy
     identity: IdentityStatus | None = None  # None without a proxy
     labels: dict[str, str] = {}
+    gateway: bool = False
 
 
 class WorkloadStatus(msgspec.Struct, frozen=True):

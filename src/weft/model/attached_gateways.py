@@ -48,7 +48,7 @@ from weft.model.service import Protocol, ServicePort
 from weft.model.virtual_service import DirectResponse, HttpRoute, L4Match, L4Route, VirtualService
 
 ANY = "*"
-_PROTOCOLS = {"HTTP": Protocol.HTTP, "HTTPS": Protocol.HTTPS, "TLS": Protocol.TLS, "TCP": Protocol.TCP}
+PROTOCOLS = {"HTTP": Protocol.HTTP, "HTTPS": Protocol.HTTPS, "TLS": Protocol.TLS, "TCP": Protocol.TCP}
 _NOBODY = HttpRoute(direct_response=DirectResponse(status=404))
 
 
@@ -118,11 +118,11 @@ def _places(gateway: StandardGateway, around: Surroundings) -> Iterator[_Place]:
     taken: set[tuple[int, str, str]] = set()
     for listener in gateway.listeners:
         anything = not listener.kinds and not listener.other_kinds  # who asks only for others takes nothing
-        kinds = tuple(kind for kind in _fitting(listener) if anything or kind in listener.kinds)
+        kinds = tuple(kind for kind in fitting(listener) if anything or kind in listener.kinds)
         accepted, conflict = ACCEPTED, Told("Conflicted", holds=False, reason="NoConflicts")
         below = "TLS" if listener.protocol in ("HTTPS", "TLS") else listener.protocol
         name = (listener.port, below, listener.hostname)
-        if listener.protocol not in _PROTOCOLS:
+        if listener.protocol not in PROTOCOLS:
             accepted = not_accepted("UnsupportedProtocol", f"weft serves no {listener.protocol}")
         elif listener.port in OWN_PORTS:
             accepted = not_accepted("PortUnavailable", f"port {listener.port} is the proxy's own")
@@ -143,7 +143,7 @@ def _places(gateway: StandardGateway, around: Surroundings) -> Iterator[_Place]:
         yield _Place(listener, kinds, (accepted, conflict, resolved), serves, permitted, roots, {})
 
 
-def _fitting(listener: Listener) -> tuple[RouteKind, ...]:
+def fitting(listener: Listener) -> tuple[RouteKind, ...]:
     match listener.protocol:
         case "HTTP" | "HTTPS":
             return (RouteKind.HTTP, RouteKind.GRPC)
@@ -156,7 +156,7 @@ def _fitting(listener: Listener) -> tuple[RouteKind, ...]:
 
 def _references(gateway: StandardGateway, listener: Listener, around: Surroundings) -> tuple[Told, bool]:
     """Whether everything that it names is there; and whether it may use what it names."""
-    wrong = [*listener.other_kinds, *(kind for kind in listener.kinds if kind not in _fitting(listener))]
+    wrong = [*listener.other_kinds, *(kind for kind in listener.kinds if kind not in fitting(listener))]
     told = RESOLVED
     if wrong:
         told = unresolved("InvalidRouteKinds", f"a listener of {listener.protocol} takes no {', '.join(wrong)}")
@@ -287,7 +287,7 @@ def _gateway(gateway: StandardGateway, place: _Place) -> Gateway:
             credentials=tuple(CredentialRef(each.name, each.namespace) for each in shown),
             roots=place.roots,
         )
-    port = ServicePort(listener.port, listener.name, _PROTOCOLS[listener.protocol])
+    port = ServicePort(listener.port, listener.name, PROTOCOLS[listener.protocol])
     return Gateway(
         name=_name(gateway, listener),
         namespace=gateway.namespace,

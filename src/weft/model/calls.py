@@ -16,6 +16,7 @@ from weft.model.group import Group
 from weft.model.on_demand import Brought, Telling
 
 MOST = 5_000  # addresses and hosts of one group; who calls more is told of everything
+_WHILE_TOLD = 2  # times as many addresses are kept: calls are held until that has arrived, and are to go on, too
 _MOST_GROUPS = 10_000
 
 Address = str  # whatever the port: who calls them one after the other has called one
@@ -90,17 +91,21 @@ class Calls:
     def add(
         self, group: Group, addresses: Iterable[Address] = (), hosts: Iterable[str] = (), why: Why = Why.CALLED
     ) -> bool:
-        """Returns whether any of it is new. What is too much is not kept, and not answered either: that the group then
-        knows everything is answer enough."""
+        """Returns whether any of it is new. What is far too much is not kept, and so not answered either: that the
+        group knows everything by then is answer enough."""
         called = self.of(group)
         call, before = Call(why, self._clock()), (len(called.addresses), len(called.hosts), called.everything)
-        for kept, new in ((called.addresses, addresses), (called.hosts, hosts)):
+        for kept, new, most in ((called.addresses, addresses, _WHILE_TOLD * self._most), (called.hosts, hosts, 0)):
             for each in new:
                 if each in kept:
                     continue
-                if len(called.addresses) + len(called.hosts) >= self._most:
-                    called.everything = called.everything or why is not Why.LOOKED_UP  # that is only a guess
-                    break
+                size = len(called.addresses) + len(called.hosts)
+                if size >= self._most:
+                    if why is Why.LOOKED_UP:  # that is only a guess
+                        break
+                    called.everything = True
+                    if size >= most:
+                        break
                 kept[each] = call
         if called.addresses or called.hosts:
             self._groups[group] = called

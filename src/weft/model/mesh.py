@@ -51,7 +51,7 @@ from weft.model.telemetry import Telemetry, settings_for
 from weft.model.touched import EVERYWHERE, Touched, joined
 from weft.model.value import Value
 from weft.model.virtual_ranges import own_addresses
-from weft.model.virtual_service import MESH, Destination, VirtualService
+from weft.model.virtual_service import MESH, Destination, VirtualService, destination_hosts
 
 
 class Index(typing.Protocol):
@@ -176,7 +176,12 @@ class Mesh:
                 return self._touched_by_service(value)
             case VirtualService():
                 self._edges.forget()
-                hosts = self._routings.changed_by(value)
+                # Of a headless service that routes of others lead to, there is more to tell.
+                hosts = self._routings.changed_by(value) | {
+                    host
+                    for host in destination_hosts(value)
+                    if any(service.headless for service in self._registry.services.to(host))
+                }
                 # A VirtualService for gateways alone, often for `*`, is nothing to all the sidecars.
                 alone = MESH not in value.gateways and bool(value.hosts)
                 return Touched(gateways=True, at_gateways=hosts) if alone else Touched(hosts=hosts)
@@ -306,6 +311,11 @@ class Mesh:
         """Hosts that need not be told of before somebody calls them from there. Not to be kept: it changes."""
         return self._reach.of(scope)
 
+    @property
+    def looked_from(self) -> Set[Scope]:
+        """From where somebody has looked, and has not left."""
+        return self._reach.scopes
+
     def leave(self, scope: Scope) -> None:
         """Nobody looks from there any more."""
         self._reach.forget(scope)
@@ -364,6 +374,10 @@ class Mesh:
     def virtual_services(self, host: str, scope: Scope) -> tuple[VirtualService, ...]:
         """The VirtualServices that speak for a host to sidecars of this scope, the deciding one first."""
         return self._routings.of(host, scope, self.settings)
+
+    def is_led_to(self, host: str) -> bool:
+        """Whether routes of other hosts lead there."""
+        return self._routings.lead_to(host)
 
     def delegate(self, namespace: str, name: str) -> VirtualService | None:
         values = self.get(ObjectKey("VirtualService", namespace, name))

@@ -59,15 +59,16 @@ EVERYTHING = Telling()
 
 
 def retold(before: Telling | None, judged: Judgement, ranges: tuple[str, ...], told: frozenset[str]) -> Telling:
-    """How a group is told from now on; None: it has just come, and has nothing. `told`: what it has been told of."""
+    """How a group is told from now on; None: it has just come, and has nothing. `told`: what it has been told of, and
+    would not be again."""
     if before is None:
         return Telling(every=False, held=True, ranges=ranges) if judged.on else EVERYTHING
     if not judged.on:
         return before if before.every else msgspec.structs.replace(before, every=True, kept=frozenset())
     if not before.every:
-        if before.ranges == ranges:
+        if before.ranges == ranges and told <= before.kept:
             return before
-        # Whom nothing told apart before, so that all were told of him, a range may hold calls to now.
+        # Calls may be held now to whom nothing told apart before, so that all were told of him.
         return msgspec.structs.replace(before, ranges=ranges, kept=before.kept | told)
     return Telling(every=False, held=True, shared=before.shared or not before.held, ranges=ranges, kept=told)
 

@@ -29,6 +29,11 @@ class Reach:
             found = self._hosts[scope] = next((each for each in self._hosts.values() if each == fresh), fresh)
         return found
 
+    @property
+    def scopes(self) -> Set[Scope]:
+        """From where somebody has asked."""
+        return self._hosts.keys()
+
     def moved(self, host: str) -> None:
         """Somebody else may stand for this host now."""
         self._covered.pop(host, None)

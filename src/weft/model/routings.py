@@ -11,25 +11,30 @@ from collections.abc import Iterable
 from weft.model.claims import Claims, patterns
 from weft.model.scope import Scope, exported
 from weft.model.settings import Settings
-from weft.model.virtual_service import MESH, VirtualService
+from weft.model.virtual_service import MESH, VirtualService, destination_hosts
 
 
 class Routings:
     def __init__(self) -> None:
         self._by_host: Claims[VirtualService] = Claims()  # or wildcard
         self._by_gateway: Claims[VirtualService] = Claims()
+        self._by_destination: Claims[VirtualService] = Claims()
 
     def add(self, routing: VirtualService) -> None:
         for host in routing.hosts:
             self._by_host.add(host, routing)
         for gateway in {*routing.gateways} - {MESH}:
             self._by_gateway.add(gateway, routing)
+        for host in destination_hosts(routing):
+            self._by_destination.add(host, routing)
 
     def remove(self, routing: VirtualService) -> None:
         for host in routing.hosts:
             self._by_host.discard(host, routing)
         for gateway in {*routing.gateways} - {MESH}:
             self._by_gateway.discard(gateway, routing)
+        for host in destination_hosts(routing):
+            self._by_destination.discard(host, routing)
 
     def of(self, host: str, scope: Scope, settings: Settings) -> tuple[VirtualService, ...]:
         """Those that speak for a host to sidecars of this scope, the deciding one first."""
@@ -55,6 +60,13 @@ class Routings:
             routing
             for routing in self._by_gateway.to(gateway)
             if exported(routing.export_to or settings.virtual_service_export_to, owner=routing.namespace, viewer=viewer)
+        )
+
+    def lead_to(self, host: str) -> bool:
+        """Whether a sidecar's call to another host may end here."""
+        return any(
+            routing.hosts != (host,) and (MESH in routing.gateways or not routing.hosts)
+            for routing in self._by_destination.to(host)
         )
 
     def hosts(self) -> Iterable[str]:

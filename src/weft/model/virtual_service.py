@@ -202,3 +202,7 @@ def destinations(routing: VirtualService) -> Iterator[tuple[int, Destination]]:
         yield from ((mirror.line or route.line, mirror.destination) for mirror in route.mirrors)
     for stream in (*routing.tls, *routing.tcp):
         yield from ((each.line or stream.line, each.destination) for each in stream.route)
+
+
+def destination_hosts(routing: VirtualService) -> frozenset[str]:
+    return frozenset(destination.host for _, destination in destinations(routing))

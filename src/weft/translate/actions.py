@@ -71,7 +71,10 @@ def wait(action: RouteAction, timeout: timedelta | None) -> None:
 
 
 def destination_cluster(view: ServiceView, destination: Destination, port: int) -> str:
-    return names.outbound_cluster(destination.host, destination_port(view, destination, port), destination.subset)
+    target = view.target(destination.host)
+    number = destination_port(view, destination, port)
+    chosen = target is not None and target.chosen
+    return names.outbound_cluster(destination.host, number, destination.subset, chosen=chosen)
 
 
 def destination_port(view: ServiceView, destination: Destination, port: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 from enum import Enum
 
+import msgspec
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.core.v3.address_pb2 import BindConfig
 from envoy.extensions.clusters.common.dns.v3.dns_pb2 import DnsLookupFamily
@@ -45,11 +46,19 @@ class Upstream(Enum):
 
 
 def outbound(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Built, ...]:
-    """The cluster of a service port and one for each subset, with the secrets that they name."""
+    """The cluster of a service port and one for each subset, with the secrets that they name. Where others' routes lead
+    to a headless service, nobody has named a pod: for them there are the same again as if it were not headless."""
     if view.service is None:
         return ()
     subsets: tuple[Subset | None, ...] = (None, *(view.rule.subsets if view.rule else ()))
-    return tuple(made for subset in subsets for made in _outbound(view, port, subset, settings))
+    views = (view, together(view)) if view.led_to else (view,)
+    return tuple(made for each in views for subset in subsets for made in _outbound(each, port, subset, settings))
+
+
+def together(view: ServiceView) -> ServiceView:
+    """A headless service, as it is to the routes of other hosts: all its pods, and none that was named."""
+    service = view.service
+    return msgspec.structs.replace(view, service=msgspec.structs.replace(service, headless=False)) if service else view
 
 
 def inbound(port: InboundPort, settings: Settings) -> Built:
@@ -105,7 +114,8 @@ def upstream(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> Ups
 
 def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, settings: Settings) -> tuple[Built, ...]:
     assert view.service is not None  # noqa: S101 (the caller has looked)
-    name = names.outbound_cluster(view.host, port.number, subset.name if subset else "")
+    by_proxy = view.led_to and not view.service.headless
+    name = names.outbound_cluster(view.host, port.number, subset.name if subset else "", chosen=by_proxy)
     chosen = policy.effective(view.rule, port.number, subset)
     cluster = Cluster(name=name, connect_timeout=duration(settings.connect_timeout))
     policy.balance(cluster, chosen.load_balancer)
@@ -150,6 +160,11 @@ def _locate(
         cluster.ClearField("common_lb_config")
         for unused in ("ring_hash_lb_config", "maglev_lb_config", "least_request_lb_config", "round_robin_lb_config"):
             cluster.ClearField(unused)
+    elif service.resolution is Resolution.STATIC and view.led_to:
+        cluster.type = Cluster.STATIC
+        members = subset_endpoints(dict(view.endpoints).get(port.number, ()), subset)
+        found = near(chosen, members, view.caller.whereabouts, settings.locality)
+        cluster.load_assignment.CopyFrom(assignment(cluster.name, found))
     elif service.resolution is Resolution.STATIC:
         cluster.type = Cluster.EDS
         cluster.eds_cluster_config.eds_config.CopyFrom(from_control_plane())

@@ -132,10 +132,10 @@ def _chains(entrance: _Entrance, view: GroupView, guards: Guards, sockets: _Sock
             found.append(_chain(ends.bytes, plain))
             if entrance.mode is TlsMode.PERMISSIVE:
                 found.append(_chain(ends.bytes, _TLS))
-    sources = (*_services(entrance), *view.modes.sources)
     for entry in found:
-        if sources:
-            entry.metadata.CopyFrom(of_objects(sources))
+        # The services are named by the cluster alone: another one that shares the port must not drain its connections.
+        if view.modes.sources:
+            entry.metadata.CopyFrom(of_objects(view.modes.sources))
         if entrance.number:
             entry.name = names.listener("0.0.0.0", entrance.number)
             entry.filter_chain_match.destination_port.value = entrance.number
@@ -189,10 +189,6 @@ def _chain(
 
 def _policies(view: GroupView) -> tuple[ObjectKey, ...]:
     return keys(*(each.origin for each in view.authorization), *(each.origin for each in view.authentication))
-
-
-def _services(entrance: _Entrance) -> tuple[ObjectKey, ...]:
-    return keys(*(service.origin for service in entrance.port.services)) if entrance.port else ()
 
 
 def _reads_tls(entrance: _Entrance) -> bool:

@@ -14,11 +14,13 @@ VIRTUAL_OUTBOUND = "virtualOutbound"
 VIRTUAL_INBOUND = "virtualInbound"
 AGAIN = "virtualOutboundAgain"
 UNKNOWN = "virtualOutboundUnknown"
+CHOSEN = "~"  # before a subset's name, which never begins so: of a headless service's pods the proxy chooses
 HOLD = "hold|"  # with a port of the proxy and an address: the cluster that a call waits for, asked for by name alone
 
 
-def outbound_cluster(host: str, port: int, subset: str = "") -> str:
-    return f"outbound|{port}|{subset}|{host}"
+def outbound_cluster(host: str, port: int, subset: str = "", *, chosen: bool = False) -> str:
+    """`chosen`: for the routes of other hosts."""
+    return f"outbound|{port}|{CHOSEN if chosen else ''}{subset}|{host}"
 
 
 def server_name(host: str, port: int, subset: str = "") -> str:

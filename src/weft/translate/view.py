@@ -61,6 +61,7 @@ class Target(msgspec.Struct, frozen=True):
     ports: tuple[int, ...] = ()
     subsets: tuple[str, ...] = ()
     rule: DestinationRule | None = None  # only where it says something that stands in routes and not in clusters
+    chosen: bool = False  # whether the proxy chooses one of its pods, where a caller would name one
     offering_http: tuple[int, ...] = ()  # ports to which the mesh's TLS is HTTP's unless the caller says otherwise
 
 
@@ -82,6 +83,7 @@ class ServiceView(msgspec.Struct, frozen=True):
     doors: tuple[Door, ...] = ()  # of a gateway: where it answers for the host
     credentials: tuple[Credential, ...] = ()  # the Secrets that the rule names
     held: bool = False  # whether calls to others are held, so that HTTP, too, is told by its address
+    led_to: bool = False  # whether others' routes lead to its pods, of which the caller's proxy chooses one
 
     def target(self, host: str) -> Target | None:
         return next((target for target in self.targets if target.host == host), None)
@@ -196,6 +198,7 @@ def _seen(
         doors=doors,
         credentials=credentials,
         held=held,
+        led_to=_by_pod(service, group) and mesh.is_led_to(host),
     )
 
 
@@ -325,8 +328,15 @@ def _target(mesh: Mesh, group: Group, scope: Scope, host: str) -> Target:
         ports=tuple(port.number for port in service.ports) if service else (),
         subsets=tuple(subset.name for subset in rule.subsets) if rule else (),
         rule=rule if rule and _stands_in_routes(rule) else None,
+        chosen=_by_pod(service, group),
         offering_http=offering_http(service, rule),
     )
+
+
+def _by_pod(service: Service | None, group: Group) -> bool:
+    """Whether callers name a pod's address. Gateways and gRPC's own clients always choose."""
+    headless = service is not None and service.headless and service.resolution is Resolution.STATIC
+    return headless and group.kind is ProxyKind.SIDECAR
 
 
 def offering_http(service: Service | None, rule: DestinationRule | None) -> tuple[int, ...]:

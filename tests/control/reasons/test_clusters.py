@@ -1,6 +1,6 @@
 import pytest
 
-from control.reasons.told import CLUSTER, mesh_of, rule, told
+from control.reasons.told import CLUSTER, SERVICE, mesh_of, rule, told
 from weft.control.reasons import rules
 from weft.control.reasons.clusters import level_rules
 from weft.model.destination_rule import Level
@@ -23,6 +23,17 @@ def test_without_any_rule_each_field_is_a_default():
     assert cluster(mesh, "transport_socket_matches") == ((), ("auto-mtls",))
     assert cluster(mesh, "typed_extension_protocol_options") == ((), ("http2-between-proxies",))
     assert cluster(mesh, "type") == (("Service shop/payments (service.yaml:2)",), ("endpoints-sent",))
+
+
+def test_where_others_routes_lead_to_a_headless_service_both_of_its_clusters_are_told():
+    headless = SERVICE.replace("10.96.0.7", "None")
+    other = SERVICE.replace("payments, n", "front, n")
+    leading = rule("hosts: [front]\nhttp: [{route: [{destination: {host: payments, port: {number: 80}}}]}]", "front",
+                   kind="VirtualService")  # fmt: skip
+    mesh = mesh_of(service=headless, other=other, leading=leading)
+    owner = ("Service shop/payments (service.yaml:2)",)
+    assert cluster(mesh, "type") == (owner, ("as-called",))
+    assert cluster(mesh, "type", name=CLUSTER.replace("80|", "80|~")) == (owner, ("endpoints-sent",))
 
 
 def test_what_the_hosts_policy_says_is_the_rules():

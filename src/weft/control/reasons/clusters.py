@@ -25,7 +25,7 @@ from weft.model.inbound_port import InboundPort
 from weft.model.service import Protocol, Resolution, ServicePort
 from weft.model.settings import Settings
 from weft.translate import names, policy
-from weft.translate.clusters import Upstream, upstream
+from weft.translate.clusters import Upstream, together, upstream
 from weft.translate.view import ServiceView
 
 _DEFAULT = Settings()
@@ -101,6 +101,8 @@ class Policy:
 
 def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, host: str) -> Iterator[Part]:
     view = ground.service(host)
+    if subset_name.startswith(names.CHOSEN) and view is not None:
+        subset_name, view = subset_name.removeprefix(names.CHOSEN), together(view)
     port = view.service.port(number) if view is not None and view.service is not None else None
     rule = view.rule if view is not None else None
     subset = next((each for each in rule.subsets if each.name == subset_name), None) if rule else None

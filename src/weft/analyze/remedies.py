@@ -1,0 +1,114 @@
+"""What to write instead, where an object of the Gateway API did not become what its author wanted. A reason in the
+standard's words comes in (`model/outcome.py` has the message), a hint leaves: a name that may have been meant, or what
+the object would need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from weft.analyze.credentials import meant_secret
+from weft.analyze.facts import Facts
+from weft.base.suggest import did_you_mean
+from weft.model.attached_gateways import PROTOCOLS, fitting
+from weft.model.gateway_api import Listener
+from weft.model.names import ObjectKey
+from weft.model.outcome import Flaw, RouteOutcome, Told
+
+_GRANT = "a ReferenceGrant there, with this namespace in `from` and a {kind} in `to`, allows it"
+
+_OF_ROUTES = {
+    "NotAllowedByListeners": "its `allowedRoutes` say which: `namespaces: {from: All}` takes those of every namespace",
+    "NoMatchingListenerHostname": "write one of the listeners', or one within their wildcard; without `hostnames` it "
+    "has theirs",
+    "NotSupported": "name a Gateway in `parentRefs`",
+    "Conflicted": "give each of the two hostnames, a listener or a port of its own",
+}
+_OF_LISTENERS = {
+    "PortUnavailable": "take another port",
+    "ProtocolConflict": "give each protocol a port",
+    "HostnameConflict": "give each listener a `hostname` or a port of its own",
+    "RefNotPermitted": _GRANT.format(kind="Secret or ConfigMap"),
+    "InvalidCACertificateRef": "write a ConfigMap of that name, with certificates in `ca.crt`",
+}
+
+
+def of_route(outcome: RouteOutcome, told: Told, facts: Facts) -> str:
+    """Where it is not accepted by its parent."""
+    if told.reason != "NoMatchingParent":
+        return _OF_ROUTES.get(told.reason, "")
+    parent = outcome.parent
+    if parent.kind == "Service":
+        there = any(each.namespace == parent.namespace for each in facts.by_host.get(parent.host, ()))
+        if there:
+            return "write one of these as `port`, or none to have them all"
+        return _meant(parent.name, parent.namespace, _services(facts))
+    gateway = facts.standard_gateways.get((parent.namespace, parent.name))
+    if gateway is None:
+        return _meant(parent.name, parent.namespace, facts.standard_gateways)
+    if parent.section and not any(each.name == parent.section for each in gateway.listeners):
+        return _near(parent.section, (each.name for each in gateway.listeners))
+    return ""
+
+
+def of_backend(flaw: Flaw, facts: Facts) -> str:
+    """Where nothing can be sent to it."""
+    match flaw.reason:
+        case "InvalidKind":
+            return "name a Service, which is meant without `group` and `kind`"
+        case "RefNotPermitted":
+            return _GRANT.format(kind="Service")
+    if flaw.host in facts.by_host:
+        return "write one of its ports; until then, what is sent there is answered 500, or closed"
+    name, namespace, *_ = (*flaw.host.split("."), "")
+    return (
+        _meant(name, namespace, _services(facts)) or "until it is there, what is sent there is answered 500, or closed"
+    )
+
+
+def of_listener(key: ObjectKey, index: int, told: Told, facts: Facts) -> str:
+    """Where it cannot serve."""
+    gateway = facts.standard_gateways.get((key.namespace, key.name))
+    if gateway is None or index >= len(gateway.listeners):
+        return ""
+    listener = gateway.listeners[index]
+    match told.reason:
+        case "UnsupportedProtocol":
+            return _near(listener.protocol, PROTOCOLS) or f"write one of {', '.join(PROTOCOLS)}"
+        case "InvalidRouteKinds":
+            return f"write {' or '.join(fitting(listener)) or 'none'}"
+        case "InvalidCertificateRef":
+            return _meant_certificate(listener, facts)
+    return _OF_LISTENERS.get(told.reason, "")
+
+
+def _meant_certificate(listener: Listener, facts: Facts) -> str:
+    held = {(each.namespace, each.name): credential for each, credential in facts.credentials.items()}
+    for each in listener.certificates:
+        if (each.group, each.kind) != ("", "Secret"):
+            return "name a Secret, which is meant without `group` and `kind`"
+        credential = held.get((each.namespace, each.name))
+        if credential is None:
+            guess = meant_secret(each.name, each.namespace, facts)
+            return guess or "write a Secret of that name, with `tls.crt` and `tls.key`"
+        if not credential.chain:
+            return "it needs `tls.crt` and `tls.key`"
+    return ""
+
+
+def _services(facts: Facts) -> set[tuple[str, str]]:
+    own = (each for each in facts.services if each.origin is None or each.origin.key.kind == "Service")
+    return {(each.namespace, each.name) for each in own}
+
+
+def _meant(name: str, namespace: str, known: Iterable[tuple[str, str]]) -> str:
+    """A name like it in the same namespace, or where else somebody has the name."""
+    places = sorted(known)
+    elsewhere = [place for place, other in places if other == name and place != namespace]
+    if elsewhere:
+        return f"there is one in {elsewhere[0]}: write `namespace: {elsewhere[0]}`"
+    return _near(name, (other for place, other in places if place == namespace))
+
+
+def _near(word: str, known: Iterable[str]) -> str:
+    guess = did_you_mean(word, known)
+    return guess if guess.startswith("did you") else ""
