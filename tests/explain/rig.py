@@ -159,7 +159,7 @@ class _Batch:
                     (TLS_PORT, Protocol.TLS),
                 )
             )
-            self.world.virtual.add(_virtual(number))
+            self.world.virtual |= {_virtual(number), _outside(number)}
             put(
                 mesh,
                 _service(name, _virtual(number)),
@@ -168,7 +168,9 @@ class _Batch:
                 Sidecar(name, "shop", labels_of({"app": name}), ingress=ingress),
             )
             for document in case.documents:
-                text = json.dumps(document).replace("SERVICE", name)  # read faster than YAML, and here no line matters
+                text = (
+                    json.dumps(document).replace("SERVICE", name).replace("OUTSIDE", _outside(number))
+                )  # read faster than YAML, and here no line matters
                 (read,) = read_documents(text.encode(), f"{name}.json").documents
                 parsed = parse(read)
                 self.refused += [str(each) for each in parsed.problems if each.severity == "error"]
@@ -242,7 +244,13 @@ class _Batch:
 
     async def _ask(self, index, number, case, asked, own):
         host = asked.host.replace("SERVICE", f"s{number}") or service_host(f"s{number}", "shop", "cluster.local")
-        address = {"service": _virtual(number), "pod": _pod(number), "plain": PLAIN, "nobody": NOBODY}[asked.to]
+        address = {
+            "service": _virtual(number),
+            "pod": _pod(number),
+            "plain": PLAIN,
+            "nobody": NOBODY,
+            "outside": _outside(number),
+        }[asked.to]
         headers = [(name, value) for name, value in asked.headers]
         path, known = asked.path, ()
         if asked.token is not None:
@@ -354,6 +362,10 @@ def _pod(number):
 def _virtual(number):
     """Of loopback too, and nobody's: what no proxy sends elsewhere is refused there."""
     return f"{NETWORK}.{128 + number // 200}.{number % 200 + 1}"
+
+
+def _outside(number):
+    return f"{NETWORK}.{192 + number // 200}.{number % 200 + 1}"
 
 
 def _at_pod(made, address):
