@@ -50,7 +50,7 @@ from weft.model.mesh import Mesh
 from weft.model.names import labels_of, service_host
 from weft.model.service import Protocol, Service, ServicePort
 from weft.model.settings import Settings
-from weft.model.sidecar import IngressListener, Sidecar
+from weft.model.sidecar import EgressListener, IngressListener, OutboundPolicy, Sidecar
 from weft.translate.service import base
 from weft.translate.view import group_view
 from weft.xds.types import CLUSTER
@@ -147,6 +147,11 @@ class _Batch:
         self.world.virtual.add(OTHER)
         deep = [_instance("deep", 0, _pod(0), "v1", meshed=True, service_account="orders")]
         put(mesh, _service("deep"), *deep, _instance("deep", 1, PLAIN, "v2"))
+        if (
+            settings.outbound_policy is OutboundPolicy.REGISTRY_ONLY
+        ):  # and of whom it knows, one caller sees every other
+            seen = tuple(f"shop/s{number}.shop.svc.cluster.local" for number in range(0, len(self.cases), 2))
+            put(mesh, Sidecar("jobs", "jobs", egress=(EgressListener(seen),)))
         for number, case in enumerate(self.cases):
             name = f"s{number}"
             ingress = tuple(

@@ -271,12 +271,10 @@ class Routings(Chance):
             )
             number = self.pick(80, OPEN_PORT, TCP_PORT, WEB_PORT)
             level.setdefault("trafficPolicy", {})["portLevelSettings"] = [{"port": {"number": number}, **own}]
-        for field, values in (
-            ("exportTo", ([self.pick(".", "*")],)),
-            ("workloadSelector", ({"matchLabels": {"app": "frontend"}},)),
-        ):
-            if self.one_in(12):
-                spec[field] = self.pick(*values)
+        if self.one_in(6):
+            spec |= self.pick(
+                {"exportTo": ["."]}, {"exportTo": ["*"]}, {"workloadSelector": {"matchLabels": {"app": "frontend"}}}
+            )
         return document(ISTIO, "DestinationRule", spec)
 
     def service_entry(self):
