@@ -5,6 +5,7 @@ the test makes. Applications are servers of the test, which ServiceEntries name.
 """
 
 import asyncio
+import base64
 import contextlib
 import json
 import os
@@ -136,6 +137,17 @@ spec:
   resolution: STATIC
   endpoints: [{{address: 127.0.0.1}}]
 """
+
+
+def secret(name, kind="kubernetes.io/tls", **held):
+    lines = "".join(f"  {key.replace('_', '.')}: {base64.b64encode(value).decode()}\n" for key, value in held.items())
+    return (
+        f"---\napiVersion: v1\nkind: Secret\nmetadata: {{name: {name}, namespace: edge}}\ntype: {kind}\ndata:\n{lines}"
+    )
+
+
+def pair(name, credentials, **more):
+    return secret(name, tls_crt=credentials.certificate, tls_key=credentials.key, **more)
 
 
 def underscores(word):

@@ -9,9 +9,8 @@ from tools.ports import free_port
 
 from authority import Authority
 from fields import proves
-from gateway_rig import application, ask, entry, gateway, trusting, until
+from gateway_rig import application, ask, entry, gateway, pair, secret, trusting, until
 from golden.render import compile_group, load
-from translate.test_gateway_tls import pair, secret
 from weft.model.group import Group, ProxyKind
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, labels_of
