@@ -96,6 +96,7 @@ async def used(mesh, cluster):
 
 
 @proves("ServiceEntry", "spec.resolution", "spec.hosts", "spec.ports[].number", "spec.ports[].protocol")
+@proves("ServiceEntry", "spec.ports[].targetPort")
 async def test_without_resolution_calls_go_where_the_caller_meant(mesh):
     await mesh.try_out(
         entry("exact", "one.example.com", HTTP, resolution="NONE"),
@@ -105,6 +106,13 @@ async def test_without_resolution_calls_go_where_the_caller_meant(mesh):
     assert await used(mesh, r"outbound\|8080\|\|one\.example\.com") == 20
     assert await answering(mesh, "http://any.wild.example.com:8080/") == {"two": 20}
     assert await used(mesh, r"outbound\|8080\|\|\*\.wild\.example\.com") == 20
+    elsewhere = [{**HTTP, "number": 1234, "targetPort": 8080}, {**TCP, "number": 1235, "targetPort": 9000}]
+    await mesh.try_out(
+        entry("two", "two.example.com", *elsewhere, resolution="NONE", addresses=[mesh.pod("two").addresses[0]])
+    )
+    assert await answering(mesh, "http://two.example.com:1234/") == {"two": 20}
+    heard = await mesh.tell("client", "tcp", host="two.example.com", port=1235, send="hello", half_close=True)
+    assert heard["received"] == "hello<end of file seen>"
 
 
 @proves(

@@ -150,6 +150,8 @@ def _locate(
         cluster.ClearField("common_lb_config")
         for unused in ("ring_hash_lb_config", "maglev_lb_config", "least_request_lb_config", "round_robin_lb_config"):
             cluster.ClearField(unused)
+        if service.resolution is Resolution.NONE and isinstance(port.target, int) and port.target:
+            cluster.original_dst_lb_config.upstream_port_override.value = port.target
     elif service.resolution is Resolution.STATIC:
         cluster.type = Cluster.EDS
         cluster.eds_cluster_config.eds_config.CopyFrom(from_control_plane())
