@@ -26,9 +26,9 @@ def test_reads_a_sidecar():
     )
     assert found.selector == (("app", "frontend"),)
     assert found.outbound_policy is OutboundPolicy.REGISTRY_ONLY
-    assert found.ingress == (IngressListener(ServicePort(9080, "http-in", Protocol.HTTP), "127.0.0.1:8080"),)
+    assert found.ingress == (IngressListener(ServicePort(9080, protocol=Protocol.HTTP), "127.0.0.1:8080"),)
     assert found.egress == (
-        EgressListener(("warehouse/inventory.warehouse.svc.cluster.local",), ServicePort(5432, "db", Protocol.TCP)),
+        EgressListener(("warehouse/inventory.warehouse.svc.cluster.local",), ServicePort(5432, protocol=Protocol.TCP)),
         EgressListener(("./*", "sales/orders.sales.svc.cluster.local")),
     )
 

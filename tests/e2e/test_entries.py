@@ -352,7 +352,6 @@ async def test_what_is_not_exported_is_not_seen_elsewhere(mesh):
 @proves(
     "Sidecar",
     "spec.ingress[].port.number",
-    "spec.ingress[].port.name",
     "spec.ingress[].captureMode",
     "spec.ingress[].port.protocol",
     "spec.ingress[].defaultEndpoint",
@@ -383,8 +382,6 @@ async def test_a_sidecar_opens_a_port_that_leads_to_another_with_a_pool_of_its_o
 @proves(
     "Sidecar",
     "spec.egress[].port.number",
-    "spec.egress[].port.protocol",
-    "spec.egress[].port.name",
     "spec.egress[].captureMode",
 )
 async def test_a_sidecar_shows_a_host_on_one_port_alone(mesh):
@@ -404,6 +401,24 @@ async def test_a_sidecar_shows_a_host_on_one_port_alone(mesh):
     clusters = await mesh.stats(mesh.pod("client").name, r"^cluster\.outbound.*two-ports.*membership_total$")
     assert [name.split("|")[1] for name in clusters] == ["8080"]
     assert await answering(mesh, "http://two-ports.example.com:8080/") == {"one": 20}
+
+
+@proves("Sidecar", "spec.egress[].port.protocol")
+@pytest.mark.parametrize(
+    ("declared", "tried"), [("tcp", "HTTP"), ("http", "TCP"), ("grpc", "HTTP"), ("undeclared", "HTTP")]
+)
+async def test_a_sidecar_says_what_its_callers_speak_and_the_service_what_is_spoken_to_it(mesh, declared, tried):
+    """Requests that the caller's proxy reads get its routes' answers; of bytes, nothing is known."""
+    called = service("called", {"name": declared, "port": 8080}, selector={"app": "shared"})
+    routes = [{"match": [{"uri": {"exact": "/read"}}], "directResponse": {"status": 418}}, {"route": [to("called")]}]
+    shown = {"hosts": ["./called.shop.svc.cluster.local"]}
+    for port in ({"number": 8080}, {"number": 8080, "protocol": tried}):
+        read = port.get("protocol", "TCP" if declared == "tcp" else "HTTP") == "HTTP"
+        scope = {"workloadSelector": {"labels": {"app": "client"}}, "egress": [{**shown, "port": port}, shown]}
+        await mesh.try_out(called, virtual_service("called", *routes), istio("Sidecar", "one", scope))
+        assert (await mesh.get("client", "http://called:8080/read"))["status"] == (418 if read else 200), port
+        if declared != "grpc":  # the application does not speak HTTP/2
+            assert (await mesh.get("client", "http://called:8080/"))["status"] == 200
 
 
 @proves(

@@ -1,7 +1,8 @@
 import pytest
+from msgspec.structs import replace
 
 from model.builders import service
-from weft.model.scope import Scope, exported, scope_of
+from weft.model.scope import Import, Scope, exported, scope_of
 from weft.model.service import Protocol, ServicePort
 from weft.model.sidecar import EgressListener, Sidecar
 
@@ -45,6 +46,19 @@ def test_an_egress_listener_with_a_port_shows_only_that_port():
     both = service("orders")
     assert scope_of("shop", sidecar("./*", port=ServicePort(80, protocol=Protocol.HTTP))).ports(both) == both.ports
     assert scope_of("shop", sidecar("./*", port=ServicePort(81, protocol=Protocol.HTTP))).ports(both) == ()
+
+
+def test_an_egress_listener_says_what_is_spoken_to_its_port():
+    """Where it does not, and on other ports, the service does; nothing is said of datagrams."""
+    ports = tuple(ServicePort(number, protocol=Protocol.HTTP) for number in (80, 81))
+
+    def spoken(protocol, *, of=ports):
+        scope = Scope("shop", (Import("*", "*", 80, protocol), Import("*", "*")))
+        return [port.protocol for port in scope.ports(replace(service("orders"), ports=of))]
+
+    assert spoken(Protocol.TCP) == [Protocol.TCP, Protocol.HTTP]
+    assert spoken(Protocol.UNDECLARED) == [Protocol.HTTP, Protocol.HTTP]
+    assert spoken(Protocol.TCP, of=(ServicePort(80, protocol=Protocol.UDP),)) == [Protocol.UDP]
 
 
 def test_without_a_sidecar_everything_exported_is_seen():

@@ -218,6 +218,8 @@ _CHECKS: tuple[Check, ...] = (
           "Nobody sees the object by that entry. Often a misspelled name."),
     Check("WFT0407", WARNING, "A Sidecar sends what it does not know to a proxy that does not exist",
           "Nobody has the host of `egressProxy`, or not that port: calls to hosts outside the mesh fail."),
+    Check("WFT0408", WARNING, "A Sidecar shows a port that none of its hosts has",
+          "The `egress` listener with that port shows nothing: calls to what was meant are not known to the proxy."),
     # Who may call
     Check("WFT0501", WARNING, "Two PeerAuthentications are for the same workloads",
           "The older one decides, the other has no effect."),

@@ -45,9 +45,11 @@ class Upstream(Enum):
 
 
 def outbound(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Built, ...]:
-    """The cluster of a service port and one for each subset, with the secrets that they name."""
+    """The cluster of a service port and one for each subset, with the secrets that they name. Whatever a Sidecar says
+    that its callers speak, who is called is spoken to as the service declares."""
     if view.service is None:
         return ()
+    port = view.service.port(port.number) or port
     subsets: tuple[Subset | None, ...] = (None, *(view.rule.subsets if view.rule else ()))
     return tuple(made for subset in subsets for made in _outbound(view, port, subset, settings))
 

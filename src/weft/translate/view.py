@@ -70,7 +70,7 @@ class ServiceView(msgspec.Struct, frozen=True):
     host: str
     caller: Caller
     service: Service | None = None
-    ports: tuple[ServicePort, ...] = ()  # those visible to the group
+    ports: tuple[ServicePort, ...] = ()  # those visible to the group, with what it speaks to them
     rule: DestinationRule | None = None
     routes: tuple[VirtualService, ...] = ()  # the deciding one first
     delegates: tuple[VirtualService, ...] = ()  # those the routes delegate to
