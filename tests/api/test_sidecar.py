@@ -67,6 +67,16 @@ def test_a_policy_without_a_mode_is_registry_only():
         ("outboundTrafficPolicy: {mode: REGISTRY}", "5 `mode` cannot be `REGISTRY` (did you mean `REGISTRY_ONLY`?)"),
         ("inboundConnectionPool: {}", "5 `inboundConnectionPool` says nothing (set `tcp` or `http`)"),
         (
+            "inboundConnectionPool: {http: {h2UpgradePolicy: UPGRADE}}",
+            "5 to its own workload a proxy speaks as the port declares, and upgrades nothing "
+            "(declare the port HTTP2 or GRPC)",
+        ),
+        (
+            "ingress: [{port: {number: 80, protocol: HTTP}, connectionPool: {http: {h2UpgradePolicy: UPGRADE}}}]",
+            "5 to its own workload a proxy speaks as the port declares, and upgrades nothing "
+            "(declare the port HTTP2 or GRPC)",
+        ),
+        (
             "outboundTrafficPolicy: {mode: ALLOW_ANY, egressProxy: {host: a}}",
             "5 `egressProxy` needs a port (port: {number: 8080})",
         ),
@@ -97,7 +107,7 @@ def test_reads_the_proxy_for_what_nobody_knows():
 
 def test_pools_are_those_of_one_listener_or_of_all():
     spec = """
-    inboundConnectionPool: {http: {http2MaxRequests: 7}}
+    inboundConnectionPool: {http: {http2MaxRequests: 7, h2UpgradePolicy: DO_NOT_UPGRADE}}
     ingress: [{port: {number: 80, protocol: HTTP}, connectionPool: {tcp: {maxConnections: 3}}}]
     """
     found = value(istio("Sidecar", spec))

@@ -30,7 +30,7 @@ def read_sidecar(root: Fields, meta: Meta) -> tuple[Sidecar, ...]:
             egress=_egress(spec),
             ingress=_ingress(spec),
             outbound_policy=_outbound(spec, meta),
-            inbound_pool=read_pool(spec, "inboundConnectionPool"),
+            inbound_pool=read_pool(spec, "inboundConnectionPool", to_workload=True),
             created=meta.created,
             origin=meta.origin,
         ),
@@ -105,7 +105,7 @@ def _ingress(spec: Fields) -> tuple[IngressListener, ...]:
         if read.number and any(other.port.number == read.number for other in found):
             item.error("port", f"port {read.number} stands twice")
         _refuse_binding(item)
-        found.append(IngressListener(read, _endpoint(item), read_pool(item, "connectionPool")))
+        found.append(IngressListener(read, _endpoint(item), read_pool(item, "connectionPool", to_workload=True)))
     return tuple(found)
 
 
