@@ -159,6 +159,12 @@ _CHECKS: tuple[Check, ...] = (
           "`credentialName` names a Secret of the namespace of those who call, which are gateways, or the workloads "
           "that `workloadSelector` selects. Where it is missing, or lacks what the mode needs, they call nobody: 503.",
           ("IST0101",)),
+    Check("WFT0220", WARNING, "A route to a subset of a host that is called by address",
+          "Callers of a headless service, and of a host with `resolution: NONE`, name the very address that is called: "
+          "whoever is there answers, in the subset or not."),
+    Check("WFT0221", WARNING, "Balancing where callers name the address",
+          "Behind a headless service, and a host with `resolution: NONE`, sidecars call the very address that their "
+          "caller names: `loadBalancer` has no effect, nor have `warmup` and a hash."),
     # Services
     Check("WFT0301", WARNING, "A service selects nobody",
           "No workload of its namespace has its labels: nobody answers its calls.", ("IST0127",)),
