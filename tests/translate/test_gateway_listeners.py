@@ -165,6 +165,54 @@ async def test_the_address_that_a_caller_of_the_gateway_wrote_chooses_who_answer
             assert await answering(tls, "b.example.com", b) == [None, None, None, "other"]
 
 
+@contextlib.asynccontextmanager
+async def echo():
+    """Answers with the body of the request, which it has read to its end; yields its port."""
+
+    async def answer(reader, writer):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        size = int(head.partition("content-length: ")[2].split("\r\n")[0])
+        body = await reader.readexactly(size)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % size + body)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, limit=1 << 25) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def test_a_body_of_any_size_passes_though_little_of_it_is_kept():
+    port = free_port()
+    sent = b"0123456789abcdef" * (1 << 20)
+    async with echo() as app:
+        text = f"""
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {{name: public, namespace: edge}}
+spec:
+  selector: {{istio: ingress}}
+  servers: [{{port: {{number: {port}, name: http, protocol: HTTP}}, hosts: ["*"]}}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {{name: app, namespace: shop}}
+spec:
+  hosts: ["*"]
+  gateways: [edge/public]
+  http: [{{route: [{{destination: {{host: app}}}}]}}]
+"""
+        async with gateway(text + entry("app", app), listening=(port,)) as made:
+            limit = '"per_connection_buffer_limit_bytes": 32768'
+            assert (await made.dump()).count(limit) == 2  # towards the caller, towards the application
+            async with asyncio.timeout(60):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 25)
+                writer.write(b"POST / HTTP/1.1\r\nHost: app\r\nContent-Length: %d\r\n\r\n" % len(sent) + sent)
+                head = await reader.readuntil(b"\r\n\r\n")
+                assert head.startswith(b"HTTP/1.1 200")
+                assert await reader.readexactly(len(sent)) == sent
+                writer.close()
+
+
 async def test_tls_may_be_ended_for_bytes_too():
     shown = Authority().issue("db.example.com")
     port = free_port()

@@ -34,6 +34,7 @@ from weft.translate.view import ServiceView
 _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _NEVER = Duration(seconds=9223372035)  # Istio's number: the largest that Envoy's milliseconds can hold
 _DNS_REFRESH = Duration(seconds=60)
+EDGE_BUFFER = 32 << 10  # bytes of a connection; what Envoy's authors recommend for an edge, towards either side
 
 
 class Upstream(Enum):
@@ -110,6 +111,8 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
     name = names.outbound_cluster(view.host, port.number, subset.name if subset else "")
     chosen = policy.effective(view.rule, port.number, subset)
     cluster = Cluster(name=name, connect_timeout=duration(settings.connect_timeout))
+    if view.caller.kind is ProxyKind.GATEWAY:
+        cluster.per_connection_buffer_limit_bytes.value = EDGE_BUFFER
     policy.balance(cluster, chosen.load_balancer)
     if weighs_places(chosen, settings.locality):
         cluster.common_lb_config.locality_weighted_lb_config.SetInParent()

@@ -24,6 +24,7 @@ from weft.translate import gateway_tls, names
 from weft.translate.access_log import listener_logs
 from weft.translate.built import Built, build
 from weft.translate.chains import bytes_to, chain, http_at_gateway, tls_inspector
+from weft.translate.clusters import EDGE_BUFFER
 from weft.translate.guards import Guards, guards_of
 from weft.translate.listeners import on_both_families
 from weft.translate.matches import applies
@@ -33,7 +34,6 @@ from weft.translate.streams import filter_chain, matching, stream
 from weft.translate.view import GroupView, Served
 
 _HANDSHAKE = Duration(seconds=15)
-_BUFFER = 32 << 10  # bytes of a connection; what Envoy's authors recommend for an edge
 _EVERYWHERE = "0.0.0.0"
 
 _Network = IPv4Network | IPv6Network
@@ -72,7 +72,7 @@ def _filled(result: Listener, held: list[Served], view: GroupView, guards: Guard
     name = result.name
     result.traffic_direction = TrafficDirection.OUTBOUND
     result.access_log.extend(listener_logs(view.settings))
-    result.per_connection_buffer_limit_bytes.value = _BUFFER
+    result.per_connection_buffer_limit_bytes.value = EDGE_BUFFER
     result.filter_chains.extend(_chains(name, held, view, guards))
     if not result.filter_chains:
         return ()  # Envoy refuses a listener without any; nobody listens, and nobody is answered
