@@ -440,6 +440,8 @@ async def test_what_nobody_knows_goes_to_the_proxy_for_it(mesh):
         await mesh.try_out(proxy, rule, istio("Sidecar", "default", shown))
 
     await through(port={"number": 8080})
+    clusters = await mesh.stats(mesh.pod("client").name, r"^cluster\.outbound.*proxy\.example.*membership_total$")
+    assert {name.split("|")[1] for name in clusters} == {"8080"}  # of its host, no other port is shown for that
     answer = await mesh.get("client", "http://198.51.100.9/", headers={"Host": "nobody.example.com"})
     assert (answer["status"], answer["body"]["host"]) == (200, "nobody.example.com")
     assert (await mesh.get("client", "http://shared/"))["body"]["pod"].startswith("shared-")

@@ -69,5 +69,15 @@ def test_without_a_sidecar_everything_exported_is_seen():
 def test_whom_the_proxies_themselves_ask_is_seen_whatever_is_imported_or_exported():
     hidden = service("checker", "auth", export_to=(".",))
     assert scope_of("shop", sidecar("./*")).ports(hidden) == ()
-    assert scope_of("shop", sidecar("./*"), asked=(hidden.host,)).ports(hidden) == hidden.ports
-    assert scope_of("shop", None, asked=(hidden.host,)).ports(hidden) == hidden.ports
+    assert scope_of("shop", sidecar("./*"), asked=((hidden.host, 80),)).ports(hidden) == hidden.ports
+    assert scope_of("shop", None, asked=((hidden.host, 80),)).ports(hidden) == hidden.ports
+
+
+def test_of_whom_the_proxies_ask_no_other_port_is_seen_for_that():
+    first, second, third = (ServicePort(number, protocol=Protocol.HTTP) for number in (80, 81, 82))
+    many = replace(service("orders"), ports=(first, second, third))
+    asked = ((many.host, 81),)
+    assert scope_of("shop", sidecar("far/*"), asked).ports(many) == (second,)
+    narrow = sidecar("./*", port=ServicePort(80, protocol=Protocol.TCP))
+    assert scope_of("shop", narrow, asked).ports(many) == (replace(first, protocol=Protocol.TCP), second)
+    assert scope_of("shop", None, asked).ports(many) == many.ports

@@ -27,13 +27,25 @@ class Scope(msgspec.Struct, frozen=True, cache_hash=True):
 
     namespace: str
     imports: tuple[Import, ...] | None = None  # None: everything that is exported to the namespace
-    asked: tuple[str, ...] = ()  # hosts that the proxies themselves call, seen whatever is imported or exported
+    asked: tuple[tuple[str, int], ...] = ()  # whom the proxies themselves call, seen whatever is imported or exported
     servers: tuple[BoundServer, ...] | None = None  # of gateways, which see no more than what their routes name
 
     def ports(self, service: Service) -> tuple[ServicePort, ...]:
         """The ports of a service that are visible from here; none if it is hidden."""
-        if service.host in self.asked:
-            return service.ports
+        shown = self._shown(service)
+        asked = {number for host, number in self.asked if host == service.host} if self.asked else ()
+        if not asked:
+            return shown
+        spoken = {port.number: port for port in shown}
+        found = (spoken.get(port.number) or (port if port.number in asked else None) for port in service.ports)
+        return tuple(port for port in found if port is not None)
+
+    def sees_routes(self, namespace: str, host: str) -> bool:
+        """Whether a VirtualService of that namespace may speak for that host here."""
+        return self.imports is None or any(entry.covers(namespace, host) for entry in self.imports)
+
+    def _shown(self, service: Service) -> tuple[ServicePort, ...]:
+        """To the workloads, which may call them."""
         if not exported(service.export_to, owner=service.namespace, viewer=self.namespace):
             return ()
         if self.imports is None:
@@ -47,12 +59,8 @@ class Scope(msgspec.Struct, frozen=True, cache_hash=True):
         shown = (port for port in service.ports if 0 in spoken or port.number in spoken)
         return tuple(_as_spoken(port, spoken.get(port.number, Protocol.UNDECLARED)) for port in shown)
 
-    def sees_routes(self, namespace: str, host: str) -> bool:
-        """Whether a VirtualService of that namespace may speak for that host here."""
-        return self.imports is None or any(entry.covers(namespace, host) for entry in self.imports)
 
-
-def scope_of(namespace: str, sidecar: Sidecar | None, asked: tuple[str, ...] = ()) -> Scope:
+def scope_of(namespace: str, sidecar: Sidecar | None, asked: tuple[tuple[str, int], ...] = ()) -> Scope:
     if sidecar is None or not sidecar.egress:
         return Scope(namespace, asked=asked)
     imports = [
