@@ -8,7 +8,7 @@ import hashlib
 import pytest
 
 from e2e.mesh import eventually
-from e2e.objects import http_service, service, text, workload
+from e2e.objects import destination_rule, http_service, service, text, workload
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -174,6 +174,14 @@ async def test_undeclared_tcp_in_which_the_client_speaks_first_waits_for_nobody(
     answer = await mesh.tell("client", "tcp", host="surprise", port=9002, send="bytes, no HTTP\n", read=15)
     assert answer["received"] == "bytes, no HTTP\n"
     assert await timeouts(mesh) == before
+
+
+async def test_tls_to_another_port_changes_nothing_for_undeclared_tcp(mesh):
+    """The server's proxy is told that bytes come, and does not take them for HTTP."""
+    elsewhere = {"port": {"number": 12345}, "tls": {"mode": "SIMPLE"}}
+    await mesh.try_out(destination_rule("surprise", portLevelSettings=[elsewhere]))
+    answer = await mesh.tell("client", "tcp", host="surprise", port=9002, send="bytes, no HTTP\n", read=15)
+    assert answer["received"] == "bytes, no HTTP\n"
 
 
 async def test_undeclared_tcp_that_is_dropped_for_its_half_close_becomes_a_problem(mesh):

@@ -159,6 +159,12 @@ _CHECKS: tuple[Check, ...] = (
           "`credentialName` names a Secret of the namespace of those who call, which are gateways, or the workloads "
           "that `workloadSelector` selects. Where it is missing, or lacks what the mode needs, they call nobody: 503.",
           ("IST0101",)),
+    Check("WFT0220", WARNING, "A route to a subset of a host that is called by address",
+          "Callers of a headless service, and of a host with `resolution: NONE`, name the very address that is called: "
+          "whoever is there answers, in the subset or not."),
+    Check("WFT0221", WARNING, "Balancing where callers name the address",
+          "Behind a headless service, and a host with `resolution: NONE`, sidecars call the very address that their "
+          "caller names: `loadBalancer` has no effect, nor have `warmup` and a hash."),
     # Services
     Check("WFT0301", WARNING, "A service selects nobody",
           "No workload of its namespace has its labels: nobody answers its calls.", ("IST0127",)),
@@ -218,6 +224,8 @@ _CHECKS: tuple[Check, ...] = (
           "Nobody sees the object by that entry. Often a misspelled name."),
     Check("WFT0407", WARNING, "A Sidecar sends what it does not know to a proxy that does not exist",
           "Nobody has the host of `egressProxy`, or not that port: calls to hosts outside the mesh fail."),
+    Check("WFT0408", WARNING, "A Sidecar shows a port that none of its hosts has",
+          "The `egress` listener with that port shows nothing: calls to what was meant are not known to the proxy."),
     # Who may call
     Check("WFT0501", WARNING, "Two PeerAuthentications are for the same workloads",
           "The older one decides, the other has no effect."),

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from weft.analyze.actions import of_actions
+from weft.analyze.addresses import of_addresses
 from weft.analyze.attachments import of_attachments
 from weft.analyze.callers import of_callers
 from weft.analyze.claims import of_claims
@@ -49,6 +50,7 @@ def findings(
         *of_rules(facts),
         *of_credentials(facts),
         *of_tunnels(facts),
+        *of_addresses(facts),
         *of_routes(facts),
         *of_gateway_routes(facts),
         *of_shadows(facts),
