@@ -91,13 +91,20 @@ def _action(item: Fields, *, delegated: bool) -> str:
         item.error("route", "`route` must not be empty")
     if "delegate" in there and delegated:
         item.error("delegate", "a VirtualService without hosts is a delegate and cannot delegate further")
-    for name in ("fault", "rewrite") if "redirect" in there else ():
-        if item.has(name):
-            item.error(name, f"a redirect cannot have `{name}`")
-    for name in ("fault", "rewrite") if "directResponse" in there else ():
-        if item.has(name):
-            item.error(name, f"a direct response cannot have `{name}`")
+    for name, words in (("redirect", "a redirect"), ("directResponse", "a direct response")):
+        if name in there:
+            _answered(item, words)
     return there[0] if there else ""
+
+
+def _answered(item: Fields, words: str) -> None:
+    """The proxy itself answers, and sends nothing on. What Istio takes beside that is taken, and said to do nothing."""
+    for name in ("fault", "rewrite"):
+        if item.has(name):
+            item.error(name, f"{words} cannot have `{name}`")
+    for name in ("timeout", "retries", "mirror", "mirrors"):
+        if item.has(name):
+            item.warning(name, f"{words} is sent by the proxy itself: `{name}` has no effect", f"remove `{name}`")
 
 
 def _match(match: Fields, meta: Meta) -> HttpMatch:
