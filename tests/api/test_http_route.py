@@ -125,6 +125,17 @@ def test_reads_rewrites_and_mirrors():
         ),
         *(
             (
+                f"{{{whole}, route: [{{destination: {{host: a}}, headers: {{request: {{set: {{host: c}}}}}}}}]}}",
+                f"7 warning: the authority is that of {where}: the one of this destination has no effect "
+                "(keep one of the two)",
+            )
+            for whole, where in (
+                ("rewrite: {authority: b}", "`rewrite`"),
+                ('headers: {request: {add: {":authority": b}}}', "the route's own `headers`"),
+            )
+        ),
+        *(
+            (
                 f"{{{answer}, {name}: {written}}}",
                 f"7 warning: {words} is sent by the proxy itself: `{name}` has no effect (remove `{name}`)",
             )

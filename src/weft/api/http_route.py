@@ -14,6 +14,7 @@ from weft.model.virtual_service import (
     Delegate,
     Destination,
     DirectResponse,
+    Headers,
     HttpMatch,
     HttpRoute,
     MatchKind,
@@ -49,10 +50,7 @@ def read_http_route(item: Fields, meta: Meta, *, delegated: bool) -> HttpRoute:
         headers=read_headers(item),
         line=item.line,
     )
-    changes = route.headers.request
-    places = [name for name, _ in (*changes.set, *changes.add) if name.lower() in _AUTHORITY]
-    if len(places) + bool(route.rewrite and route.rewrite.authority) > 1:
-        item.error("headers", "the authority is set in more than one place", "keep `rewrite.authority` or one header")
+    _check_authority(item, route)
     return route
 
 
@@ -78,6 +76,24 @@ def read_destinations(item: Fields, meta: Meta, *, headers: bool) -> tuple[Weigh
     if total > 2**32 - 1:
         item.error("route", "the weights of the destinations add up to more than 4294967295")
     return tuple(found)
+
+
+def _check_authority(item: Fields, route: HttpRoute) -> None:
+    rewritten = bool(route.rewrite and route.rewrite.authority)
+    whole = len(_authorities(route.headers))
+    if whole + rewritten > 1:
+        item.error("headers", "the authority is set in more than one place", "keep `rewrite.authority` or one header")
+    elif whole or rewritten:
+        where = "`rewrite`" if rewritten else "the route's own `headers`"
+        for index, entry in enumerate(route.route):
+            if _authorities(entry.headers):
+                what = f"the authority is that of {where}: the one of this destination has no effect"
+                item.warning(("route", index, "headers"), what, "keep one of the two")
+
+
+def _authorities(headers: Headers) -> list[str]:
+    changes = headers.request
+    return [name for name, _ in (*changes.set, *changes.add) if name.lower() in _AUTHORITY]
 
 
 def _action(item: Fields, *, delegated: bool) -> str:
