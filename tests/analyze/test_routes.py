@@ -34,6 +34,21 @@ def test_a_gateway_that_does_not_exist_is_said_with_a_guess():
     assert "spec.gateways[0]: warning: the gateway shop/egde does not exist (hint: did you mean `shop/edge`?)" in line
 
 
+def test_a_gateway_in_a_match_that_does_not_exist_is_said_once():
+    to = "route: [{destination: {host: web}}]"
+
+    def routing(gateways, matched):
+        spec = f"{{hosts: [web], gateways: [{gateways}], http: [{{match: [{{gateways: [{matched}]}}], {to}}}]}}"
+        return said(WEB + GATEWAY + istio("VirtualService", spec))
+
+    (line,) = routing("edge, mesh", "edge, egde")
+    assert "spec.http[0].match[0].gateways[1]: warning: the gateway shop/egde does not exist" in line
+    assert "did you mean `shop/edge`?" in line
+    assert routing("edge, mesh", "edge, mesh") == []
+    (line,) = routing("egde, mesh", "egde")
+    assert "spec.gateways[0]" in line
+
+
 def test_routes_for_gateways_alone_are_as_good_as_any():
     assert said(WEB + GATEWAY + istio("VirtualService", f"{{hosts: [a.com], gateways: [edge], {HTTP}}}")) == []
     assert said(WEB + GATEWAY + istio("VirtualService", f"{{hosts: [web], gateways: [edge, mesh], {HTTP}}}")) == []

@@ -56,7 +56,8 @@ _CHECKS: tuple[Check, ...] = (
           "and its tls and tcp routes by nobody. "
           "Often a misspelled name, or a name with a dot that is not a full one.", ("IST0101",)),
     Check("WFT0102", WARNING, "A VirtualService names a Gateway that does not exist",
-          "Nothing serves its routes there. `mesh` stands for all sidecars.", ("IST0101",)),
+          "Nothing serves its routes there, and a match for it is never met. `mesh` stands for all sidecars.",
+          ("IST0101",)),
     Check("WFT0104", WARNING, "A route leads to a host that does not exist",
           "Requests sent there fail with 503, connections are closed.", ("IST0101",)),
     Check("WFT0105", WARNING, "A route leads to a host that is hidden from its callers",

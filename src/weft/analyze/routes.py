@@ -12,7 +12,7 @@ from weft.api.syntax import is_address
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
 from weft.model.service import Protocol
-from weft.model.virtual_service import VirtualService
+from weft.model.virtual_service import MESH, HttpMatch, L4Match, VirtualService
 
 
 def of_routes(facts: Facts) -> Iterator[Problem]:
@@ -23,7 +23,7 @@ def of_routes(facts: Facts) -> Iterator[Problem]:
         if route.delegate is not None
     }
     for routing in facts.virtual_services:
-        if "mesh" in routing.gateways:
+        if MESH in routing.gateways:
             yield from _of_hosts(routing, facts)
             yield from _of_kinds(routing, facts)
         yield from _of_gateways(routing, facts)
@@ -50,13 +50,27 @@ def _of_hosts(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
 
 
 def _of_gateways(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
+    known = {*facts.gateways, MESH}
     for index, name in enumerate(routing.gateways):
-        if name != "mesh" and name not in facts.gateways:
+        if name not in known:
             what = f"the gateway {name} does not exist"
-            guess = did_you_mean(name, {*facts.gateways, "mesh"})
-            yield finding(
-                "WFT0102", routing.origin, f"spec.gateways[{index}]", what, guess or "`mesh` stands for all sidecars"
-            )
+            hint = did_you_mean(name, known) or "`mesh` stands for all sidecars"
+            yield finding("WFT0102", routing.origin, f"spec.gateways[{index}]", what, hint)
+    for field, match in _matches(routing):
+        for index, name in enumerate(match.gateways):
+            if name not in known and name not in routing.gateways:  # said above
+                what = f"the gateway {name} does not exist: nothing that comes by it is matched"
+                hint = did_you_mean(name, known) or "`mesh` stands for all sidecars"
+                yield finding("WFT0102", routing.origin, f"{field}.gateways[{index}]", what, hint)
+
+
+def _matches(routing: VirtualService) -> Iterator[tuple[str, HttpMatch | L4Match]]:
+    """Each with where it stands."""
+    for number, route in enumerate(routing.http):
+        yield from ((f"spec.http[{number}].match[{at}]", match) for at, match in enumerate(route.match))
+    for kind, streams in (("tls", routing.tls), ("tcp", routing.tcp)):
+        for number, stream in enumerate(streams):
+            yield from ((f"spec.{kind}[{number}].match[{at}]", match) for at, match in enumerate(stream.match))
 
 
 def _of_kinds(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
