@@ -10,7 +10,7 @@ BENCH_PACKAGES := nginx-light haproxy
 KUBE_PACKAGES := containerd runc containernetworking-plugins
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-explain test-kube conformance kube-build kube-up kube-down check bless manifests reference bench bench-kube image format lock \
+.PHONY: help demo test test-explain test-routes test-kube conformance kube-build kube-up kube-down check bless manifests reference bench bench-kube image format lock \
   packages test-packages bench-packages kube-packages clean
 
 help: ## Show this list
@@ -24,6 +24,9 @@ test: $(READY) packages test-packages ## Run all tests (as root: real namespaces
 
 test-explain: $(READY) ## Send ten thousand generated requests through real Envoys and compare with what explain says
 	WEFT_EXPLAIN_CASES=10000 $(BIN)/python -m pytest tests/explain/test_agreement.py
+
+test-routes: $(READY) ## Ask Envoy about hundreds of sets of generated VirtualServices and Gateways: it takes them all
+	WEFT_ROUTE_SETS=300 $(BIN)/python -m pytest tests/translate/test_any_routes.py
 
 test-kube: kube-build packages kube-packages ## Run the tests that need Kubernetes: a real API server, a real node
 	$(BIN)/python -m tools.kube.suite

@@ -19,6 +19,7 @@ from bench.figure import Effort, Figure, Say
 from bench.process import Failed
 
 _SHOP = Path(__file__).parents[1] / "examples" / "shop"
+_REQUESTS = Path(__file__).with_name("requests.yaml")
 _RUNS, _QUICK = 5, 1
 _HELP, _ANSWER = 150.0, 300.0  # milliseconds
 
@@ -34,6 +35,7 @@ ANSWERS = (
     "proxy-config secret frontend",
     "proxy-config bootstrap frontend",
     "proxy-config all frontend",
+    "proxy-config log frontend",
     "proxy-status",
     "proxy-status frontend",
     "describe pod frontend",
@@ -51,6 +53,7 @@ ANSWERS = (
     f"validate {_SHOP}",
     f"explain frontend --to http://payments/charge -f {_SHOP}",
     f"diff -f {_SHOP / 'payments.yaml'}",
+    f"test {_SHOP} {_REQUESTS}",
 )
 
 
@@ -66,7 +69,7 @@ def run(effort: Effort, say: Say) -> list[Figure]:
 
 def _figure(words: str, goal: float, runs: int, environment: Mapping[str, str]) -> Figure:
     once = [_milliseconds(words, environment) for _ in range(runs + 1)]
-    name = words.replace(str(_SHOP), "examples/shop")
+    name = words.replace(str(_SHOP), "examples/shop").replace(str(_REQUESTS), "bench/requests.yaml")
     return Figure(f"weft {name}", min(once[1:]), "CPU ms", goal)
 
 

@@ -22,6 +22,17 @@ LEVELS = (
     "spec.inboundConnectionPool",
     "spec.ingress[].connectionPool",
 )
+# Names for people, and words for what is done anyway: whatever is written there, a proxy is sent the same.
+UNSEEN = {
+    "Gateway": ("spec.servers[].name",),
+    "Sidecar": (
+        "spec.egress[].captureMode",
+        "spec.egress[].port.name",
+        "spec.ingress[].captureMode",
+        "spec.ingress[].port.name",
+    ),
+}
+CHECKED = "checked; proxies are sent the same without it"
 KINDS = (
     "VirtualService",
     "DestinationRule",
@@ -76,7 +87,7 @@ def fates(kind: str) -> dict[str, str]:
     for field, fate in book.fates.items():
         inner = any(other.startswith((f"{field}.", f"{field}[")) for other in book.fates)
         if not inner and not field.startswith(LEVELS):
-            found[field] = fate
+            found[field] = CHECKED if field in UNSEEN.get(kind, ()) else fate
     return dict(sorted(found.items()))
 
 

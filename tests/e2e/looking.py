@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from e2e.mesh import Mesh
 from e2e.objects import destination_rule, http_service, istio, service, text, to, virtual_service, workload
@@ -72,6 +73,13 @@ async def weft(*arguments: str, code: int | None = 0, both: bool = False) -> str
 async def envoy(mesh: Mesh, workload: str, path: str) -> Any:
     """The truth: Envoy's own answer, asked from inside of its pod."""
     return (await mesh.get(workload, f"http://127.0.0.1:15000{path}"))["body"]
+
+
+async def cluster(mesh: Mesh, workload: str, name: str) -> Any:
+    """A cluster as Envoy has it, by its name."""
+    path = f"/config_dump?resource=dynamic_active_clusters&name_regex={quote(f'^{re.escape(name)}$')}"
+    (found,) = (await envoy(mesh, workload, path))["configs"]
+    return found["cluster"]
 
 
 TITLES = (

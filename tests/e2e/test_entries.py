@@ -352,7 +352,6 @@ async def test_what_is_not_exported_is_not_seen_elsewhere(mesh):
 @proves(
     "Sidecar",
     "spec.ingress[].port.number",
-    "spec.ingress[].captureMode",
     "spec.ingress[].port.protocol",
     "spec.ingress[].defaultEndpoint",
     "spec.ingress[].connectionPool",
@@ -379,11 +378,7 @@ async def test_a_sidecar_opens_a_port_that_leads_to_another_with_a_pool_of_its_o
         assert (503 in statuses) is bool(pools), (pools, statuses)
 
 
-@proves(
-    "Sidecar",
-    "spec.egress[].port.number",
-    "spec.egress[].captureMode",
-)
+@proves("Sidecar", "spec.egress[].port.number")
 async def test_a_sidecar_shows_a_host_on_one_port_alone(mesh):
     static = {"resolution": "STATIC", "endpoints": [{"address": mesh.pod("one").addresses[0]}]}
     more = {"number": 8081, "name": "http-more", "protocol": "HTTP"}

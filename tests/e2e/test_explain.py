@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -58,18 +60,29 @@ async def test_a_workload_that_is_not_there_is_an_error_with_a_hint(mesh):
 
 
 async def test_history_knows_what_was_and_explain_looks_at_it(mesh):
-    await mesh.edit({"later.yaml": text(virtual_service("app-later", {"route": [to("app", "v2")]}, hosts=["app"]))})
+    await mesh.edit({"first.yaml": text(virtual_service("a-first", {"route": [to("app", "v2")]}, hosts=["app"]))})
     before = parsed(await weft("history", "-o", "json"))["moments"]
-    await mesh.edit({"later.yaml": None})
+    at = datetime.fromtimestamp(before[-1]["at"], UTC)
+    await eventually(lambda: time.time() >= int(at.timestamp()) + 1)  # what changes now is of another second
+    await mesh.edit({"first.yaml": None})
     moments = parsed(await weft("history", "-o", "json"))["moments"]
     assert len(moments) == len(before) + 1
     last = moments[-1]
-    assert [(each["object"]["name"], each["what"]) for each in last["changes"]] == [("app-later", "removed")]
+    assert [(each["object"]["name"], each["what"]) for each in last["changes"]] == [("a-first", "removed")]
     shown = await weft("history")
     assert f"@{last['number']} " in shown
-    assert "VirtualService shop/app-later removed" in shown
-    then = await weft("explain", "client", "--to", "http://app/zzz", "--at", f"@{before[-1]['number']}")
-    assert "shop/app" in then
+    assert "VirtualService shop/a-first removed" in shown
+
+    async def version(*when):
+        said = await weft("explain", "client", "--to", "http://app/zzz", "-o", "json", *when)
+        return parsed(said)["outcomes"][0]["verdict"]["cluster"].split("|")[2]
+
+    assert await version() == "v1"
+    for when in (f"@{before[-1]['number']}", "@-1", at.isoformat(timespec="seconds"), f"{at.astimezone():%H:%M:%S}"):
+        assert await version("--at", when) == "v2", when
+    assert await version("--at", f"@{last['number']}") == "v1"
+    early = f"{datetime.now().astimezone() - timedelta(hours=1):%H:%M}"
+    assert "was not there yet" in await weft("explain", "client", "--to", "http://app/", "--at", early, code=1)
     assert "no time" in await weft("explain", "client", "--to", "http://app/", "--at", "soon", code=1)
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from e2e.looking import cluster
 from e2e.mesh import eventually, tell
 from e2e.objects import destination_rule, http_service, service, text, to, virtual_service, workload
 from fields import proves
@@ -181,12 +182,11 @@ async def test_tcp_connections_beyond_the_pool_are_refused(mesh):
     "spec.trafficPolicy.outlierDetection.baseEjectionTime",
     "spec.trafficPolicy.outlierDetection.maxEjectionPercent",
 )
-async def test_a_pod_that_keeps_failing_is_ejected_and_gets_no_more_requests(mesh):
+async def test_a_pod_that_keeps_failing_is_ejected_and_gets_no_more_requests_until_its_time_is_over(mesh):
     outlier = {"consecutive5xxErrors": 3, "interval": "0.5s", "baseEjectionTime": "60s", "maxEjectionPercent": 50}
-    await mesh.try_out(
-        destination_rule("pool", outlierDetection=outlier, loadBalancer={"simple": "ROUND_ROBIN"}),
-        virtual_service("pool", {"retries": {"attempts": 0}, "route": [to("pool")]}),
-    )
+    once = virtual_service("pool", {"retries": {"attempts": 0}, "route": [to("pool")]})
+    balanced = {"loadBalancer": {"simple": "ROUND_ROBIN"}}
+    await mesh.try_out(destination_rule("pool", outlierDetection=outlier, **balanced), once)
     bad = mesh.pods("pool")[1].name
     await tell(mesh.sockets, bad, "script", path="/work", forever={"status": 500})
     seen = Counter(answer["status"] for answer in await mesh.requests("client", "http://pool/work", 30, parallel=1))
@@ -201,7 +201,20 @@ async def test_a_pod_that_keeps_failing_is_ejected_and_gets_no_more_requests(mes
     assert {answer["status"] for answer in answers} == {200}
     assert bad not in {answer["body"]["pod"] for answer in answers}
     assert (await tell(mesh.sockets, bad, "received"))["/work"] == before
+
+    # It comes back after its time, at the next look: by default after thirty seconds, with a look every ten.
+    outlier |= {"interval": "0.25s", "baseEjectionTime": "1s"}
+    await mesh.try_out(destination_rule("pool", outlierDetection=outlier, **balanced), once)
+    had = (await cluster(mesh, "client", "outbound|80||pool.shop.svc.cluster.local"))["outlier_detection"]
+    assert (had["interval"], had["base_ejection_time"]) == ("0.250s", "1s")
+    await mesh.requests("client", "http://pool/work", 30, parallel=1)
     await tell(mesh.sockets, bad, "script", path="/work")
+
+    async def back():
+        return bad in {each["body"]["pod"] for each in await mesh.requests("client", "http://pool/work", 6, parallel=1)}
+
+    assert not await back()
+    assert await eventually(back, timeout=15)
 
 
 async def test_a_request_that_the_server_may_have_acted_on_is_not_made_twice(mesh):

@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 
+from e2e.looking import cluster
 from e2e.mesh import eventually, tell
 from e2e.objects import destination_rule, istio, service, text, to, virtual_service, workload
 from fields import proves
@@ -31,10 +32,20 @@ def files(control):
                 {"name": "tcp", "port": 9000},
             ),
             service("direct", {"name": "http", "port": 8080}, selector={"app": "pool"}),
-            service("plain", {"name": "tcp", "port": 9000}, {"name": "http-closed", "port": 90, "targetPort": 9999}),
+            service(
+                "plain",
+                {"name": "tcp", "port": 9000},
+                {"name": "http-closed", "port": 90, "targetPort": 9999},
+                {"name": "http", "port": 91, "targetPort": 8080},
+            ),
         ),
         "plain.yaml": text(
-            workload("plain", control=control, serve="echo=9000", annotations={"sidecar.istio.io/inject": "false"})
+            workload(
+                "plain",
+                control=control,
+                serve="http=8080 echo=9000",
+                annotations={"sidecar.istio.io/inject": "false"},
+            )
         ),
     }
 
@@ -73,9 +84,15 @@ async def by_header(mesh):
     "spec.trafficPolicy.loadBalancer.consistentHash.maglev.tableSize",
 )
 async def test_who_has_the_same_header_is_sent_to_the_same_pod(mesh):
-    for table in ({"minimumRingSize": 64}, {"ringHash": {"minimumRingSize": 2048}}, {"maglev": {"tableSize": 251}}):
+    for table, kind, size in (
+        ({"minimumRingSize": 64}, "ring_hash", {"minimum_ring_size": "64"}),
+        ({"ringHash": {"minimumRingSize": 2048}}, "ring_hash", {"minimum_ring_size": "2048"}),
+        ({"maglev": {"tableSize": 251}}, "maglev", {"table_size": "251"}),
+    ):
         await mesh.try_out(by(httpHeaderName="x-user", **table))
         assert len(set((await by_header(mesh)).values())) > 1, table
+        had = await cluster(mesh, "client", "outbound|80||pool.shop.svc.cluster.local")
+        assert (had["lb_policy"], had[f"{kind}_lb_config"]) == (kind.upper(), size)
 
 
 async def test_when_a_pod_goes_most_others_stay_where_they_were(mesh):
@@ -236,6 +253,16 @@ async def test_connections_are_used_as_the_pool_says(mesh):
         assert (await connections("http1_total"), await connections("http2_total")) == (before[0] + 1, before[1])
 
 
+@proves("DestinationRule", "spec.trafficPolicy.connectionPool.http.h2UpgradePolicy")
+async def test_who_is_outside_of_the_mesh_is_called_by_http2_only_where_the_rule_says_so(mesh):
+    """Its server knows only HTTP/1, so that what was asked for is seen in what becomes of the request, too."""
+    stats = r"^cluster\.outbound\|91\|\|plain\.shop.*upstream_cx_http2_total$"
+    for policy, status in (("DEFAULT", 200), ("UPGRADE", 502)):
+        await mesh.try_out(destination_rule("plain", connectionPool={"http": {"h2UpgradePolicy": policy}}))
+        assert (await mesh.get("client", "http://plain:91/"))["status"] == status
+        assert (await mesh.stat("client", stats) > 0) is (policy == "UPGRADE")
+
+
 @proves(
     "DestinationRule",
     "spec.trafficPolicy.connectionPool.tcp.idleTimeout",
@@ -255,6 +282,9 @@ async def test_connections_live_as_long_as_the_pool_says(mesh):
     timers = await eventually(lambda: _timers(mesh.pod("client").pid, mesh.pod("plain").addresses[0]))
     assert "keepalive,1min1" in timers, timers
     await talking
+    had = await cluster(mesh, "client", "outbound|9000||plain.shop.svc.cluster.local")
+    expected = {"keepalive_time": 77, "keepalive_interval": 5, "keepalive_probes": 4}
+    assert had["upstream_connection_options"]["tcp_keepalive"] == expected
 
 
 def _timers(pid, address):
@@ -383,11 +413,11 @@ async def test_a_server_that_cannot_be_reached_is_ejected(mesh):
     "spec.trafficPolicy.loadBalancer.warmup.aggression",
     "spec.trafficPolicy.loadBalancer.warmupDurationSecs",
 )
-async def test_a_new_pod_begins_with_a_small_share_unless_warming_up_is_aggressive(mesh):
-    slow, hasty = {"duration": "60s", "minimumPercent": 1}, {"duration": "60s", "aggression": 1000}
+async def test_a_new_pod_begins_with_a_small_share_unless_the_least_is_all_or_warming_up_is_aggressive(mesh):
     for warmup, gets_less in (
-        ({"warmup": slow}, True),
-        ({"warmup": hasty}, False),
+        ({"warmup": {"duration": "20s"}}, True),
+        ({"warmup": {"duration": "20s", "minimumPercent": 100}}, False),
+        ({"warmup": {"duration": "20s", "aggression": 1000}}, False),
         ({"warmupDurationSecs": "5s"}, True),
     ):
         await scale(mesh, 2)

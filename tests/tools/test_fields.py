@@ -1,8 +1,21 @@
 """The page of traffic fields says what the readers do and the tests show."""
 
+import copy
+
 import pytest
 
-from tools import fields
+from tools import fields, reference
+from translate.test_any_routes import document, mesh_of, parsed, received
+
+PORT = {"number": 80, "name": "own", "protocol": "HTTP"}
+WRITTEN = {
+    "Gateway": {"selector": {"istio": "ingress"}, "servers": [{"name": "own", "port": PORT, "hosts": ["*"]}]},
+    "Sidecar": {
+        "workloadSelector": {"labels": {"app": "frontend"}},
+        "ingress": [{"port": PORT, "captureMode": "IPTABLES", "defaultEndpoint": "127.0.0.1:8080"}],
+        "egress": [{"port": PORT, "captureMode": "IPTABLES", "hosts": ["./*"]}],
+    },
+}
 
 
 def test_the_page_is_what_readers_and_tests_say_now():
@@ -10,8 +23,30 @@ def test_the_page_is_what_readers_and_tests_say_now():
 
 
 @pytest.mark.parametrize("mark", list(fields.marks(fields.ROOT / "tests")), ids=lambda mark: mark.test)
-def test_a_mark_names_fields_that_there_are(mark):
-    assert set(mark.fields) <= fields.fates(mark.kind).keys()
+def test_a_mark_names_fields_that_are_acted_on(mark):
+    fates = fields.fates(mark.kind)
+    assert {fates.get(field) for field in mark.fields} <= {reference.ACTED_ON, reference.DEPRECATED}
+
+
+def sent(*texts):
+    ports = [{"name": "http", "port": 80}, {"name": "tcp", "port": 81}]
+    service = document("Service", "app", {"clusterIP": "10.96.0.9", "ports": ports}, "v1")
+    objects = parsed([service, *texts])
+    assert len(objects) == len(texts) + 1
+    return list(received(mesh_of(objects)))
+
+
+@pytest.mark.parametrize(("kind", "field"), [(kind, field) for kind, all_ in fields.UNSEEN.items() for field in all_])
+def test_what_is_only_checked_changes_nothing_that_proxies_are_sent(kind, field):
+    spec = copy.deepcopy(WRITTEN[kind])
+    *above, last = field.removeprefix("spec.").split(".")
+    holder = spec
+    for name in above:
+        holder = holder[name.removesuffix("[]")]
+        holder = holder[0] if name.endswith("[]") else holder
+    whole = sent(document(kind, "one", spec))
+    del holder[last]
+    assert whole == sent(document(kind, "one", spec)) != sent()
 
 
 def test_a_mark_is_found_with_its_test(tmp_path):

@@ -204,7 +204,7 @@ spec:
     assert (await ask(shop.port, "shop.example.com", "/")).status == 200
 
 
-@proves("Gateway", "spec.servers[].bind", "spec.servers[].name")
+@proves("Gateway", "spec.servers[].bind")
 async def test_a_server_may_be_bound_to_one_address(shop):
     port = free_port()
     shop.apply(
