@@ -153,6 +153,19 @@ def test_without_a_mesh_each_says_so_with_a_hint(nowhere, words):
     assert done.stderr.startswith("error: no mesh is running\nhint: ")
 
 
+@pytest.mark.parametrize(
+    ("words", "files"),
+    [
+        (["analyze"], "weft analyze DIR"),
+        (["explain", "web", "--to", "http://web/"], "-f DIR"),
+        (["diff", "-f", __file__], "--against DIR"),
+    ],
+)
+def test_without_a_mesh_files_are_offered_where_they_will_do(nowhere, words, files):
+    assert f"hint: or look at files: {files}\n" in nowhere(*words).output
+    assert "look at files" not in nowhere("history").output
+
+
 @pytest.mark.parametrize("words", [words for words in ASKS if words != "version"])
 def test_a_mesh_that_does_not_run_is_an_error_with_a_hint(nowhere, words):
     done = nowhere(*words.split(), *ASKS[words], "--mesh", "bogus")

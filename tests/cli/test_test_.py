@@ -27,6 +27,7 @@ def test_all_as_expected_is_well(weft, tmp_path):
     done = weft("test", tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("ok   web GET http://web/  (")
+    assert weft("test", cwd=tmp_path).stdout == "ok   web GET http://web/  (./tests.yaml:7)\n"
     assert "1 request, 0 not as expected" in done.stderr
 
 
@@ -75,6 +76,7 @@ def test_tests_alone_are_told_that_they_need_a_mesh(weft, tmp_path):
     (tmp_path / "tests.yaml").write_text(TESTS)
     done = weft("test", tmp_path / "tests.yaml")
     assert (done.returncode, done.stdout) == (2, "")
+    assert weft("test", cwd=tmp_path).returncode == 2
     assert "there is no mesh in what was given\nhint: give its YAML too: weft test DIRECTORY " in done.stderr
 
 

@@ -1,14 +1,14 @@
 """From BackendTLSPolicies to the ConfigMaps that are watched, with a real API server."""
 
 import asyncio
-import itertools
 from contextlib import asynccontextmanager
 
 import pytest
 
 from ca.making import ca, p256
+from control.kubernetes import unique
 from control.proxy import changes, until
-from kube.following import QUICK, connected
+from kube.following import QUICK
 from weft.ca.certificates import certificate_pem
 from weft.control.backend_authorities import BackendAuthorities, named
 from weft.control.plane import ControlPlane
@@ -41,18 +41,11 @@ spec:
   listeners: [{name: https, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: s}]}}]
 """
 ROOT = certificate_pem(ca("a root", p256()))
-_NUMBERS = itertools.count(1)
-
-
-@pytest.fixture
-async def client(api_server):
-    async with connected(api_server) as client:
-        yield client
 
 
 @pytest.fixture
 def namespace(api_server):
-    return api_server.make_namespace(f"backend-authorities-{next(_NUMBERS)}")
+    return api_server.make_namespace(unique("backend-authorities"))
 
 
 def policy(namespace, name="roots"):

@@ -43,12 +43,6 @@ SERVICE = {
 
 
 @pytest.fixture
-async def client(api_server):
-    async with Client(load(api_server.kubeconfig)) as client:
-        yield client
-
-
-@pytest.fixture
 async def definitions(client):
     async for _ in apply(client, crds()):
         pass

@@ -2,14 +2,14 @@
 
 import asyncio
 import base64
-import itertools
 
 import msgspec
 import pytest
 
 from authority import Authority
+from control.kubernetes import unique
 from control.proxy import changes, until
-from kube.following import QUICK, connected
+from kube.following import QUICK
 from kube.manifests import pod
 from weft.control.gateway_credentials import GatewayCredentials, named
 from weft.control.plane import ControlPlane
@@ -33,18 +33,9 @@ spec:
 """
 
 
-_NUMBERS = itertools.count(1)
-
-
-@pytest.fixture
-async def client(api_server):
-    async with connected(api_server) as client:
-        yield client
-
-
 @pytest.fixture
 def namespace(api_server):
-    return api_server.make_namespace(f"gateway-credentials-{next(_NUMBERS)}")
+    return api_server.make_namespace(unique("gateway-credentials"))
 
 
 def edge(namespace):

@@ -15,16 +15,8 @@ from weft.ca.serving import ServingCertificate
 from weft.control.injection import Injection
 from weft.inject.settings import SettingsError
 from weft.install.names import Names
-from weft.kube.client import Client
-from weft.kube.config import load
 
 SERVICE = "istiod.istio-system.svc"
-
-
-@pytest.fixture
-async def client(api_server):
-    async with Client(load(api_server.kubeconfig)) as client:
-        yield client
 
 
 @pytest.fixture

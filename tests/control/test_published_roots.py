@@ -11,17 +11,9 @@ from control.kubernetes import unique, until
 from weft.ca.authority import Authority
 from weft.control.published_roots import KEY, PublishedRoots
 from weft.install.names import Names
-from weft.kube.client import Client
-from weft.kube.config import load
 from weft.kube.error import ApiError
 from weft.kube.resource import CONFIG_MAPS, MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
 from weft.model.proxy import ROOT_CONFIG_MAP
-
-
-@pytest.fixture
-async def client(api_server):
-    async with Client(load(api_server.kubeconfig)) as client:
-        yield client
 
 
 @pytest.fixture

@@ -12,19 +12,11 @@ from weft.base.problem import Problem, Where
 from weft.control import refusals as room
 from weft.control.refusals import Refusals
 from weft.install.names import Names
-from weft.kube.client import Client
-from weft.kube.config import load
 from weft.kube.error import ApiError
 from weft.kube.resource import CONFIG_MAPS
 
 BAD = Problem(Where(object="VirtualService shop/web"), "Envoy refuses it")
 WORSE = Problem(Where(object="DestinationRule shop/web"), "Envoy refuses that")
-
-
-@pytest.fixture
-async def client(api_server):
-    async with Client(load(api_server.kubeconfig)) as client:
-        yield client
 
 
 @pytest.fixture

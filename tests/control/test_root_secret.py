@@ -16,17 +16,9 @@ from weft.ca.error import AuthorityError
 from weft.ca.rotation import Phase
 from weft.control import root_secret
 from weft.control.root_secret import NAME, ROTATE, STATE, RootSecret
-from weft.kube.client import Client
-from weft.kube.config import load
 from weft.kube.resource import CONFIG_MAPS, SECRETS
 
 TERMS = Terms(lifetime=timedelta(seconds=2), skew=timedelta(0), propagation=timedelta(seconds=1))
-
-
-@pytest.fixture
-async def client(api_server):
-    async with Client(load(api_server.kubeconfig)) as client:
-        yield client
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from urllib.parse import urlsplit
 
 import jwt
@@ -17,12 +18,6 @@ from weft.control.token_reviews import TokenReviews
 from weft.kube.client import Client
 from weft.kube.config import Connection, load
 from weft.kube.resource import PODS, SERVICE_ACCOUNTS
-
-
-@pytest.fixture
-async def client(api_server):
-    async with Client(load(api_server.kubeconfig)) as client:
-        yield client
 
 
 @pytest.fixture
@@ -68,6 +63,10 @@ async def test_any_other_token_is_refused_with_the_reason(client, pod):
 async def test_a_token_dies_with_its_pod(client, pod):
     token = await token_of(client, pod)
     await client.delete(PODS, "web-0", namespace=pod["metadata"]["namespace"])
+    async with asyncio.timeout(20):
+        with contextlib.suppress(TokenRefused):
+            while await TokenReviews(client).check(token):  # the server's own cache of pods has yet to hear of it
+                await asyncio.sleep(0.01)
     assert await refused(client, token) is TokenReason.REVOKED
 
 

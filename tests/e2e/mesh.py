@@ -11,6 +11,7 @@ import inspect
 import json
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -121,6 +122,17 @@ class Mesh:
 
     async def stat(self, workload: str, pattern: str) -> int:
         return sum((await self.stats(self.pod(workload).name, pattern)).values())
+
+    async def weft(self, *arguments: str) -> tuple[int, str, str]:
+        """What a command says of this mesh: its exit code, data, words."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "weft.cli", *arguments, "--mesh", self.engine.name),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        said, words = await asyncio.wait_for(process.communicate(), 60)
+        return process.returncode or 0, said.decode(), words.decode()
 
     # Config
 

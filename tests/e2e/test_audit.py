@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import sys
 import tarfile
 from datetime import datetime
 
@@ -47,20 +44,8 @@ def files(control):
     }
 
 
-async def weft(mesh, *arguments):
-    """Exit code, data, words."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "weft.cli", *arguments, "--mesh", mesh.engine.name),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    said, words = await asyncio.wait_for(process.communicate(), 60)
-    return process.returncode, said.decode(), words.decode()
-
-
 async def audited(mesh):
-    code, said, words = await weft(mesh, "audit", "-o", "json")
+    code, said, words = await mesh.weft("audit", "-o", "json")
     assert words.startswith(f"mesh {mesh.engine.name}: "), words
     report = json.loads(said)
     return code, {each["name"]: each for each in report["sections"]}, report
@@ -79,7 +64,7 @@ async def test_plaintext_is_found_where_the_wire_accepts_it_and_nowhere_else(mes
     line = (mesh.directory / "policies.yaml").read_text().splitlines()[found["where"]["line"] - 1]
     assert found["where"]["file"].endswith("policies.yaml") and line.strip() == "mode: PERMISSIVE"
     command = found["hint"].rpartition("see: weft ")[2]
-    assert "PERMISSIVE" in (await weft(mesh, *command.split()))[1]
+    assert "PERMISSIVE" in (await mesh.weft(*command.split()))[1]
     assert [await in_plaintext(mesh, each) for each in ("open", "closed")] == [True, False]
 
 
@@ -125,7 +110,7 @@ async def test_what_is_mended_is_no_longer_told(mesh):
 async def test_a_report_holds_what_proxies_have_and_none_of_the_secrets(mesh, tmp_path):
     raw = await envoy(mesh, "client", "/config_dump")
     assert TOKEN in json.dumps(raw) and OPAQUE in json.dumps(raw)  # Envoy has no way to know that these are secret
-    code, said, words = await weft(mesh, "bug-report", "-o", str(tmp_path / "report.tar.gz"))
+    code, said, words = await mesh.weft("bug-report", "-o", str(tmp_path / "report.tar.gz"))
     assert (code, said) == (0, f"{tmp_path / 'report.tar.gz'}\n"), words
     with tarfile.open(tmp_path / "report.tar.gz") as archive:
         held = {each.name.partition("/")[2]: archive.extractfile(each).read() for each in archive}
@@ -136,7 +121,7 @@ async def test_a_report_holds_what_proxies_have_and_none_of_the_secrets(mesh, tm
 
 
 async def test_the_versions_are_those_of_who_runs(mesh):
-    _, said, _ = await weft(mesh, "version", "-o", "json")
+    _, said, _ = await mesh.weft("version", "-o", "json")
     versions = json.loads(said)
     node = (await envoy(mesh, "client", "/server_info"))["node"]
     assert {each["ID"]: each["IstioVersion"] for each in versions["dataPlaneVersion"]} == {

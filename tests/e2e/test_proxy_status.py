@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-import sys
 
 import pytest
 
@@ -34,20 +33,8 @@ def files(control):
     }
 
 
-async def weft(mesh, *arguments):
-    """Exit code, data, words."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "weft.cli", "proxy-status", *arguments, "--mesh", mesh.engine.name),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    said, words = await asyncio.wait_for(process.communicate(), 60)
-    return process.returncode, said.decode(), words.decode()
-
-
 async def table(mesh):
-    _, said, _ = await weft(mesh)
+    _, said, _ = await mesh.weft("proxy-status")
     header, *lines = said.splitlines()
     names = re.split(r" {2,}", header)
     return {row[0]: dict(zip(names, row, strict=True)) for row in (re.split(r" {2,}", line) for line in lines)}
@@ -65,7 +52,7 @@ def stopped(mesh, workload):
 
 
 async def test_the_table_reads_as_istioctls(mesh):
-    code, said, words = await weft(mesh)
+    code, said, words = await mesh.weft("proxy-status")
     header, first, second = said.splitlines()
     assert header.split() == ["NAME", "CLUSTER", "CDS", "LDS", "EDS", "RDS", "ECDS", "ISTIOD", "VERSION"]
     assert (code, words) == (0, "")
@@ -89,7 +76,7 @@ async def test_a_proxy_that_stands_still_is_stale_since_the_push_that_it_does_no
         later = (await table(mesh))["client-0.shop"]["CDS"]
         assert f"push {push})" in later and int(re.search(r"\d+", later)[0]) > seconds
         assert (await eventually(lambda: _synced(mesh, "app-0.shop")))["CDS"] == "SYNCED"
-        code, said, _ = await weft(mesh, "-o", "json")
+        code, said, _ = await mesh.weft("proxy-status", "-o", "json")
         stale = next(each for each in json.loads(said) if each["proxy"] == "client-0.shop")
         assert code == 0 and stale["cluster_sent"] != stale["cluster_acked"]
     assert (await eventually(lambda: _synced(mesh, "client-0.shop")))["CDS"] == "SYNCED"
@@ -97,7 +84,7 @@ async def test_a_proxy_that_stands_still_is_stale_since_the_push_that_it_does_no
 
 async def test_what_envoy_has_is_what_was_sent(mesh):
     for pod in ("client-0.shop", "app-0", "app"):
-        code, said, words = await weft(mesh, pod)
+        code, said, words = await mesh.weft("proxy-status", pod)
         assert (code, said) == (0, "Clusters Match\nListeners Match\nRoutes Match\nEndpoints Match\n"), words
 
 
@@ -122,7 +109,7 @@ async def test_what_envoy_has_not_taken_yet_is_shown_resource_by_resource(mesh):
     assert found[("Clusters", new)] == found[("Endpoints", new)] == "missing"
     assert found[("Routes", "80")] == "other"
     await mesh.synced()
-    assert (await weft(mesh, "client-0.shop"))[0] == 0
+    assert (await mesh.weft("proxy-status", "client-0.shop"))[0] == 0
 
 
 async def test_what_a_proxy_refuses_is_an_error_until_it_is_mended(mesh):
@@ -131,28 +118,28 @@ async def test_what_a_proxy_refuses_is_an_error_until_it_is_mended(mesh):
     # RE2 knows no lookahead, so this gets past everything that does not ask RE2 itself.
     mesh.control.put(key, with_text(good, "/keyword.*", "/(?=keyword).*"))
     await eventually(lambda: [each for each in mesh.problems() if "Envoy refuses" in each])
-    code, said, words = await weft(mesh)
+    code, said, words = await mesh.weft("proxy-status")
     assert code == 0 and "ERROR" in said
     assert "client-0.shop refused RDS app.shop.svc.cluster.local: " in words and "hint: weft status" in words
     mesh.control.put(key, good)
     await eventually(lambda: not [each for each in mesh.problems() if "Envoy refuses" in each])
     await mesh.synced()
-    code, said, words = await weft(mesh)
+    code, said, words = await mesh.weft("proxy-status")
     assert "ERROR" not in said and words == ""
 
 
 async def test_json_and_yaml_hold_the_same(mesh):
     import yaml
 
-    _, first, _ = await weft(mesh, "-o", "json")
-    _, second, _ = await weft(mesh, "-o", "yaml")
+    _, first, _ = await mesh.weft("proxy-status", "-o", "json")
+    _, second, _ = await mesh.weft("proxy-status", "-o", "yaml")
     assert [each["proxy"] for each in json.loads(first)] == ["app-0.shop", "client-0.shop"]
     assert yaml.safe_load(second) == json.loads(first)
-    assert json.loads((await weft(mesh, "-o", "json", "-n", "other"))[1]) == []
+    assert json.loads((await mesh.weft("proxy-status", "-o", "json", "-n", "other"))[1]) == []
 
 
 async def test_a_pod_that_is_not_there_is_said(mesh):
-    code, said, words = await weft(mesh, "nobody")
+    code, said, words = await mesh.weft("proxy-status", "nobody")
     assert (code, said) == (1, "") and "no workload or pod `nobody`" in words
 
 

@@ -51,3 +51,10 @@ def test_what_is_as_expected_has_no_differences(expectation, explanation):
 )
 def test_what_differs_is_said(expectation, explanation, said):
     assert said in "\n".join(differences(expectation, explanation))
+
+
+def test_what_is_wrong_alike_on_several_ways_is_said_once():
+    found = list(differences(Expectation(Expected.ALLOWED), explained((0.9, DENIED), (0.1, DENIED))))
+    assert found == ["expected to be allowed, and it is denied: a policy denies it"]
+    found = list(differences(Expectation(Expected.ALLOWED), explained((0.5, V1), (0.3, DENIED), (0.2, DENIED))))
+    assert found == ["expected to be allowed, and it is denied: a policy denies it for 50 % of requests"]

@@ -209,6 +209,34 @@ async def test_a_gateway_is_programmed_when_a_gateways_pod_of_it_is_ready(pods, 
     assert (told.reason, told.holds) == (reason, reason == "Programmed")
 
 
+@pytest.mark.parametrize(
+    ("hosts", "reason", "told"),
+    [
+        (["web.shop.svc.cluster.local"], "Programmed", ["web.shop.svc.cluster.local"]),
+        (["web.shop.svc"], "Programmed", ["web.shop.svc"]),
+        (["web.shop"], "Programmed", ["web.shop"]),
+        (["web"], "Programmed", ["web"]),
+        (["web.other.svc"], "AddressNotUsable", []),
+        (["none", "web"], "AddressNotUsable", ["web"]),
+    ],
+)
+async def test_a_gateway_with_an_address_of_no_service_is_not_programmed_and_tells_the_others(hosts, reason, told):
+    plane = ControlPlane()
+    written = str([{"type": "Hostname", "value": host} for host in hosts])
+    gateway = LED.partition("---")[0].replace("gatewayClassName: weft", f"gatewayClassName: weft, addresses: {written}")
+    plane.apply(changes("---".join((MESH.replace("NAME", "web"), gateway))))
+    labels = labels_of({GATEWAY_NAME: "edge"})
+    pod = Instance(name="edge-0", namespace="shop", addresses=("10.0.0.1",), labels=labels, gateway=True)
+    plane.put(ObjectKey("Pod", "shop", "edge-0"), (pod,))
+    found = all_of(plane)[ObjectKey(GATEWAY_KIND, "shop", "edge")]
+    await plane.close()
+    conditions = {each.type: each for each in found.conditions}
+    assert conditions["Accepted"].holds
+    assert (conditions["Programmed"].reason, conditions["Programmed"].holds) == (reason, reason == "Programmed")
+    assert ("none" in conditions["Programmed"].message) == ("none" in hosts)
+    assert list(found.addresses) == told
+
+
 # With a real API server, and the standard's own definitions
 
 

@@ -187,7 +187,7 @@ async def test_a_silent_line_is_given_up_and_nothing_is_deleted_meanwhile(remote
 
 
 async def test_begins_when_the_server_is_there(remote, client, line, namespace, monkeypatch):
-    monkeypatch.setattr("weft.kube.client._CONNECT_TIMEOUT", 1.0)
+    monkeypatch.setattr("weft.kube.transport._CONNECT_TIMEOUT", 1.0)
     await put(client, namespace, "one")
     line.stall()
     async with following(remote, namespace=namespace) as told:

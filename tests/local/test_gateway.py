@@ -6,8 +6,9 @@ import pytest
 
 from local.test_sidecar import BRIDGE
 from weft.local.addresses import Addresses
-from weft.local.gateway import gateway_plan, publications
+from weft.local.gateway import as_gateway, publications
 from weft.local.pod import PodPlan
+from weft.local.sidecar import proxy_plan
 from weft.model.names import ObjectKey, Origin, labels_of
 from weft.model.proxy import PROXY_UID
 from weft.model.workload import PublishedPort, Workload
@@ -28,17 +29,17 @@ WORKLOAD = Workload(
 @pytest.mark.root
 def test_a_gateways_proxy_is_a_router_that_intercepts_nobody_and_has_a_place_for_its_sockets(tmp_path):
     plan = PodPlan(name="edge-0", workload=WORKLOAD, addresses=Addresses().pods.take("shop/edge-0"), uid=10000)
-    made = gateway_plan(
+    sidecar = proxy_plan(
         plan,
         Namespace("weft-x.shop.edge-0"),
         Path("/run/weft/x/pods/shop/edge-0"),
-        doorstep=tmp_path / "10000",
         bridge=BRIDGE,
         binary=Path("/envoy"),
         xds_socket=Path("/run/weft/x/xds.sock"),
         sds_socket=Path("/run/weft/x/sds/10000/sds.sock"),
         domain="mesh.test",
     )
+    made = as_gateway(sidecar, tmp_path / "10000")
     assert made.bootstrap.node.id == f"router~{plan.addresses.texts[0]}~edge-0.shop~shop.svc.mesh.test"
     assert made.interception is None
     assert made.started_in == tmp_path / "10000" and str(tmp_path / "10000") in made.sockets

@@ -1,8 +1,9 @@
 """Runs the Gateway API's own conformance suite against weft of this checkout, on a real cluster.
 
-`make conformance` comes in; the standard's reports and the suite's words leave, in `build/conformance`. The suite and
-the images of its applications are built from its Go module, and Istio's echo from Istio's; nothing of either is a part
-of this repository. Words after `gateway` or `mesh` go to the suite: `… gateway -run-test=HTTPRouteMatching`.
+`make conformance` comes in; a line for each test leaves as it ends, then their sum, and in `build/conformance` the
+standard's reports and the suite's words. The suite and the images of its applications are built from its Go module, and
+Istio's echo from Istio's; nothing of either is a part of this repository. Words after `gateway` or `mesh` go to the
+suite: `… gateway -run-test=HTTPRouteMatching`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import os
 import re
 import subprocess
 import sys
+import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import yaml
 from tools.kube.certificates import Authority
 from tools.kube.cluster import Cluster, borrowed
 from tools.kube.node import PAUSE_IMAGE
@@ -26,7 +30,8 @@ from tools import image, istioctl
 from tools.kube import archive, build, gateway_api, go
 from weft import __version__
 from weft.kube.gateway_features import SUPPORTED
-from weft.model.gateway_api import CONTROLLER
+from weft.model.gateway_api import CONTROLLER, GATEWAY_NAME
+from weft.model.proxy import GATEWAY_TEMPLATE
 
 MODULE = "sigs.k8s.io/gateway-api/conformance"
 SUM = "h1:jyH7Jtx46hEeBQnmSErn2cbp0k4OmT3FLRBnu77c4Ko="
@@ -34,18 +39,28 @@ OUTPUT = Path("build", "conformance")
 CLASS = "weft"
 NAMESPACE = "istio-system"
 _PARTS = ("deployment/weft-control", "daemonset/weft-node")
-_SUITE = """package weft
+_SUITE = f"""package weft
 
 import (
 \t"testing"
 
-\t"%s"
+\t"{MODULE}"
+\t"{MODULE}/tests"
 )
 
-func TestConformance(t *testing.T) { conformance.RunConformance(t) }
+// One after another: of tests that run beside others the report says that they passed before they have run.
+func TestConformance(t *testing.T) {{
+\tfor i := range tests.ConformanceTests {{
+\t\ttests.ConformanceTests[i].Parallel = false
+\t}}
+\tconformance.RunConformance(t)
+}}
 """
 _NAMED = re.compile(r"^\s*(?:- )?image: *(\S+)", re.MULTILINE)
-_RESULT = re.compile(r"^    --- (PASS|FAIL|SKIP): TestConformance/(\w+) \(([\d.]+)s\)", re.MULTILINE)
+_RESULT = re.compile(r"--- (PASS|FAIL|SKIP): TestConformance/(\w+) \(([\d.]+)s\)\n")
+_STEP = re.compile(r": Test Setup: (.+)\n")
+_MARK = "\x16"  # that Go's tests put before what they say of themselves, if they are to say it at once
+_WORDS = 20  # of a suite that ended before its tests, in lines
 
 Tell = Callable[[str], None]
 
@@ -55,24 +70,87 @@ class Run(msgspec.Struct, frozen=True):
 
     profiles: tuple[str, ...]
     features: tuple[str, ...]  # that weft has
-    labels: str = ""  # of the suite's namespaces
+    options: Mapping[str, str] = {}  # of the suite
     beside: tuple[dict[str, Any], ...] = ()  # what the suite needs and does not make
+
+
+class Result(msgspec.Struct, frozen=True):
+    """Of one test."""
+
+    outcome: str  # PASS, FAIL or SKIP
+    name: str
+    seconds: float
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """Of one run."""
+
+    name: str
+    results: tuple[Result, ...]
+    report: dict[str, Any]  # the standard's; empty if the suite wrote none
+    seconds: float
+    code: int  # the suite's
+
+    @property
+    def ran(self) -> list[Result]:
+        return [each for each in self.results if each.outcome != "SKIP"]
+
+    @property
+    def failed(self) -> list[Result]:
+        return [each for each in self.ran if each.outcome == "FAIL"]
+
+    @property
+    def good(self) -> bool:
+        """A suite in which nothing ran has shown nothing."""
+        return not self.code and bool(self.ran) and not self.failed
+
+
+def _namespace(name: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def _deployment(namespace: str, name: str, labels: dict[str, str], template: dict[str, Any]) -> dict[str, Any]:
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
 
 
 def _stand_in(namespace: str) -> tuple[dict[str, Any], ...]:
     """A namespace with a pod in it."""
     labels = {"app": "stand-in"}
     pod = {"containers": [{"name": "stand-in", "image": PAUSE_IMAGE, "imagePullPolicy": "Never"}]}
-    spec = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}}
-    metadata = {"name": "stand-in", "namespace": namespace}
-    return (
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
-        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec},
-    )
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    return _namespace(namespace), _deployment(namespace, "stand-in", labels, template)
 
 
+def _own_proxies(namespace: str, gateway: str) -> tuple[dict[str, Any], ...]:
+    """Proxies that somebody runs by hand for a Gateway which names the Service before them."""
+    labels = {GATEWAY_NAME: gateway}
+    template = {
+        "metadata": {
+            "labels": {**labels, "sidecar.istio.io/inject": "true"},
+            "annotations": {"inject.istio.io/templates": GATEWAY_TEMPLATE},
+        },
+        "spec": {"containers": [{"name": "istio-proxy", "image": "auto"}]},
+    }
+    spec = {"selector": labels, "ports": [{"name": "http", "port": 8080}]}
+    metadata = {"name": gateway, "namespace": namespace}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+    return _namespace(namespace), service, _deployment(namespace, gateway, labels, template)
+
+
+_INFRASTRUCTURE = "gateway-conformance-infra"  # the suite's namespace for Gateways
+_ADDRESSED = "gateway-static-addresses"  # its Gateway with addresses, which it asks us for
 RUNS = {
-    "gateway": Run(("GATEWAY-HTTP", "GATEWAY-GRPC", "GATEWAY-TLS", "GATEWAY-TCP"), SUPPORTED),
+    "gateway": Run(
+        ("GATEWAY-HTTP", "GATEWAY-GRPC", "GATEWAY-TLS", "GATEWAY-TCP"),
+        SUPPORTED,
+        options={
+            "usable-address": f"{_ADDRESSED}.{_INFRASTRUCTURE}.svc.cluster.local",
+            "unusable-address": f"nobody.{_INFRASTRUCTURE}.svc.cluster.local",
+        },
+        beside=_own_proxies(_INFRASTRUCTURE, _ADDRESSED),
+    ),
     "mesh": Run(
         ("MESH-HTTP", "MESH-GRPC"),
         (
@@ -82,71 +160,108 @@ RUNS = {
             "MeshHTTPRouteRedirectPort", "MeshHTTPRouteRedirectPath", "MeshHTTPRouteBackendRequestHeaderModification",
             "MeshHTTPRouteQueryParamMatching", "MeshHTTPRouteNamedRouteRule",
         ),
-        labels="istio-injection=enabled",
+        options={"namespace-labels": "istio-injection=enabled"},
         # It waits for pods in two namespaces of its gateways' applications, which it makes for gateways alone.
         beside=(*_stand_in("gateway-conformance-app-backend"), *_stand_in("gateway-conformance-web-backend")),
     ),
 }  # fmt: skip
 
 
-def run(cluster: Cluster, name: str, words: tuple[str, ...], tell: Tell) -> int:
-    """The suite's code, on a cluster that `prepare` has seen. Its words are in the log, its report beside it."""
+def run(cluster: Cluster, name: str, words: tuple[str, ...], tell: Tell) -> Outcome:
+    """On a cluster that `prepare` has seen. What the suite says is in the log, its report beside it."""
     chosen = RUNS[name]
     OUTPUT.mkdir(parents=True, exist_ok=True)
     log, report = OUTPUT.absolute() / f"{name}.log", OUTPUT.absolute() / f"{name}.yaml"
     report.unlink(missing_ok=True)
     given = {
+        **chosen.options,
         "gateway-class": CLASS,
         "conformance-profiles": ",".join(chosen.profiles),
         "supported-features": ",".join(chosen.features),
-        "namespace-labels": chosen.labels,
         "organization": "weft",
         "project": "weft",
-        "url": "https://weft.dev",
-        "contact": "https://weft.dev",
+        # The suite writes no report without them. Who hands one in says where weft is found, and who answers for it.
+        "url": os.environ.get("REPORT_URL") or "none",
+        "contact": os.environ.get("REPORT_CONTACT") or "none",
         "version": f"v{__version__}",
         "report-output": str(report),
     }
     if chosen.features is SUPPORTED and not words:
         del given["supported-features"]  # the suite asks the GatewayClass
-    if chosen.beside:
-        for each in chosen.beside:  # a run before this one may still be leaving
-            if each["kind"] == "Namespace":
-                cluster.kubectl("wait", "--for=delete", f"namespace/{each['metadata']['name']}", "--timeout=120s")
-        cluster.apply(*chosen.beside)
+    places = [each["metadata"]["name"] for each in chosen.beside if each["kind"] == "Namespace"]
+    for place in places:  # a run before this one may still be leaving
+        cluster.kubectl("wait", "--for=delete", f"namespace/{place}", "--timeout=120s")
+    cluster.apply(*chosen.beside)
     # On the node, where Services' addresses answer.
-    command: list[str | Path] = [*cluster.holder.joined(), _suite(), "-test.v", "-test.timeout=90m"]
-    command += [f"-{option}={value}" for option, value in given.items() if value]
+    command: list[str | Path] = [*cluster.holder.joined(), _suite(), "-test.v=test2json", "-test.timeout=90m"]
+    command += [f"-{option}={value}" for option, value in given.items()]
     tell(f"running the suite for {', '.join(chosen.profiles)}; its log is {log}")
-    with log.open("wb") as file:
-        done = subprocess.run(
-            [*command, *words],
-            env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
-            stdout=file, stderr=subprocess.STDOUT, check=False,
-        )  # fmt: skip
-    for each in chosen.beside:
-        if each["kind"] == "Namespace":
-            cluster.kubectl("delete", "namespace", each["metadata"]["name"])
-    for line in results(log.read_text(errors="replace")):
-        tell(line)
-    return done.returncode
+    began = time.monotonic()
+    code, results = _run([*command, *words], {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}, log, tell)
+    seconds = time.monotonic() - began
+    tell("removing what the suite needed beside it")
+    cluster.kubectl("delete", "namespace", "--ignore-not-found", *places)
+    if not results:
+        tell("\n".join(log.read_text().splitlines()[-_WORDS:]))
+    said = yaml.safe_load(report.read_text()) if report.exists() else {}
+    return Outcome(name, results, said, seconds, code)
 
 
-def results(said: str) -> Iterator[str]:
-    """A line for each test that ran, and their sum."""
-    found = _RESULT.findall(said)
-    ran = [each for each in found if each[0] != "SKIP"]
-    for result, name, seconds in ran:
-        yield f"{result}  {name} ({float(seconds):.0f} s)"
-    passed = sum(result == "PASS" for result, _, _ in ran)
-    yield f"{passed} of {len(ran)} tests passed, {len(found) - len(ran)} were not run"
+def _run(
+    command: Sequence[str | Path], environment: dict[str, str], log: Path, tell: Tell
+) -> tuple[int, tuple[Result, ...]]:
+    """Its code, and each test's result, which is told as soon as it is there."""
+    results = []
+    with (
+        log.open("w") as file,
+        subprocess.Popen(
+            command,
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+        ) as suite,
+    ):  # fmt: skip
+        for line in suite.stdout or ():
+            plain = line.replace(_MARK, "")
+            file.write(plain)
+            if (step := _STEP.search(plain)) is not None:
+                tell(f"the suite: {step[1]}")
+            elif (result := result_of(plain)) is not None:
+                results.append(result)
+                if result.outcome != "SKIP":
+                    tell(f"{result.outcome}  {result.name} ({result.seconds:.0f} s)")
+    return suite.returncode, tuple(results)
+
+
+def result_of(line: str) -> Result | None:
+    """What a line of the suite's says of a whole test."""
+    found = _RESULT.fullmatch(line)
+    return Result(found[1], found[2], float(found[3])) if found is not None else None
+
+
+def summary(outcome: Outcome) -> Iterator[str]:
+    """How many passed, in the suite's count and in each profile's; and which did not."""
+    passed, ran = len(outcome.ran) - len(outcome.failed), len(outcome.ran)
+    skipped = len(outcome.results) - ran
+    yield (
+        f"{outcome.name}: {passed} of {ran} tests passed, {skipped} were not run, in {outcome.seconds / 60:.1f} minutes"
+    )
+    for profile in outcome.report.get("profiles", ()):
+        counts = (
+            (level, profile[level]["statistics"]) for level in ("core", "extended") if profile.get(level) is not None
+        )
+        said = (f"{level} {each['Passed']} of {each['Passed'] + each['Failed']}" for level, each in counts)
+        yield f"  {profile['name']}: {', '.join(said)}"
+    for each in outcome.failed:
+        yield f"  FAIL  {each.name}"
+    if outcome.code and not outcome.failed:
+        yield f"  the suite itself ended with {outcome.code}"
 
 
 def prepare(cluster: Cluster, tell: Tell) -> None:
     """weft, the standard's definitions and the suite's images on the cluster."""
     ensure(tell)
-    tell("loading images")
+    tell("building weft's image and loading it")
     cluster.load_image(image.build())
+    tell("loading the images of the suite's applications")
     for tar in _images(cluster):
         cluster.load_image(tar)
         tar.unlink()
@@ -163,6 +278,7 @@ def prepare(cluster: Cluster, tell: Tell) -> None:
     if done.returncode:
         raise Failed(f"weft install: {done.stdout}{done.stderr}")
     if before:  # an image of the same name may be newer than the pods that run
+        tell("starting weft's pods anew")
         cluster.kubectl("rollout", "restart", f"--namespace={NAMESPACE}", *_PARTS)
         for part in _PARTS:
             cluster.kubectl("rollout", "status", f"--namespace={NAMESPACE}", part, "--timeout=180s")
@@ -177,11 +293,12 @@ def ensure(tell: Tell) -> None:
     directory = _place()
     compiler = go.find(build.cache().parent, tell)
     _write(directory / "go.mod", _module())
-    _write(directory / "suite_test.go", _SUITE % MODULE)
+    _write(directory / "suite_test.go", _SUITE)
     if not _suite().exists():
         tell(f"building the Gateway API's conformance suite {gateway_api.VERSION}")
         _go(compiler, directory, "test", "-c", "-trimpath", "-ldflags", "-s -w", "-o", _suite(), ".")
     if not _basic().exists():
+        tell("building the suite's echo")
         _go(compiler, directory, "build", "-trimpath", "-ldflags", "-s -w", "-o", _basic(), f"{MODULE}/echo-basic")
     for name in ("client", "server"):
         if not _istio(name).exists():
@@ -223,7 +340,7 @@ def _place() -> Path:
 
 
 def _suite() -> Path:
-    return build.cache().parent / f"conformance-{gateway_api.VERSION}"
+    return build.cache().parent / f"conformance-{gateway_api.VERSION}-{sha256(_SUITE.encode()).hexdigest()[:8]}"
 
 
 def _basic() -> Path:
@@ -271,10 +388,14 @@ def main() -> int:
     try:
         with borrowed(tell) as cluster:
             prepare(cluster, tell)
-            return max([run(cluster, name, tuple(asked[1:]), tell) for name in asked[:1] or RUNS])
+            outcomes = [run(cluster, name, tuple(asked[1:]), tell) for name in asked[:1] or RUNS]
     except (Failed, build.BuildFailed, go.NoGo, gateway_api.NoDefinitions, image.ImageError) as failed:
         print(failed, file=sys.stderr)
         return 1
+    for outcome in outcomes:
+        tell("\n".join(summary(outcome)))
+    tell(f"the suite's words and the standard's reports are in {OUTPUT}")
+    return 0 if all(each.good for each in outcomes) else 1
 
 
 if __name__ == "__main__":

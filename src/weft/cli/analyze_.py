@@ -143,6 +143,7 @@ def _of_running(
         kubeconfig=cluster.kubeconfig,
         context=cluster.context,
         system=cluster.system,
+        or_files="weft analyze DIR",
     )
     reached.close()
     if isinstance(reached, Local):

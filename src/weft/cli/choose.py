@@ -14,8 +14,9 @@ from weft.local.status import MeshStatus, Phase, PodStatus
 _NOT_ROOT = "" if os.geteuid() == 0 else with_this_weft("\nonly root sees the meshes of this machine: sudo weft …")
 
 
-def choose_mesh(name: str | None, *, or_cluster: bool = False) -> str:
-    """The name of a running mesh. `or_cluster`: whether whoever asks could ask a cluster as well."""
+def choose_mesh(name: str | None, *, or_cluster: bool = False, or_files: str = "") -> str:
+    """The name of a running mesh. `or_cluster`: whether whoever asks could ask a cluster as well; `or_files`: how it is
+    asked about a mesh that is only written."""
     records = meshes()
     running = [record.name for record in records if record.running]
     killed = [record.name for record in records if not record.running]
@@ -31,7 +32,8 @@ def choose_mesh(name: str | None, *, or_cluster: bool = False) -> str:
     if not running:
         cleaning = "".join(f"{each} was killed; {_clean_up(each)}\n" for each in killed)
         cluster = "\nor ask a cluster: --kubernetes, or --kubeconfig FILE" if or_cluster else ""
-        starting = f"start one with: weft up DIR\nor see the example: weft demo{cluster}{_NOT_ROOT}"
+        files = f"\nor look at files: {or_files}" if or_files else ""
+        starting = f"start one with: weft up DIR\nor see the example: weft demo{files}{cluster}{_NOT_ROOT}"
         fail("no mesh is running", f"{cleaning}{starting}")
     if len(running) > 1:
         fail(f"several meshes run: {', '.join(running)}", f"say which: --mesh {running[0]}", code=2)

@@ -142,8 +142,9 @@ def _sum_up(name: str, found: Found, *, records: bool) -> None:
     recent = found["recent"]
     if recent["judged"] or recent["unjudged"]:
         turned = sum(each["count"] for each in recent["requests"])
+        judged = f"{counted(recent['judged'], 'recent request')} judged, {turned} change"
         more = f"; {recent['unjudged']} more were answered otherwise than their URL alone would be, and are not"
-        say(f"{recent['judged']} recent requests judged, {turned} change{more if recent['unjudged'] else ''}")
+        say(judged + (more if recent["unjudged"] else ""))
     elif records:
         say(NOT_RECORDED)
 

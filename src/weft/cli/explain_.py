@@ -70,7 +70,14 @@ def explain(
         _print(_offline(files, question), output)
         return
     said = answered(
-        "explain", question, mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system
+        "explain",
+        question,
+        mesh=mesh,
+        kubernetes=kubernetes,
+        kubeconfig=kubeconfig,
+        context=context,
+        system=system,
+        or_files="" if at else "-f DIR",
     )
     _print(said, output)
 

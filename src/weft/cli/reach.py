@@ -112,9 +112,11 @@ def reach(
     kubeconfig: Path | None = None,
     context: str | None = None,
     system: str = "istio-system",
+    or_files: str = "",
 ) -> Reach:
-    """Close it when nothing more is to be asked. `system`: where a cluster's control plane is."""
-    meant = which(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
+    """Close it when nothing more is to be asked. `system`: where a cluster's control plane is. `or_files`: how whoever
+    asks is asked about files."""
+    meant = which(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, or_files=or_files)
     if isinstance(meant, Path):
         from weft.cli.reach_control import Control
 
@@ -126,7 +128,9 @@ def reach(
     return Kubernetes(kubeconfig, context, system)
 
 
-def which(mesh: str | None, *, kubernetes: bool, kubeconfig: Path | None, context: str | None) -> str | Path | None:
+def which(
+    mesh: str | None, *, kubernetes: bool, kubeconfig: Path | None, context: str | None, or_files: str = ""
+) -> str | Path | None:
     """Who is meant: a mesh of this machine, by its name, a `weft control`, by its place, or (None) a cluster."""
     refuse_two(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
     if kubernetes or kubeconfig or context:
@@ -137,7 +141,7 @@ def which(mesh: str | None, *, kubernetes: bool, kubeconfig: Path | None, contex
         return place
     if mesh is None and not running_meshes() and _has_cluster():
         return None
-    return choose_mesh(mesh, or_cluster=True)
+    return choose_mesh(mesh, or_cluster=True, or_files=or_files)
 
 
 def refuse_two(mesh: str | None, *, kubernetes: bool, kubeconfig: Path | None, context: str | None) -> None:
@@ -165,11 +169,14 @@ def answered(
     kubeconfig: Path | None,
     context: str | None,
     system: str,
+    or_files: str = "",
 ) -> Any:
     """What a control plane says on a page of its own (`weft.control.questions`): one question, one answer."""
     import msgspec
 
-    reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
+    reached = reach(
+        mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system, or_files=or_files
+    )
     try:
         asked = b"" if question is None else msgspec.json.encode(question)
         if len(asked) > _LONGEST_IN_QUERY:

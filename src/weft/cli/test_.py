@@ -10,7 +10,9 @@ from weft.cli.output import TEXT_OR_DATA, TextOrData, counted, fail, is_data, pr
 
 
 def test(
-    paths: list[Path] = typer.Argument(..., help="Files and directories: the mesh's YAML, and RequestTests."),
+    paths: list[Path] = typer.Argument(
+        None, help="Files and directories: the mesh's YAML, and RequestTests; the current directory if none is given."
+    ),
     verbose: bool = typer.Option(False, "-v", "--verbose", help="Also why, for each that is not as expected."),
     output: TextOrData = TEXT_OR_DATA,
 ) -> None:
@@ -30,13 +32,14 @@ def test(
     from weft.cli.trial_source import check, is_error, read, staged, warn
     from weft.control.trial import try_case
 
+    given = paths or [Path()]
     with trouble_is_no_answer():
-        found = read(paths)
+        found = read(given)
         check(found.problems)
     if not found.cases:
         fail("there is no RequestTest in what was given", "docs/explain.md shows how to write one", code=2)
     if not found.documents:
-        fail("there is no mesh in what was given", f"give its YAML too: weft test DIRECTORY {paths[0]}", code=2)
+        fail("there is no mesh in what was given", f"give its YAML too: weft test DIRECTORY {given[0]}", code=2)
     with trouble_is_no_answer():
         stage, refused = staged(found.documents)
         warn(refused)

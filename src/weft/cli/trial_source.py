@@ -141,7 +141,7 @@ def base_of(
         if not found.documents:
             check(found.problems)
         return Base(str(against), found.documents, found.cases, problems=tuple(found.problems))
-    meant = which(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
+    meant = which(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, or_files="--against DIR")
     if meant is None:
         return _cluster(kubeconfig, context, system)
     if isinstance(meant, Path):

@@ -36,10 +36,12 @@ def differences(expectation: Expectation, explanation: Explanation) -> Iterator[
     if abs(100 * met - expectation.odds) < 0.05:
         return
     if expectation.odds == 100:
+        odds: dict[str, float] = {}  # of several ways, what is wrong in the same words is one thing
         for outcome in explanation.outcomes:
             for word in _wrong(expectation, outcome.verdict):
-                share = f" for {100 * outcome.odds:.3g} % of requests" if outcome.odds < 1 else ""
-                yield f"{word}{share}"
+                odds[word] = odds.get(word, 0.0) + outcome.odds
+        for word, share in odds.items():
+            yield word if share > 0.9999 else f"{word} for {100 * share:.3g} % of requests"
     else:
         yield f"expected of {expectation.odds:g} % of requests, and it is so of {100 * met:.3g} %"
 

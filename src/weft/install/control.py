@@ -152,9 +152,9 @@ def _container(values: Values) -> dict[str, Any]:
             from_field("NODE_NAME", "spec.nodeName"),
         ],
         "ports": [{"name": name, "containerPort": target, "protocol": "TCP"} for name, _, target in _PORTS],
-        "startupProbe": _probe("/healthz", period=1, failures=60),
-        "livenessProbe": _probe("/healthz", period=10, failures=6),
-        "readinessProbe": _probe("/ready", period=3, failures=3),
+        "startupProbe": probe("/healthz", period=1, failures=60),
+        "livenessProbe": probe("/healthz", period=10, failures=6),
+        "readinessProbe": probe("/ready", period=3, failures=3),
         "resources": resources(values.control.resources),
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -168,7 +168,7 @@ def _container(values: Values) -> dict[str, Any]:
     }
 
 
-def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
+def probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
     return {
         "httpGet": {"path": path, "port": MONITORING_PORT},
         "periodSeconds": period,

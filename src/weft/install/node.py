@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.install.control import from_field, resources
+from weft.install.control import from_field, probe, resources
 from weft.install.names import MONITORING_PORT, SECURE_PORT, Names
 from weft.install.values import Values
 from weft.model.proxy import ROOT_CONFIG_MAP
@@ -134,8 +134,8 @@ def _container(values: Values) -> dict[str, Any]:
             from_field("POD_UID", "metadata.uid"),
         ],
         "ports": [{"name": "http-monitoring", "containerPort": MONITORING_PORT, "protocol": "TCP"}],
-        "livenessProbe": _probe("/healthz", period=10, failures=6),
-        "readinessProbe": _probe("/ready", period=2, failures=5),
+        "livenessProbe": probe("/healthz", period=10, failures=6),
+        "readinessProbe": probe("/ready", period=2, failures=5),
         "resources": resources(values.node.resources),
         "securityContext": {
             "runAsUser": 0,
@@ -184,12 +184,3 @@ def _registry(values: Values) -> str:
 
 def _pods(values: Values) -> str:
     return f"{values.node.kubelet_root}/pods"
-
-
-def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
-    return {
-        "httpGet": {"path": path, "port": MONITORING_PORT},
-        "periodSeconds": period,
-        "timeoutSeconds": 5,
-        "failureThreshold": failures,
-    }

@@ -201,19 +201,30 @@ def _gateway(outcome: GatewayOutcome, mesh: Mesh) -> GatewayWanted:
     key = outcome.gateway
     label = ((GATEWAY_NAME, key.name),)
     conditions = outcome.conditions
-    lack = _lack(key, [each for each in mesh.instances(key.namespace) if selects(label, each.labels)])
-    if lack is not None:
-        conditions = tuple(lack if each.type == "Programmed" and each.holds else each for each in conditions)
     told = [
         value for each in mesh.get(key) if isinstance(each, StandardGateway) for _, value in each.addresses
     ]  # where somebody's own proxies are
-    addresses = told or sorted(
+    usable = [each for each in told if _is_service(each, key.namespace, mesh)]
+    lack = _lack(key, [each for each in mesh.instances(key.namespace) if selects(label, each.labels)])
+    if len(usable) < len(told):
+        what = f"no Service has the host {', '.join(each for each in told if each not in usable)}"
+        lack = Told("Programmed", holds=False, reason="AddressNotUsable", message=what)
+    if lack is not None:
+        conditions = tuple(lack if each.type == "Programmed" and each.holds else each for each in conditions)
+    reached = (
         address
         for service in mesh.services()
         if service.namespace == key.namespace and service.selector and set(label) <= set(service.selector)
         for address in service.addresses
     )
-    return GatewayWanted(conditions, outcome.listeners, tuple(addresses))
+    return GatewayWanted(conditions, outcome.listeners, tuple(usable if told else sorted(reached)))
+
+
+def _is_service(host: str, namespace: str, mesh: Mesh) -> bool:
+    """By any of the names that DNS has for it there."""
+    domain = mesh.settings.domain
+    names = (host, f"{host}.{domain}", f"{host}.svc.{domain}", f"{host}.{namespace}.svc.{domain}")
+    return any(each in mesh.hosts() for each in names)
 
 
 def _type(address: str) -> str:

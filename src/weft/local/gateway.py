@@ -1,4 +1,4 @@
-"""From a gateway pod's plan to its proxy's plan: an Envoy alone, which intercepts nobody and listens for itself.
+"""What a gateway has instead of a sidecar: an Envoy alone, which intercepts nobody and listens for itself.
 
 Where its ports are published, it is started in a directory of its own, in which it makes a socket for each of them.
 """
@@ -13,52 +13,28 @@ from pathlib import Path
 import msgspec
 
 from weft.local.front_door import Publication
-from weft.local.pod import Pod, PodPlan
-from weft.local.sidecar import proxy_plan
+from weft.local.pod import Pod
 from weft.model.group import ProxyKind
 from weft.model.names import ObjectKey, where_of
 from weft.model.proxy import PROXY_GID, PROXY_UID, published_socket
 from weft.model.value import Value
 from weft.model.workload import Workload
-from weft.netns.links import Bridge
-from weft.netns.namespace import Namespace
 from weft.node.proxy import ProxyPlan
 
 
-def gateway_plan(
-    plan: PodPlan,
-    namespace: Namespace,
-    directory: Path,
-    *,
-    doorstep: Path,
-    bridge: Bridge,
-    binary: Path,
-    xds_socket: Path,
-    sds_socket: Path,
-    domain: str,
-) -> ProxyPlan:
+def as_gateway(sidecar: ProxyPlan, doorstep: Path) -> ProxyPlan:
     """`doorstep`: where its published ports are sockets. It is made here, the proxy's own and nobody else's."""
     doorstep.mkdir(mode=0o700, exist_ok=True)
     os.chown(doorstep, PROXY_UID, PROXY_GID)
-    like_a_sidecar = proxy_plan(
-        plan,
-        namespace,
-        directory,
-        bridge=bridge,
-        binary=binary,
-        xds_socket=xds_socket,
-        sds_socket=sds_socket,
-        domain=domain,
-    )
-    bootstrap = like_a_sidecar.bootstrap
+    bootstrap = sidecar.bootstrap
     node = msgspec.structs.replace(
         bootstrap.node, kind=ProxyKind.GATEWAY.value, containers=(), metadata={"INTERCEPTION_MODE": ""}
     )
     return msgspec.structs.replace(
-        like_a_sidecar,
+        sidecar,
         bootstrap=msgspec.structs.replace(bootstrap, node=node),
         interception=None,
-        sockets=(*like_a_sidecar.sockets, str(doorstep)),
+        sockets=(*sidecar.sockets, str(doorstep)),
         started_in=doorstep,
     )
 

@@ -22,7 +22,7 @@ from weft.control.plane import ControlPlane
 from weft.local.addresses import Addresses
 from weft.local.error import LocalError
 from weft.local.front_door import FrontDoor
-from weft.local.gateway import clear_doorstep, gateway_plan, publications
+from weft.local.gateway import as_gateway, clear_doorstep, publications
 from weft.local.identities import Identities
 from weft.local.logs import PodLog
 from weft.local.lookups import Lookups
@@ -190,8 +190,7 @@ class Pods:
         self, plan: PodPlan, where: Namespace, directory: Path, changed: Callable[[], None], pod_log: PodLog
     ) -> Proxy:
         here, identities = self._stands().run_directory, self._mesh.vouch()
-        kind = partial(gateway_plan, doorstep=here.doors / str(plan.uid)) if plan.workload.gateway else proxy_plan
-        proxy = kind(
+        proxy = proxy_plan(
             plan,
             where,
             directory,
@@ -201,6 +200,8 @@ class Pods:
             sds_socket=identities.socket(plan),
             domain=self._mesh.domain,
         )
+        if plan.workload.gateway:
+            proxy = as_gateway(proxy, here.doors / str(plan.uid))
         return Proxy(
             proxy,
             synced=self._mesh.control.wait_synced,
