@@ -5,6 +5,7 @@ the test makes. Applications are servers of the test, which ServiceEntries name.
 """
 
 import asyncio
+import base64
 import contextlib
 import json
 import os
@@ -138,6 +139,17 @@ spec:
 """
 
 
+def secret(name, kind="kubernetes.io/tls", **held):
+    lines = "".join(f"  {key.replace('_', '.')}: {base64.b64encode(value).decode()}\n" for key, value in held.items())
+    return (
+        f"---\napiVersion: v1\nkind: Secret\nmetadata: {{name: {name}, namespace: edge}}\ntype: {kind}\ndata:\n{lines}"
+    )
+
+
+def pair(name, credentials, **more):
+    return secret(name, tls_crt=credentials.certificate, tls_key=credentials.key, **more)
+
+
 def underscores(word):
     """The mesh's settings that say what becomes of headers with underscores."""
     return f"""---
@@ -165,12 +177,12 @@ class Answer:
         return found[0] if found else None
 
 
-async def ask(port, host, path="/", *, tls=None, name=None, headers=(), method="GET"):
+async def ask(port, host, path="/", *, tls=None, name=None, headers=(), method="GET", at="127.0.0.1"):
     """One request by HTTP/1.1; None if the connection comes to nothing. `name`: the one that TLS asks for."""
     try:
         async with asyncio.timeout(20):
             reader, writer = await asyncio.open_connection(
-                "127.0.0.1", port, ssl=tls, server_hostname=(name or host) if tls else None
+                at, port, ssl=tls, server_hostname=(name or host) if tls else None
             )
             more = "".join(f"{key}: {value}\r\n" for key, value in headers)
             writer.write(f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{more}Connection: close\r\n\r\n".encode())

@@ -6,10 +6,10 @@ every field they look for. `python tools/reference.py` writes the page; a test c
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path as File
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.api.document import Document, Path, dotted
 from weft.api.mesh_config import NAME
@@ -18,6 +18,7 @@ from weft.api.parse import KINDS, NOT_READ
 from weft.api.reader import Fields, root_of
 from weft.api.report import Report
 from weft.base.problem import Severity
+from weft.model.gateway_api import CONTROLLER
 from weft.model.names import Labels, ObjectKey
 from weft.model.settings import Settings
 
@@ -39,8 +40,21 @@ guess at what was meant. A refused object never takes away what was good before.
 
 
 _NOTES = {
-    "Gateway": "Nothing serves it yet.",
+    "Gateway": "[The edge of the mesh](gateways.md).",
     "Workload": "weft's own: [what runs](workload.md).",
+}
+
+
+class _Way(NamedTuple):
+    """Another way to write a kind, in which a field may be refused that is not otherwise, or the other way round."""
+
+    answers: Mapping[str, str | None]  # what is written where; None: the field is not there
+    refusing: str  # which of the two ways refuses, in words
+
+
+_WAYS = {
+    "Workload": _Way({"spec.gateway": None}, "beside `gateway`"),
+    "GatewayClass": _Way({"spec.controllerName": CONTROLLER}, "in a class of weft's own"),
 }
 _REPEATED = ("spec.subsets[].trafficPolicy", "spec.trafficPolicy")
 
@@ -51,6 +65,7 @@ class Book:
     def __init__(self) -> None:
         self.fates: dict[str, str] = {}
         self.choices: dict[str, str] = {}
+        self.sometimes: set[str] = set()  # refused in one way of writing the kind
 
     def note(self, path: Path, fate: str) -> None:
         """A stronger fate stays: a field that is refused may have been looked at before."""
@@ -63,9 +78,11 @@ class Book:
 class Probe(Fields):
     """Has every field it is asked for, and writes down which those are."""
 
-    def __init__(self, report: Report, path: Path, book: Book, *, full: bool) -> None:
+    def __init__(
+        self, report: Report, path: Path, book: Book, *, full: bool, answers: Mapping[str, str | None] | None = None
+    ) -> None:
         super().__init__(report, path, {})
-        self._book, self._full = book, full
+        self._book, self._full, self._answers = book, full, answers or {}
 
     def raw(self, name: str) -> Any:
         self._book.note((*self.path, name), ACTED_ON)
@@ -77,7 +94,7 @@ class Probe(Fields):
 
     def text(self, name: str, **_: Any) -> str:
         self.raw(name)
-        return "{}" if name == "mesh" else ""
+        return self._answers.get(_pattern((*self.path, name))) or ("{}" if name == "mesh" else "")
 
     def integer(self, name: str, **_: Any) -> int | None:
         self.raw(name)
@@ -121,18 +138,19 @@ class Probe(Fields):
 
     def fields(self, name: str, **_: Any) -> Fields | None:
         self.raw(name)
-        return Probe(self.report, (*self.path, name), self._book, full=self._full)
+        here = (*self.path, name)
+        return self._below(here) if self._answers.get(_pattern(here), "") is not None else None
 
     def items(self, name: str, **_: Any) -> list[Fields]:
         self.raw(name)
-        return [Probe(self.report, (*self.path, name, 0), self._book, full=self._full)]
+        return [self._below((*self.path, name, 0))]
 
     def entries(self, name: str) -> list[tuple[str, Fields]]:
         self.raw(name)
-        return [("x", Probe(self.report, (*self.path, name, "*"), self._book, full=self._full))]
+        return [("x", self._below((*self.path, name, "*")))]
 
     def embedded(self, name: str, value: Mapping[str, Any], lines: Mapping[Path, int] | None = None) -> Fields:
-        return Probe(self.report, (*self.path, name), self._book, full=self._full)
+        return self._below((*self.path, name))
 
     def one_of(self, *names: str) -> str:
         for name in names:
@@ -168,6 +186,9 @@ class Probe(Fields):
         self.raw(name)
         return ()
 
+    def _below(self, path: Path) -> Probe:
+        return Probe(self.report, path, self._book, full=self._full, answers=self._answers)
+
 
 def page() -> str:
     parts = [_INTRODUCTION]
@@ -178,10 +199,11 @@ def page() -> str:
         parts.append(f"## {name}\n\n{versions}.{note}\n")
         book = asked(kind)
         for fate in (ACTED_ON, DEPRECATED, WARNED, IGNORED, REFUSED):
-            lines = _lines(book, fate)
-            if lines:
-                heading = "read and checked" if (kind, fate) == ("Gateway", ACTED_ON) else fate
-                parts.append(f"{heading.capitalize()}:\n\n" + "\n".join(lines) + "\n")
+            if lines := _lines(book, {field for field, found in book.fates.items() if found == fate}):
+                parts.append(f"{fate.capitalize()}:\n\n" + "\n".join(lines) + "\n")
+        if book.sometimes:
+            lines = _lines(book, book.sometimes)
+            parts.append(f"Refused {_WAYS[kind].refusing}:\n\n" + "\n".join(lines) + "\n")
     parts.append(f"## Every kind\n\nOf `metadata`, weft acts on {_list(_metadata())}.\n")
     parts.append(
         f"## Other kinds\n\nPassed over with a warning: {_list(NOT_READ)}.\n\nA `RequestTest` is for `weft test` "
@@ -190,12 +212,12 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def _lines(book: Book, fate: str) -> list[str]:
-    """One for each mapping, with its fields of this fate."""
+def _lines(book: Book, wanted: Collection[str]) -> list[str]:
+    """One for each mapping, with its fields of these."""
     by_parent: dict[str, list[str]] = {}
     for field in sorted(book.fates):
         inner = any(other.startswith((f"{field}.", f"{field}[")) for other in book.fates)
-        if book.fates[field] == fate and not inner:
+        if field in wanted and not inner:
             parent, _, name = field.rpartition(".")
             choices = f" ({book.choices[field]})" if field in book.choices else ""
             by_parent.setdefault(parent, []).append(f"`{name}`{choices}")
@@ -211,19 +233,31 @@ def _lines(book: Book, fate: str) -> list[str]:
 
 def asked(kind: str) -> Book:
     """What a kind's reader asks for, of a document that seems to have everything, and of one that has nothing."""
-    book = Book()
-    for full in (True, False):
-        _run(kind, book, full=full, read=lambda probe, meta: KINDS[kind].read(probe, meta))
+    book = _asked(kind, {})
+    if kind in _WAYS:
+        other = _asked(kind, _WAYS[kind].answers)
+        for field, fate in other.fates.items():
+            fates = {fate, book.fates.get(field, fate)}
+            if len(fates) > 1 and REFUSED in fates:
+                book.sometimes.add(field)
+                (book.fates[field],) = fates - {REFUSED}
     return book
 
 
-def _run(kind: str, book: Book, *, full: bool, read: Callable[[Fields, Any], object]) -> None:
+def _asked(kind: str, answers: Mapping[str, str | None]) -> Book:
+    book = Book()
+    for full in (True, False):
+        _run(kind, book, full=full, answers=answers)
+    return book
+
+
+def _run(kind: str, book: Book, *, full: bool, answers: Mapping[str, str | None]) -> None:
     settings = Settings()
     key = ObjectKey(kind, settings.root_namespace, NAME)
     document = Document(key, KINDS[kind].versions[0], {"metadata": {"name": NAME}})
     report = Report(document)
     meta = read_metadata(root_of(report), document, settings.domain)
-    read(Probe(report, (), book, full=full), meta)
+    KINDS[kind].read(Probe(report, (), book, full=full, answers=answers), meta)
 
 
 def _metadata() -> set[str]:

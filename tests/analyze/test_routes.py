@@ -1,5 +1,6 @@
 from analyze.meshes import WEB, istio, said
 
+TO = "{destination: {host: web, port: {number: 80}}}"
 HTTP = "http: [{route: [{destination: {host: web}}]}]"
 GATEWAY = istio("Gateway", "{servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}", name="edge")
 
@@ -34,6 +35,41 @@ def test_a_gateway_that_does_not_exist_is_said_with_a_guess():
     assert "spec.gateways[0]: warning: the gateway shop/egde does not exist (hint: did you mean `shop/edge`?)" in line
 
 
+def test_a_gateway_in_a_match_that_does_not_exist_is_said_once():
+    to = "route: [{destination: {host: web}}]"
+
+    def routing(gateways, matched):
+        spec = f"{{hosts: [web], gateways: [{gateways}], http: [{{match: [{{gateways: [{matched}]}}], {to}}}]}}"
+        return said(WEB + GATEWAY + istio("VirtualService", spec))
+
+    (line,) = routing("edge, mesh", "edge, egde")
+    assert "spec.http[0].match[0].gateways[1]: warning: the gateway shop/egde does not exist" in line
+    assert "did you mean `shop/edge`?" in line
+    assert routing("edge, mesh", "edge, mesh") == []
+    (line,) = routing("egde, mesh", "egde")
+    assert "spec.gateways[0]" in line
+
+
 def test_routes_for_gateways_alone_are_as_good_as_any():
     assert said(WEB + GATEWAY + istio("VirtualService", f"{{hosts: [a.com], gateways: [edge], {HTTP}}}")) == []
     assert said(WEB + GATEWAY + istio("VirtualService", f"{{hosts: [web], gateways: [edge, mesh], {HTTP}}}")) == []
+
+
+BOTH = WEB.replace("targetPort: 8080}", "targetPort: 8080}, {name: tcp, port: 90, targetPort: 8080}").replace(
+    "8080", "80"
+)
+
+
+def test_a_match_for_a_port_that_carries_another_kind_is_said():
+    def routing(kind, match, gateways="mesh"):
+        spec = f"{{hosts: [web], gateways: [{gateways}], {kind}: [{{match: [{match}], route: [{TO}]}}]}}"
+        return [line for line in said(BOTH + GATEWAY + istio("VirtualService", spec)) if "VirtualService" in line]
+
+    (line,) = routing("tcp", "{port: 80}")
+    assert "spec.tcp[0].match[0].port: warning: port 80 of web.shop.svc.cluster.local carries http" in line
+    (line,) = routing("http", "{port: 90}")
+    assert "port 90 of web.shop.svc.cluster.local carries tcp, and this is a match of http routes" in line
+    assert routing("tcp", "{port: 90}") == routing("http", "{port: 80}") == []
+    assert routing("tcp", "{port: 80}", gateways="mesh, edge") == [], "the gateway's port 80 may be another one"
+    (line,) = routing("tls", "{port: 80, sniHosts: [web]}")
+    assert "no port of web.shop.svc.cluster.local carries tls" in line, "and of each match not again"

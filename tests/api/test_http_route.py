@@ -124,6 +124,33 @@ def test_reads_rewrites_and_mirrors():
             f"{{rewrite: {{authority: b}}, headers: {{request: {{set: {{host: c}}}}}}, {TO}}}",
             "7 the authority is set in more than one place (keep `rewrite.authority` or one header)",
         ),
+        *(
+            (
+                f"{{{whole}, route: [{{destination: {{host: a}}, headers: {{request: {{set: {{host: c}}}}}}}}]}}",
+                f"7 warning: the authority is that of {where}: the one of this destination has no effect "
+                "(keep one of the two)",
+            )
+            for whole, where in (
+                ("rewrite: {authority: b}", "`rewrite`"),
+                ('headers: {request: {add: {":authority": b}}}', "the route's own `headers`"),
+            )
+        ),
+        *(
+            (
+                f"{{{answer}, {name}: {written}}}",
+                f"7 warning: {words} is sent by the proxy itself: `{name}` has no effect (remove `{name}`)",
+            )
+            for answer, words in (
+                ("redirect: {uri: /x}", "a redirect"),
+                ("directResponse: {status: 200}", "a direct response"),
+            )
+            for name, written in (
+                ("timeout", "1s"),
+                ("retries", "{attempts: 2}"),
+                ("mirror", "{host: b}"),
+                ("mirrors", "[{destination: {host: b}}]"),
+            )
+        ),
         (
             "{match: [{uri: {regex: a}}], delegate: {name: b}}",
             "7 a regex cannot be matched where routes are delegated (use exact or prefix)",

@@ -26,9 +26,9 @@ def test_reads_a_sidecar():
     )
     assert found.selector == (("app", "frontend"),)
     assert found.outbound_policy is OutboundPolicy.REGISTRY_ONLY
-    assert found.ingress == (IngressListener(ServicePort(9080, "http-in", Protocol.HTTP), "127.0.0.1:8080"),)
+    assert found.ingress == (IngressListener(ServicePort(9080, protocol=Protocol.HTTP), "127.0.0.1:8080"),)
     assert found.egress == (
-        EgressListener(("warehouse/inventory.warehouse.svc.cluster.local",), ServicePort(5432, "db", Protocol.TCP)),
+        EgressListener(("warehouse/inventory.warehouse.svc.cluster.local",), ServicePort(5432, protocol=Protocol.TCP)),
         EgressListener(("./*", "sales/orders.sales.svc.cluster.local")),
     )
 
@@ -67,6 +67,16 @@ def test_a_policy_without_a_mode_is_registry_only():
         ("outboundTrafficPolicy: {mode: REGISTRY}", "5 `mode` cannot be `REGISTRY` (did you mean `REGISTRY_ONLY`?)"),
         ("inboundConnectionPool: {}", "5 `inboundConnectionPool` says nothing (set `tcp` or `http`)"),
         (
+            "inboundConnectionPool: {http: {h2UpgradePolicy: UPGRADE}}",
+            "5 to its own workload a proxy speaks as the port declares, and upgrades nothing "
+            "(declare the port HTTP2 or GRPC)",
+        ),
+        (
+            "ingress: [{port: {number: 80, protocol: HTTP}, connectionPool: {http: {h2UpgradePolicy: UPGRADE}}}]",
+            "5 to its own workload a proxy speaks as the port declares, and upgrades nothing "
+            "(declare the port HTTP2 or GRPC)",
+        ),
+        (
             "outboundTrafficPolicy: {mode: ALLOW_ANY, egressProxy: {host: a}}",
             "5 `egressProxy` needs a port (port: {number: 8080})",
         ),
@@ -97,7 +107,7 @@ def test_reads_the_proxy_for_what_nobody_knows():
 
 def test_pools_are_those_of_one_listener_or_of_all():
     spec = """
-    inboundConnectionPool: {http: {http2MaxRequests: 7}}
+    inboundConnectionPool: {http: {http2MaxRequests: 7, h2UpgradePolicy: DO_NOT_UPGRADE}}
     ingress: [{port: {number: 80, protocol: HTTP}, connectionPool: {tcp: {maxConnections: 3}}}]
     """
     found = value(istio("Sidecar", spec))

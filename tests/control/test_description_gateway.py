@@ -2,7 +2,7 @@ from authority import Authority
 from control.reasons.test_gateways import EDGE, TO_PAYMENTS
 from control.reasons.told import mesh_of, rule
 from control.test_edges import EDGE as CLOSED
-from translate.test_gateway_tls import pair
+from gateway_rig import pair
 from weft.base.problem import Problem, Where
 from weft.cli.trial_source import staged
 from weft.control.description import describe_pod

@@ -19,7 +19,17 @@ from weft.model.destination_rule import (
     Tunnel,
     Warmup,
 )
-from weft.model.virtual_service import Abort, Delay, Destination, Fault, HttpRoute, Mirror, Retries
+from weft.model.virtual_service import (
+    Abort,
+    Delay,
+    Destination,
+    DirectResponse,
+    Fault,
+    HttpRoute,
+    Mirror,
+    Redirect,
+    Retries,
+)
 
 SECOND = timedelta(seconds=1)
 
@@ -50,6 +60,13 @@ SECOND = timedelta(seconds=1)
 )
 def test_a_route_says_what_it_does_to_a_request(route, said):
     assert of_route(route) == said
+
+
+@pytest.mark.parametrize("answer", [{"redirect": Redirect("/x")}, {"direct_response": DirectResponse(200)}])
+def test_who_is_answered_by_the_proxy_is_not_said_to_be_timed_tried_again_or_mirrored(answer):
+    unused = {"timeout": SECOND, "retries": Retries(2), "mirrors": (Mirror(Destination("web")),)}
+    assert of_route(HttpRoute(**answer, **unused)) == ()
+    assert of_route(HttpRoute(fault=Fault(Delay(SECOND, 100.0)), **answer)) == ("1 s delay for 100 % of requests",)
 
 
 @pytest.mark.parametrize(

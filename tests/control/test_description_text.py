@@ -16,6 +16,7 @@ from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, Origin, labels_of
 from weft.model.on_demand import OnDemand, Telling, overflowing
 from weft.model.peer_authentication import PeerAuthentication, TlsMode
+from weft.model.service import Protocol
 from weft.model.settings import Settings
 from weft.model.sidecar import EgressListener, Sidecar
 from weft.model.virtual_service import Destination, HttpRoute, VirtualService, WeightedDestination
@@ -104,6 +105,15 @@ def test_a_service_is_told_with_its_pods():
         "   app-0.shop: ready, with a proxy, subset v1",
         "      Port 8080: STRICT, only mutual TLS comes in; PeerAuthentication shop/door (door.yaml:7)",
     ]
+
+
+def test_of_udp_no_more_is_said_than_that_it_goes_past_the_proxies():
+    mesh = made()
+    put(mesh, service("dns", port=53, target=5353, protocol=Protocol.UDP, selector=labels_of({"app": "app"})))
+    lines = list(service_lines(describe_service(mesh, (), "dns")))
+    past = "UDP goes past the proxies, without routes, policies or TLS"
+    assert f"   Port: udp 53/UDP targets pod port 5353; {past}" in lines
+    assert lines[-1] == "   app-0.shop: ready, with a proxy", "and not what a PeerAuthentication says"
 
 
 def test_a_service_that_nobody_answers_for_says_so():

@@ -14,6 +14,7 @@ from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRul
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, labels_of
 from weft.model.peer_authentication import PeerAuthentication, TlsMode
+from weft.model.service import Protocol
 from weft.model.settings import Settings
 
 HOST = "app.shop.svc.cluster.local"
@@ -99,3 +100,12 @@ def test_one_port_is_asked_for_by_its_number():
     with pytest.raises(NoSuchPort) as raised:
         checked(made(), port=81)
     assert raised.value.problem.hint == "it has 80"
+
+
+def test_udp_is_said_to_go_past_the_proxies_whatever_is_written():
+    mesh = made(rule(ClientTlsMode.ISTIO_MUTUAL), PeerAuthentication("door", "shop", mode=TlsMode.STRICT))
+    put(mesh, service("app", addresses=("10.96.0.7",), port=53, target=53, protocol=Protocol.UDP))
+    for row in (*checked(mesh), *checked(mesh, port=53, caller="client-0")):
+        assert (row.port, row.status, row.server, row.client) == (53, "UNKNOWN", "no proxy", "UDP")
+        assert (row.policy, row.rule) == (None, None)
+        assert "past the proxies" in row.why and "client-0.shop" in row.callers

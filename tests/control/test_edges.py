@@ -1,7 +1,7 @@
 import pytest
 
 from authority import Authority
-from translate.test_gateway_tls import pair
+from gateway_rig import pair
 from weft.cli.trial_source import staged
 from weft.control.edges import closed, left_out, unanswered, unsent
 from weft.files.documents import read_documents

@@ -204,6 +204,20 @@ async def test_routes_follow_the_service_they_send_to(rig):
     assert (ROUTE, "80") in changed
 
 
+async def test_a_route_to_a_headless_service_brings_the_cluster_of_its_pods_and_takes_it_along(rig):
+    rig.put(service("orders"), service("cart", headless=True), instance("cart-0", "cart"))
+    rig.push.join(group("web"))
+    before, pods = rig.versions(group("web")), (CLUSTER, f"outbound|80|~|{CART}")
+    assert pods in rig.put(routes("orders", ORDERS, to=CART))[group("web")]
+    assert pods in rig.put(instance("cart-1", "cart", address="10.244.0.2"))[group("web")]
+    assert (ROUTE, "80") in rig.put(service("cart"))[group("web")] and pods not in rig.versions(group("web"))
+    rig.put(service("cart", headless=True))
+    for kind, name in (("VirtualService", "orders"), ("Instance", "cart-1")):
+        rig.push.touch(rig.mesh.apply(ObjectKey(kind, "shop", name), ()))
+    rig.push.flush()
+    assert rig.versions(group("web")) == before
+
+
 async def test_a_wildcard_rule_touches_every_host_it_covers(rig):
     rig.put(service("orders"), service("cart"))
     rig.push.join(group("web"))

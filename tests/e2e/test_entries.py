@@ -96,6 +96,7 @@ async def used(mesh, cluster):
 
 
 @proves("ServiceEntry", "spec.resolution", "spec.hosts", "spec.ports[].number", "spec.ports[].protocol")
+@proves("ServiceEntry", "spec.ports[].targetPort")
 async def test_without_resolution_calls_go_where_the_caller_meant(mesh):
     await mesh.try_out(
         entry("exact", "one.example.com", HTTP, resolution="NONE"),
@@ -105,6 +106,13 @@ async def test_without_resolution_calls_go_where_the_caller_meant(mesh):
     assert await used(mesh, r"outbound\|8080\|\|one\.example\.com") == 20
     assert await answering(mesh, "http://any.wild.example.com:8080/") == {"two": 20}
     assert await used(mesh, r"outbound\|8080\|\|\*\.wild\.example\.com") == 20
+    elsewhere = [{**HTTP, "number": 1234, "targetPort": 8080}, {**TCP, "number": 1235, "targetPort": 9000}]
+    await mesh.try_out(
+        entry("two", "two.example.com", *elsewhere, resolution="NONE", addresses=[mesh.pod("two").addresses[0]])
+    )
+    assert await answering(mesh, "http://two.example.com:1234/") == {"two": 20}
+    heard = await mesh.tell("client", "tcp", host="two.example.com", port=1235, send="hello", half_close=True)
+    assert heard["received"] == "hello<end of file seen>"
 
 
 @proves(
@@ -344,7 +352,6 @@ async def test_what_is_not_exported_is_not_seen_elsewhere(mesh):
 @proves(
     "Sidecar",
     "spec.ingress[].port.number",
-    "spec.ingress[].port.name",
     "spec.ingress[].captureMode",
     "spec.ingress[].port.protocol",
     "spec.ingress[].defaultEndpoint",
@@ -375,8 +382,6 @@ async def test_a_sidecar_opens_a_port_that_leads_to_another_with_a_pool_of_its_o
 @proves(
     "Sidecar",
     "spec.egress[].port.number",
-    "spec.egress[].port.protocol",
-    "spec.egress[].port.name",
     "spec.egress[].captureMode",
 )
 async def test_a_sidecar_shows_a_host_on_one_port_alone(mesh):
@@ -398,6 +403,24 @@ async def test_a_sidecar_shows_a_host_on_one_port_alone(mesh):
     assert await answering(mesh, "http://two-ports.example.com:8080/") == {"one": 20}
 
 
+@proves("Sidecar", "spec.egress[].port.protocol")
+@pytest.mark.parametrize(
+    ("declared", "tried"), [("tcp", "HTTP"), ("http", "TCP"), ("grpc", "HTTP"), ("undeclared", "HTTP")]
+)
+async def test_a_sidecar_says_what_its_callers_speak_and_the_service_what_is_spoken_to_it(mesh, declared, tried):
+    """Requests that the caller's proxy reads get its routes' answers; of bytes, nothing is known."""
+    called = service("called", {"name": declared, "port": 8080}, selector={"app": "shared"})
+    routes = [{"match": [{"uri": {"exact": "/read"}}], "directResponse": {"status": 418}}, {"route": [to("called")]}]
+    shown = {"hosts": ["./called.shop.svc.cluster.local"]}
+    for port in ({"number": 8080}, {"number": 8080, "protocol": tried}):
+        read = port.get("protocol", "TCP" if declared == "tcp" else "HTTP") == "HTTP"
+        scope = {"workloadSelector": {"labels": {"app": "client"}}, "egress": [{**shown, "port": port}, shown]}
+        await mesh.try_out(called, virtual_service("called", *routes), istio("Sidecar", "one", scope))
+        assert (await mesh.get("client", "http://called:8080/read"))["status"] == (418 if read else 200), port
+        if declared != "grpc":  # the application does not speak HTTP/2
+            assert (await mesh.get("client", "http://called:8080/"))["status"] == 200
+
+
 @proves(
     "Sidecar",
     "spec.outboundTrafficPolicy.egressProxy.host",
@@ -417,6 +440,8 @@ async def test_what_nobody_knows_goes_to_the_proxy_for_it(mesh):
         await mesh.try_out(proxy, rule, istio("Sidecar", "default", shown))
 
     await through(port={"number": 8080})
+    clusters = await mesh.stats(mesh.pod("client").name, r"^cluster\.outbound.*proxy\.example.*membership_total$")
+    assert {name.split("|")[1] for name in clusters} == {"8080"}  # of its host, no other port is shown for that
     answer = await mesh.get("client", "http://198.51.100.9/", headers={"Host": "nobody.example.com"})
     assert (answer["status"], answer["body"]["host"]) == (200, "nobody.example.com")
     assert (await mesh.get("client", "http://shared/"))["body"]["pod"].startswith("shared-")

@@ -8,7 +8,7 @@ import hashlib
 import pytest
 
 from e2e.mesh import eventually
-from e2e.objects import http_service, service, text, workload
+from e2e.objects import destination_rule, http_service, istio, service, text, workload
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -25,16 +25,19 @@ def files(control):
     )
     # Nothing in these ports' names says what they speak.
     surprises = ({"name": "web", "port": 8081}, {"name": "speaker", "port": 7307}, {"name": "listener", "port": 9002})
+    datagrams = {"name": "udp", "protocol": "UDP", "port": 5301, "targetPort": 5300}
     return {
         "client.yaml": text(workload("client", control=control)),
         "server.yaml": text(
             workload(
                 "server",
                 control=control,
-                serve="http=8080 echo=9000 closer=9001 greeting=7306 grpc=9090 http=8081 greeting=7307 echo=9002",
+                serve="datagrams=5300 http=8080 echo=9000 closer=9001 greeting=7306 grpc=9090 http=8081 greeting=7307 "
+                "echo=9002",
             ),
             service("server", *ports),
             service("surprise", *surprises, selector={"app": "server"}),
+            service("datagrams", datagrams, selector={"app": "server"}),
         ),
         "grpcs.yaml": text(
             workload("grpcs", control=control, serve="grpc=9090", replicas=2),
@@ -176,6 +179,14 @@ async def test_undeclared_tcp_in_which_the_client_speaks_first_waits_for_nobody(
     assert await timeouts(mesh) == before
 
 
+async def test_tls_to_another_port_changes_nothing_for_undeclared_tcp(mesh):
+    """The server's proxy is told that bytes come, and does not take them for HTTP."""
+    elsewhere = {"port": {"number": 12345}, "tls": {"mode": "SIMPLE"}}
+    await mesh.try_out(destination_rule("surprise", portLevelSettings=[elsewhere]))
+    answer = await mesh.tell("client", "tcp", host="surprise", port=9002, send="bytes, no HTTP\n", read=15)
+    assert answer["received"] == "bytes, no HTTP\n"
+
+
 async def test_undeclared_tcp_that_is_dropped_for_its_half_close_becomes_a_problem(mesh):
     """Envoy's limit, not ours to mend: while it looks at first bytes, an end of file ends the connection. Which comes
     first is a race, so it is run until it is lost; what must not happen is that nobody is told."""
@@ -195,6 +206,18 @@ async def test_undeclared_tcp_that_sends_too_much_to_tell_becomes_a_problem(mesh
         await mesh.tell("client", "tcp", host="surprise", port=9002, send="x" * 100_000, read=1)
     found = await eventually(lambda: [problem for problem in mesh.problems() if "64 KiB" in problem])
     assert "9002" in found[0]
+
+
+async def test_a_datagram_comes_back_past_the_proxies(mesh):
+    strict = istio("PeerAuthentication", "strict", {"mtls": {"mode": "STRICT"}})
+    await mesh.try_out({**strict, "apiVersion": "security.istio.io/v1"})
+    client, server = mesh.pod("client"), mesh.pod("server")
+    answer = await mesh.tell("client", "datagram", host="datagrams", port=5301, send="by its name")
+    assert answer.startswith(server.name) and answer.endswith(": by its name")
+    # What a proxy hands on comes from an address of its own; this comes from the client itself, and in plaintext.
+    answer = await mesh.tell("client", "datagram", host=server.addresses[0], port=5300, send="hello")
+    assert answer == f"{server.name} from {client.addresses[0]}: hello"
+    assert await mesh.stats(client.name, "5301") == {}, "no proxy has anything for the service's port"
 
 
 async def test_a_thousand_tcp_connections_at_once(mesh):

@@ -25,7 +25,7 @@ KEYS = tokens.key_set(rsa=tokens.RSA_KEY)
 
 @dataclass
 class Asked:
-    """One request of a case. `to`: "service", "pod" (its own address), "plain", or "nobody"."""
+    """One request of a case. `to`: "service", "pod" (its own address), "plain", "outside", or "nobody"."""
 
     caller: str = "frontend"  # or "legacy", which has no proxy
     to: str = "service"

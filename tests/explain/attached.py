@@ -11,8 +11,28 @@ _WORDS = ("alice", "al", "v1", "a,b")
 class Attached(Routings):
     def attached(self):
         parent = {"group": "", "kind": "Service", "name": "SERVICE"} | self.pick({}, {"port": 80}, {"port": WEB_PORT})
-        rules = [self.attached_rule() for _ in range(self.chance.randint(1, 4))]
-        return [document(_VERSION, "HTTPRoute", {"parentRefs": [parent], "rules": rules})]
+        kind, make = self.pick(("HTTPRoute", self.attached_rule), ("GRPCRoute", self.grpc_rule))
+        rules = [make() for _ in range(self.chance.randint(1, 4))]
+        return [document(_VERSION, kind, {"parentRefs": [parent], "rules": rules})]
+
+    def grpc_rule(self):
+        made = {"backendRefs": [self.backend() for _ in range(self.pick(1, 1, 2))]}
+        if not self.one_in(4):
+            made["matches"] = [self.grpc_match() for _ in range(self.pick(1, 1, 2))]
+        if self.one_in(3):
+            made["filters"] = [self.modifier("RequestHeaderModifier")]
+        return made
+
+    def grpc_match(self):
+        made = {}
+        if not self.one_in(3):
+            exact = {"service": self.pick("a", "api"), "method": self.pick("b", "v1")}
+            one = {self.pick("service", "method"): self.pick("a", "b", "v1")}
+            by_regex = {"type": "RegularExpression", "service": self.pick("a|b", "[a-z]+"), "method": ".*"}
+            made["method"] = self.pick(exact, exact, one, by_regex)
+        if self.one_in(3):
+            made["headers"] = [{"name": name, **self.attached_value()} for name in self.some(HEADERS)]
+        return made
 
     def attached_rule(self):
         made = {}

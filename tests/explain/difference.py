@@ -72,7 +72,7 @@ def _app_headers(lines):
 
 
 _OWN = re.compile(
-    r"x-envoy-(?!original-path).*|x-request-id|x-forwarded-proto|x-forwarded-client-cert|content-length|host|transfer-encoding|connection"
+    r"x-envoy-(?!original-path).*|x-request-id|x-payload|x-forwarded-proto|x-forwarded-client-cert|content-length|host|transfer-encoding|connection"
 )
 
 

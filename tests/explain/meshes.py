@@ -28,6 +28,8 @@ class Maker(Attached, Policies):
         if self.one_in(2):
             documents.append(self.request_authentication())
         documents += [self.authorization_policy(number) for number in range(self.pick(0, 0, 1, 1, 2))]
+        if self.one_in(3):
+            documents.append(self.service_entry())
         account = self.pick(*["orders"] * 7, "impostor")
         return Case(documents, [self.asked() for _ in range(requests)], self.one_in(2), account)
 
@@ -65,6 +67,7 @@ class Maker(Attached, Policies):
             "open",
             "no port",
             "plain",
+            "outside",
             "pod",
             "preflight",
             "connect",
@@ -79,10 +82,11 @@ class Maker(Attached, Policies):
                 {"caller": caller, "port": OPEN_PORT},
                 {"caller": caller, "port": NO_PORT},
                 {"caller": caller, "port": TLS_PORT},
+                {"caller": caller, "to": "outside", "port": TLS_PORT},
                 {"caller": self.pick("legacy", caller), "to": "pod", "port": TLS_PORT},
                 {"caller": "legacy", "to": "pod", "port": self.pick(HTTP_PORT, OPEN_PORT)},
             )
-            name = self.pick("orders", "SERVICE", "SERVICE.shop.svc.cluster.local", "SERVICE.SHOP.svc.cluster.local")
+            name = self.pick("orders", "SERVICE", "SERVICE.shop.svc.cluster.local", "outside.SERVICE.example")
             speaks = Speaks.TLS if kind == "tls" else Speaks.BYTES
             return Asked(**where, speaks=speaks, offers=offers, server_name=name)
         if kind == "connect":  # its authority is where the tunnel should lead, and it has no path
@@ -106,6 +110,11 @@ class Maker(Attached, Policies):
             "direct": {"caller": "legacy", "to": "pod", "port": self.pick(HTTP_PORT, OPEN_PORT)},
             "pod": {"caller": caller, "to": "pod", "port": self.pick(HTTP_PORT, OPEN_PORT)},
             "plain": {"caller": caller, "to": "plain", "host": "elsewhere.example"},
+            "outside": {
+                "caller": caller,
+                "to": "outside",
+                "host": self.pick("outside.SERVICE.example", "some.SERVICE.example", "outside.SERVICE.example:80"),
+            },
         }[kind]
         sent = [(self.pick(*HEADERS), self.pick(*VALUES)) for _ in range(self.pick(0, 1, 2, 3))]
         for often, name, values in (

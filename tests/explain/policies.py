@@ -30,6 +30,8 @@ class Policies(Chance):
             if self.one_in(6):
                 entry["fromCookies"] = ["session"]
             if self.one_in(8):
+                entry["outputPayloadToHeader"] = "x-payload"
+            if self.one_in(8):
                 entry["spaceDelimitedClaims"] = ["groups"]
             if self.one_in(5):
                 entry["fromParams"] = ["access_token"]

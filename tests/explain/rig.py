@@ -50,7 +50,7 @@ from weft.model.mesh import Mesh
 from weft.model.names import labels_of, service_host
 from weft.model.service import Protocol, Service, ServicePort
 from weft.model.settings import Settings
-from weft.model.sidecar import IngressListener, Sidecar
+from weft.model.sidecar import EgressListener, IngressListener, OutboundPolicy, Sidecar
 from weft.translate.service import base
 from weft.translate.view import group_view
 from weft.xds.types import CLUSTER
@@ -147,6 +147,11 @@ class _Batch:
         self.world.virtual.add(OTHER)
         deep = [_instance("deep", 0, _pod(0), "v1", meshed=True, service_account="orders")]
         put(mesh, _service("deep"), *deep, _instance("deep", 1, PLAIN, "v2"))
+        if (
+            settings.outbound_policy is OutboundPolicy.REGISTRY_ONLY
+        ):  # and of whom it knows, one caller sees every other
+            seen = tuple(f"shop/s{number}.shop.svc.cluster.local" for number in range(0, len(self.cases), 2))
+            put(mesh, Sidecar("jobs", "jobs", egress=(EgressListener(seen),)))
         for number, case in enumerate(self.cases):
             name = f"s{number}"
             ingress = tuple(
@@ -159,7 +164,7 @@ class _Batch:
                     (TLS_PORT, Protocol.TLS),
                 )
             )
-            self.world.virtual.add(_virtual(number))
+            self.world.virtual |= {_virtual(number), _outside(number)}
             put(
                 mesh,
                 _service(name, _virtual(number)),
@@ -168,7 +173,9 @@ class _Batch:
                 Sidecar(name, "shop", labels_of({"app": name}), ingress=ingress),
             )
             for document in case.documents:
-                text = json.dumps(document).replace("SERVICE", name)  # read faster than YAML, and here no line matters
+                text = (
+                    json.dumps(document).replace("SERVICE", name).replace("OUTSIDE", _outside(number))
+                )  # read faster than YAML, and here no line matters
                 (read,) = read_documents(text.encode(), f"{name}.json").documents
                 parsed = parse(read)
                 self.refused += [str(each) for each in parsed.problems if each.severity == "error"]
@@ -242,7 +249,13 @@ class _Batch:
 
     async def _ask(self, index, number, case, asked, own):
         host = asked.host.replace("SERVICE", f"s{number}") or service_host(f"s{number}", "shop", "cluster.local")
-        address = {"service": _virtual(number), "pod": _pod(number), "plain": PLAIN, "nobody": NOBODY}[asked.to]
+        address = {
+            "service": _virtual(number),
+            "pod": _pod(number),
+            "plain": PLAIN,
+            "nobody": NOBODY,
+            "outside": _outside(number),
+        }[asked.to]
         headers = [(name, value) for name, value in asked.headers]
         path, known = asked.path, ()
         if asked.token is not None:
@@ -354,6 +367,10 @@ def _pod(number):
 def _virtual(number):
     """Of loopback too, and nobody's: what no proxy sends elsewhere is refused there."""
     return f"{NETWORK}.{128 + number // 200}.{number % 200 + 1}"
+
+
+def _outside(number):
+    return f"{NETWORK}.{192 + number // 200}.{number % 200 + 1}"
 
 
 def _at_pod(made, address):

@@ -1,6 +1,6 @@
 """Routes of every kind and rules for the hosts that they lead to."""
 
-from explain.asked import NETWORK, OPEN_PORT, TCP_PORT, TLS_PORT, WEB_PORT
+from explain.asked import NETWORK, OPEN_PORT, PLAIN, TCP_PORT, TLS_PORT, WEB_PORT
 from explain.chance import HEADERS, ISTIO, KINDS, PATHS, VALUES, Chance, document
 
 EXPRESSIONS = (
@@ -205,6 +205,8 @@ class Routings(Chance):
             names = self.some(("SERVICE", "SERVICE.shop.svc.cluster.local"))
             match = {"port": TLS_PORT, "sniHosts": names}
             spec["tls"] = [{"match": [match], "route": self.destinations_of_bytes(TLS_PORT)}]
+        if self.one_in(9):
+            spec["exportTo"] = [self.pick(".", "*", "jobs")]
         found = [document(ISTIO, "VirtualService", spec)]
         if any("delegate" in route for route in routes) and not self.one_in(6):
             leaves = [self.http_route(number) for number in range(self.chance.randint(1, 3))]
@@ -269,7 +271,25 @@ class Routings(Chance):
             )
             number = self.pick(80, OPEN_PORT, TCP_PORT, WEB_PORT)
             level.setdefault("trafficPolicy", {})["portLevelSettings"] = [{"port": {"number": number}, **own}]
+        if self.one_in(6):
+            spec |= self.pick(
+                {"exportTo": ["."]}, {"exportTo": ["*"]}, {"workloadSelector": {"matchLabels": {"app": "frontend"}}}
+            )
         return document(ISTIO, "DestinationRule", spec)
+
+    def service_entry(self):
+        """Somebody outside, at an address of his own, or under it alone."""
+        hosts = self.pick(["outside.SERVICE.example"], ["outside.SERVICE.example", "*.SERVICE.example"])
+        ports = [
+            {"number": 80, "name": "http", "protocol": "HTTP"},
+            {"number": TLS_PORT, "name": "tls", "protocol": "TLS"},
+        ]
+        spec = {"hosts": hosts, "addresses": ["OUTSIDE"], "ports": ports, "location": "MESH_EXTERNAL"}
+        if self.one_in(3) or len(hosts) > 1:
+            spec["resolution"] = "NONE"
+        else:
+            spec |= {"resolution": "STATIC", "endpoints": [{"address": PLAIN}]}
+        return document(ISTIO, "ServiceEntry", spec)
 
     def tunnel(self, rule, routing):
         """Bytes go into a CONNECT. Whoever is there takes that, and what comes after it, for what he is asked."""

@@ -22,6 +22,7 @@ from weft.explain.decision import Kind
 from weft.explain.request import Speaks
 from weft.explain.text import lines
 from weft.model.settings import PathNormalization
+from weft.model.sidecar import OutboundPolicy
 
 CASES = int(os.environ.get("WEFT_EXPLAIN_CASES", "600"))
 SEED = int(os.environ.get("WEFT_EXPLAIN_SEED", "1"))
@@ -54,7 +55,8 @@ async def test_envoys_do_what_explain_says():
     services, told = generated(), []
     for number, start in enumerate(range(0, len(services), PER_BATCH)):
         normalization = PATHS[number % len(PATHS)]
-        wanted = msgspec.structs.replace(PATIENT, path_normalization=normalization)
+        policy = OutboundPolicy.REGISTRY_ONLY if number % 2 else OutboundPolicy.ALLOW_ANY
+        wanted = msgspec.structs.replace(PATIENT, path_normalization=normalization, outbound_policy=policy)
         told += await compare(services[start : start + PER_BATCH], wanted)
     assert len(told) == len(services) * PER_SERVICE >= CASES
     wrong = [described(each) for each in told if each.disagreement]

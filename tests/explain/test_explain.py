@@ -139,6 +139,19 @@ def test_a_proxy_header_goes_first_and_proxies_of_the_mesh_do_not_read_it(host, 
     assert any("PROXY header" in each.what for each in outcome.steps)
 
 
+@pytest.mark.parametrize(
+    ("reasons", "flags"),
+    [("connect-failure", "URX,UF"), ("reset", "URX,UF"), ("gateway-error", "URX,UF"), ("503,unavailable", "UF")],
+)
+def test_a_connection_that_fails_is_tried_again_for_every_reason_that_it_is(reasons, flags):
+    route = f'{{retries: {{attempts: 1, retryOn: "{reasons}"}}, route: [{{destination: {{host: orders}}}}]}}'
+    world = SmallWorld(ORDERS, virtual_service(route))
+    server = world.workload("orders")
+    impostor = msgspec.structs.replace(server, identity="spiffe://cluster.local/ns/shop/sa/x")
+    world.addresses[server.addresses[0]] = impostor
+    assert explain(Request(host="orders", caller="frontend"), world).verdict.flags == flags
+
+
 def test_a_grpc_caller_gets_200_with_a_status_of_its_own():
     verdict = _ask(virtual_service("{directResponse: {status: 503}}"), headers=(("content-type", "application/grpc"),))
     assert (verdict.verdict.status, verdict.verdict.grpc_status) == (200, 14)

@@ -9,9 +9,8 @@ from tools.ports import free_port
 from authority import Authority
 from control.test_edges import EDGE as CLOSED
 from explain.worlds import CALLER
-from gateway_rig import application, ask, entry, gateway, trusting, underscores
+from gateway_rig import application, ask, entry, gateway, pair, trusting, underscores
 from golden.render import load
-from translate.test_gateway_tls import pair
 from weft.cli.trial_source import staged
 from weft.control.stage import Stage
 from weft.explain.decision import Kind

@@ -49,6 +49,7 @@ def test_a_token_goes_where_tokens_go_unless_somebody_put_it_elsewhere():
     ("url", "said"),
     [
         ("ftp://files", "`ftp` is not a scheme"),
+        ("udp://dns:53", "UDP goes past the proxies: it is sent as without a mesh"),
         ("http://", "it names no host"),
         ("tcp://db", "it names no port"),
         ("http://db:99999", "port out of range"),

@@ -29,7 +29,8 @@ def most_ways(told):
         return 1
     if asked.to != "service" and asked.port != WEB_PORT:  # which is a pod's and a service's, so that the host decides
         return 1
-    rule, routing, attached = (_spec(case, kind) for kind in ("DestinationRule", "VirtualService", "HTTPRoute"))
+    rule, routing = (_spec(case, kind) for kind in ("DestinationRule", "VirtualService"))
+    attached = _spec(case, "HTTPRoute") or _spec(case, "GRPCRoute")
     logged = told.answer.logged.get("route")
     if attached and told.request.is_http and logged != "default":
         itself = [{"name": "SERVICE"}]  # where nothing else is written
@@ -83,7 +84,7 @@ def _places(entry, case, rule):
 
 def _behind(case, rule):
     """Who is behind the service: one with a proxy, and one without. Who looks at where they are has but one of them."""
-    if not rule:
+    if not rule or "exportTo" in rule or "workloadSelector" in rule:  # perhaps not this caller's
         return 1 if case.alone else 2
     policy = rule.get("trafficPolicy", {})
     setting = policy.get("loadBalancer", {}).get("localityLbSetting", {})

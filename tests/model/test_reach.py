@@ -24,7 +24,7 @@ def test_who_is_named_is_told_of_anyway():
     mesh = Mesh()
     put(mesh, service("a", addresses=("10.96.0.1",)), service("b", addresses=("10.96.0.2",)))
     assert mesh.reach(Scope("shop", (Import("*", A), Import("*", "*")))) == {B}
-    assert mesh.reach(Scope("shop", asked=(B,))) == {A}
+    assert mesh.reach(Scope("shop", asked=((B, 80),))) == {A}
 
 
 def test_a_range_that_comes_makes_others_countable():
@@ -47,7 +47,7 @@ def test_the_setting_decides_alone_where_it_says_yes_or_no():
 def test_whatever_comes_and_goes_it_is_as_if_it_were_counted_now():
     chance = random.Random(7)
     mesh = Mesh()
-    scopes = [SHOP, Scope("bank"), Scope("bank", (Import("shop", "*"),)), Scope("shop", (Import("*", A),), (B,))]
+    scopes = [SHOP, Scope("bank"), Scope("bank", (Import("shop", "*"),)), Scope("shop", (Import("*", A),), ((B, 80),))]
     for _ in range(300):
         name, namespace = chance.choice("abc"), chance.choice(("shop", "bank"))
         value = service(

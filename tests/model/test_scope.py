@@ -1,7 +1,8 @@
 import pytest
+from msgspec.structs import replace
 
 from model.builders import service
-from weft.model.scope import Scope, exported, scope_of
+from weft.model.scope import Import, Scope, exported, scope_of
 from weft.model.service import Protocol, ServicePort
 from weft.model.sidecar import EgressListener, Sidecar
 
@@ -47,6 +48,19 @@ def test_an_egress_listener_with_a_port_shows_only_that_port():
     assert scope_of("shop", sidecar("./*", port=ServicePort(81, protocol=Protocol.HTTP))).ports(both) == ()
 
 
+def test_an_egress_listener_says_what_is_spoken_to_its_port():
+    """Where it does not, and on other ports, the service does; nothing is said of datagrams."""
+    ports = tuple(ServicePort(number, protocol=Protocol.HTTP) for number in (80, 81))
+
+    def spoken(protocol, *, of=ports):
+        scope = Scope("shop", (Import("*", "*", 80, protocol), Import("*", "*")))
+        return [port.protocol for port in scope.ports(replace(service("orders"), ports=of))]
+
+    assert spoken(Protocol.TCP) == [Protocol.TCP, Protocol.HTTP]
+    assert spoken(Protocol.UNDECLARED) == [Protocol.HTTP, Protocol.HTTP]
+    assert spoken(Protocol.TCP, of=(ServicePort(80, protocol=Protocol.UDP),)) == [Protocol.UDP]
+
+
 def test_without_a_sidecar_everything_exported_is_seen():
     assert scope_of("shop", None) == Scope("shop")
     assert Scope("other").ports(service("orders", export_to=(".",))) == ()
@@ -55,5 +69,15 @@ def test_without_a_sidecar_everything_exported_is_seen():
 def test_whom_the_proxies_themselves_ask_is_seen_whatever_is_imported_or_exported():
     hidden = service("checker", "auth", export_to=(".",))
     assert scope_of("shop", sidecar("./*")).ports(hidden) == ()
-    assert scope_of("shop", sidecar("./*"), asked=(hidden.host,)).ports(hidden) == hidden.ports
-    assert scope_of("shop", None, asked=(hidden.host,)).ports(hidden) == hidden.ports
+    assert scope_of("shop", sidecar("./*"), asked=((hidden.host, 80),)).ports(hidden) == hidden.ports
+    assert scope_of("shop", None, asked=((hidden.host, 80),)).ports(hidden) == hidden.ports
+
+
+def test_of_whom_the_proxies_ask_no_other_port_is_seen_for_that():
+    first, second, third = (ServicePort(number, protocol=Protocol.HTTP) for number in (80, 81, 82))
+    many = replace(service("orders"), ports=(first, second, third))
+    asked = ((many.host, 81),)
+    assert scope_of("shop", sidecar("far/*"), asked).ports(many) == (second,)
+    narrow = sidecar("./*", port=ServicePort(80, protocol=Protocol.TCP))
+    assert scope_of("shop", narrow, asked).ports(many) == (replace(first, protocol=Protocol.TCP), second)
+    assert scope_of("shop", None, asked).ports(many) == many.ports

@@ -21,4 +21,4 @@ def test_the_proxy_for_what_nobody_knows_is_seen_whatever_is_shown():
     proxy = Destination("proxy.example.com", port=3128)
     put(mesh, Sidecar("default", "shop", egress=(EgressListener(("./none",)),), outbound_policy=proxy))
     assert mesh.outbound_policy(group("web")) == proxy
-    assert mesh.scope(group("web")).asked == ("proxy.example.com",)
+    assert mesh.scope(group("web")).asked == (("proxy.example.com", 3128),)

@@ -34,6 +34,14 @@ def test_a_field_stands_where_its_reader_puts_it(reference):
     assert "spec.trafficPolicy.retryBudget.budgetInterval" in fields(reference, "DestinationRule", reference.REFUSED)
 
 
+def test_what_is_refused_in_one_way_of_writing_a_kind_is_listed_with_that_way(reference):
+    assert "spec.command" in fields(reference, "Workload", reference.ACTED_ON)
+    assert "spec.command" in reference.asked("Workload").sometimes
+    assert "spec.env[].valueFrom" in fields(reference, "Workload", reference.REFUSED)
+    assert reference.asked("GatewayClass").sometimes == {"spec.parametersRef"}
+    assert "Refused beside `gateway`:" in reference.page()
+
+
 @pytest.mark.parametrize("kind", ["VirtualService", "DestinationRule", "ServiceEntry", "Sidecar"])
 def test_fields_of_every_fate_meet_it(reference, kind):
     """Each field alone in its object: none is unknown, and what is accepted with a warning gets one."""

@@ -80,6 +80,13 @@ def test_setting_host_rewrites_it_and_a_written_rewrite_wins():
     assert _acted(route(headers=headers, rewrite=Rewrite(authority="b"))).route.host_rewrite_literal == "b"
 
 
+def test_the_host_of_the_whole_route_goes_before_that_of_a_destination():
+    own = WeightedDestination(Destination(HOST), headers=Headers(request=HeaderChanges(set=(("host", "d"),))))
+    assert _acted(route(own)).route.host_rewrite_literal == "d"
+    whole = Headers(request=HeaderChanges(set=(("host", "a"),)))
+    assert _acted(route(own, headers=whole)).route.host_rewrite_literal == "a"
+
+
 def test_headers_of_an_only_destination_are_those_of_the_route():
     only = WeightedDestination(Destination(HOST), headers=Headers(response=HeaderChanges(remove=("server",))))
     assert list(_acted(route(only)).response_headers_to_remove) == ["server"]

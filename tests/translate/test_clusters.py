@@ -20,7 +20,7 @@ from weft.model.endpoint import Endpoint
 from weft.model.group import ProxyKind
 from weft.model.inbound_port import InboundPort
 from weft.model.names import ObjectKey
-from weft.model.service import Protocol, Resolution
+from weft.model.service import Protocol, Resolution, ServicePort
 from weft.model.settings import Settings
 from weft.translate import clusters
 from weft.translate.clusters import Upstream
@@ -110,6 +110,13 @@ def test_a_default_endpoint_on_every_address_means_another_port_of_the_same_one(
     port = InboundPort(80, Protocol.HTTP, default_endpoint="0.0.0.0:8080")
     cluster = _read(clusters.inbound(port, Settings()))
     assert cluster.original_dst_lb_config.upstream_port_override.value == 8080
+
+
+@pytest.mark.parametrize(("resolution", "expected"), [(Resolution.NONE, 8080), (Resolution.STATIC, 0)])
+def test_where_the_caller_chooses_the_address_the_port_may_be_another(resolution, expected):
+    seen = view(ports=(ServicePort(80, "http", Protocol.HTTP, 8080),), like={"resolution": resolution})
+    cluster = _read(clusters.outbound(seen, seen.ports[0], Settings())[0])
+    assert cluster.original_dst_lb_config.upstream_port_override.value == expected
 
 
 def test_three_clusters_need_no_service():

@@ -9,9 +9,8 @@ from tools.ports import free_port
 
 from authority import Authority
 from fields import proves
-from gateway_rig import application, ask, entry, gateway, trusting, until
+from gateway_rig import application, ask, entry, gateway, pair, secret, trusting, until
 from golden.render import compile_group, load
-from translate.test_gateway_tls import pair, secret
 from weft.model.group import Group, ProxyKind
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, labels_of
@@ -99,6 +98,118 @@ spec: {}
                 return answers == [None, None]
 
             await until(is_shut)
+
+
+ADDRESSED = """
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {{name: public, namespace: edge}}
+spec:
+  selector: {{istio: ingress}}
+  servers:
+    - port: {{number: {tcp}, name: tcp, protocol: TCP}}
+      hosts: ["*"]
+    - port: {{number: {tls}, name: tls, protocol: TLS}}
+      hosts: [a.example.com]
+      tls: {{mode: PASSTHROUGH}}
+    - port: {{number: {tls}, name: ended, protocol: TLS}}
+      hosts: [b.example.com]
+      tls: {{mode: SIMPLE, credentialName: b}}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {{name: bytes, namespace: shop}}
+spec:
+  hosts: ["*"]
+  gateways: [edge/public]
+  tcp:
+    - match: [{{port: {tcp}, destinationSubnets: [127.0.0.2/32, "fd00::/8"]}}]
+      route: [{{destination: {{host: plain}}}}]
+    - match: [{{port: {tcp}, destinationSubnets: [127.0.0.2/31]}}]
+      route: [{{destination: {{host: other}}}}]
+    - match: [{{port: {tls}, destinationSubnets: [127.0.0.4/32]}}]
+      route: [{{destination: {{host: other}}}}]
+  tls:
+    - match: [{{sniHosts: [a.example.com], destinationSubnets: [127.0.0.2/32]}}]
+      route: [{{destination: {{host: first}}}}]
+    - match: [{{sniHosts: [a.example.com], destinationSubnets: [127.0.0.0/30]}}]
+      route: [{{destination: {{host: second}}}}]
+"""
+
+
+@proves("VirtualService", "spec.tls[].match[].destinationSubnets", "spec.tcp[].match[].destinationSubnets")
+async def test_the_address_that_a_caller_of_the_gateway_wrote_chooses_who_answers(tmp_path):
+    """And leaves to its neighbours who comes by the same address and asks for them."""
+    authority = Authority()
+    a, b = authority.issue("a.example.com"), authority.issue("b.example.com")
+    tls, tcp = free_port(), free_port()
+    async with (
+        application("first", tls_server(a, tmp_path, "one")) as first,
+        application("second", tls_server(a, tmp_path, "two")) as second,
+        application("plain") as plain,
+        application("other") as other,
+    ):
+        text = ADDRESSED.format(tls=tls, tcp=tcp) + pair("b", b)
+        text += entry("first", first, "TLS") + entry("second", second, "TLS")
+        text += entry("plain", plain, "TCP") + entry("other", other, "TCP")
+
+        async def answering(port, name, trusted=None):
+            addresses = [f"127.0.0.{last}" for last in (1, 2, 3, 4)]
+            found = [await ask(port, name, tls=trusted and trusting(trusted), at=address) for address in addresses]
+            return [answer and answer.seen["app"] for answer in found]
+
+        async with gateway(text, listening=(tls, tcp)):
+            assert await answering(tcp, "whatever") == [None, "plain", "other", None]
+            assert await answering(tls, "a.example.com", a) == ["second", "first", "second", None]
+            assert await answering(tls, "b.example.com", b) == [None, None, None, "other"]
+
+
+@contextlib.asynccontextmanager
+async def echo():
+    """Answers with the body of the request, which it has read to its end; yields its port."""
+
+    async def answer(reader, writer):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        size = int(head.partition("content-length: ")[2].split("\r\n")[0])
+        body = await reader.readexactly(size)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % size + body)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, limit=1 << 25) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def test_a_body_of_any_size_passes_though_little_of_it_is_kept():
+    port = free_port()
+    sent = b"0123456789abcdef" * (1 << 20)
+    async with echo() as app:
+        text = f"""
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {{name: public, namespace: edge}}
+spec:
+  selector: {{istio: ingress}}
+  servers: [{{port: {{number: {port}, name: http, protocol: HTTP}}, hosts: ["*"]}}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {{name: app, namespace: shop}}
+spec:
+  hosts: ["*"]
+  gateways: [edge/public]
+  http: [{{route: [{{destination: {{host: app}}}}]}}]
+"""
+        async with gateway(text + entry("app", app), listening=(port,)) as made:
+            limit = '"per_connection_buffer_limit_bytes": 32768'
+            assert (await made.dump()).count(limit) == 2  # towards the caller, towards the application
+            async with asyncio.timeout(60):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 25)
+                writer.write(b"POST / HTTP/1.1\r\nHost: app\r\nContent-Length: %d\r\n\r\n" % len(sent) + sent)
+                head = await reader.readuntil(b"\r\n\r\n")
+                assert head.startswith(b"HTTP/1.1 200")
+                assert await reader.readexactly(len(sent)) == sent
+                writer.close()
 
 
 async def test_tls_may_be_ended_for_bytes_too():

@@ -16,7 +16,7 @@ from tools.ports import free_port
 
 from authority import Authority
 from fields import proves
-from gateway_rig import application, ask, entry, gateway, trusting, until
+from gateway_rig import application, ask, entry, gateway, pair, secret, trusting, until
 from weft.api.document import Change
 from weft.control.memory import Memory
 from weft.model.names import ObjectKey
@@ -48,17 +48,6 @@ spec:
   selector: {{istio: ingress}}
   servers:{"".join(servers)}
 """
-
-
-def secret(name, kind="kubernetes.io/tls", **held):
-    lines = "".join(f"  {key.replace('_', '.')}: {base64.b64encode(value).decode()}\n" for key, value in held.items())
-    return (
-        f"---\napiVersion: v1\nkind: Secret\nmetadata: {{name: {name}, namespace: edge}}\ntype: {kind}\ndata:\n{lines}"
-    )
-
-
-def pair(name, credentials, **more):
-    return secret(name, tls_crt=credentials.certificate, tls_key=credentials.key, **more)
 
 
 class Edge:

@@ -27,9 +27,10 @@ from weft.model.virtual_service import (
     WeightedDestination,
     destinations,
 )
-from weft.translate.view import depends_on_labels, group_view, service_view
+from weft.translate.view import depends_on_labels, group_view, offering_http, service_view
 
 ORDERS, STOCK = "orders.shop.svc.cluster.local", "stock.shop.svc.cluster.local"
+SIMPLE = ClientTls(ClientTlsMode.SIMPLE)
 
 
 def _seen(mesh, caller="frontend", host=ORDERS):
@@ -80,6 +81,21 @@ def test_another_hosts_rule_is_read_only_for_its_hash_and_subsets():
     hashing = TrafficPolicy(LoadBalancer(consistent_hash=ConsistentHash(HashKey.SOURCE_IP)))
     put(mesh, DestinationRule("stock", "shop", STOCK, hashing))
     assert _seen(mesh).target(STOCK).rule is not None
+
+
+@pytest.mark.parametrize(
+    ("rule", "ports"),
+    [
+        (None, (80, 81)),
+        ({"policy": TrafficPolicy(tls=SIMPLE)}, ()),
+        ({"policy": TrafficPolicy(ports=((80, TrafficPolicy(tls=SIMPLE)),))}, (81,)),
+        ({"policy": TrafficPolicy(ports=((99, TrafficPolicy(tls=SIMPLE)),))}, (80, 81)),
+        ({"subsets": (Subset("v1", policy=TrafficPolicy(ports=((81, TrafficPolicy(tls=SIMPLE)),))),)}, (80,)),
+    ],
+)
+def test_only_where_others_tls_is_spoken_is_none_of_the_meshs_offered(rule, ports):
+    many = msgspec.structs.replace(service("orders"), ports=(ServicePort(80), ServicePort(81)))
+    assert offering_http(many, DestinationRule("r", "shop", many.host, **rule) if rule is not None else None) == ports
 
 
 def test_mirrors_are_destinations_too():

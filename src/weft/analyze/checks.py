@@ -56,7 +56,8 @@ _CHECKS: tuple[Check, ...] = (
           "and its tls and tcp routes by nobody. "
           "Often a misspelled name, or a name with a dot that is not a full one.", ("IST0101",)),
     Check("WFT0102", WARNING, "A VirtualService names a Gateway that does not exist",
-          "Nothing serves its routes there. `mesh` stands for all sidecars.", ("IST0101",)),
+          "Nothing serves its routes there, and a match for it is never met. `mesh` stands for all sidecars.",
+          ("IST0101",)),
     Check("WFT0104", WARNING, "A route leads to a host that does not exist",
           "Requests sent there fail with 503, connections are closed.", ("IST0101",)),
     Check("WFT0105", WARNING, "A route leads to a host that is hidden from its callers",
@@ -92,10 +93,11 @@ _CHECKS: tuple[Check, ...] = (
           "The route's match is never met."),
     Check("WFT0119", WARNING, "A match is for callers that do not exist",
           "No workload has the `sourceLabels`, or nothing runs in the `sourceNamespace`: the match is never met."),
-    Check("WFT0120", WARNING, "Routes of a kind that no port of the host carries",
+    Check("WFT0120", WARNING, "Routes of a kind that the host's ports do not carry",
           "`http` routes are used on HTTP ports only, `tls` on TLS and HTTPS, `tcp` on all others: here they are used "
-          "nowhere. Often the name of the Service's port lacks its protocol. At a gateway, TLS that is passed on has "
-          "`tls` routes alone, HTTPS that it ends `http`, TLS that it ends and TCP `tcp`.", ("IST0118",)),
+          "nowhere, or a match is for a port that carries something else. Often the name of the Service's port lacks "
+          "its protocol. At a gateway, TLS that is passed on has `tls` routes alone, HTTPS that it ends "
+          "`http`, TLS that it ends and TCP `tcp`.", ("IST0118",)),
     Check("WFT0121", WARNING, "A VirtualService without hosts that nobody delegates to",
           "It is a delegate, and no route of another VirtualService hands over to it: nothing uses it."),
     Check("WFT0122", WARNING, "A Gateway does not have a VirtualService's host",
@@ -141,7 +143,7 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0212", WARNING, "A rule for a port that the host does not have",
           "The entry of `portLevelSettings` has no effect."),
     Check("WFT0213", WARNING, "Balancing by something that no request there has",
-          "Headers, cookies and query parameters are HTTP's, and no port of the host carries it: connections go "
+          "Headers, cookies and query parameters are HTTP's, and no port that this is for carries it: connections go "
           "anywhere."),
     Check("WFT0214", WARNING, "A certificate file of a DestinationRule cannot be used",
           "It is not there, or cannot be read by a proxy: calls fail."),
@@ -159,6 +161,20 @@ _CHECKS: tuple[Check, ...] = (
           "`credentialName` names a Secret of the namespace of those who call, which are gateways, or the workloads "
           "that `workloadSelector` selects. Where it is missing, or lacks what the mode needs, they call nobody: 503.",
           ("IST0101",)),
+    Check("WFT0220", WARNING, "A route to a subset of a host that is called by address",
+          "Callers of a headless service, and of a host with `resolution: NONE`, name the very address that is called: "
+          "whoever is there answers, in the subset or not."),
+    Check("WFT0221", WARNING, "Balancing where callers name the address",
+          "Behind a headless service, and a host with `resolution: NONE`, sidecars call the very address that their "
+          "caller names: `loadBalancer` has no effect, nor have `warmup` and a hash."),
+    Check("WFT0222", WARNING, "Settings of HTTP for ports that carry none",
+          "`connectionPool.http` says how requests are sent, and no port that it is for is HTTP: its `idleTimeout`, "
+          "`maxRequestsPerConnection`, `maxConcurrentStreams`, `h2UpgradePolicy` and `useClientProtocol` have no "
+          "effect. Connections have settings of their own in `connectionPool.tcp`; and a port that does carry HTTP "
+          "begins its name with http."),
+    Check("WFT0223", WARNING, "A number of retries beside a budget for them",
+          "With a `retryBudget`, which limits retries to a share of the requests under way, `maxRetries` has no "
+          "effect. Keep one of the two."),
     # Services
     Check("WFT0301", WARNING, "A service selects nobody",
           "No workload of its namespace has its labels: nobody answers its calls.", ("IST0127",)),
@@ -218,6 +234,8 @@ _CHECKS: tuple[Check, ...] = (
           "Nobody sees the object by that entry. Often a misspelled name."),
     Check("WFT0407", WARNING, "A Sidecar sends what it does not know to a proxy that does not exist",
           "Nobody has the host of `egressProxy`, or not that port: calls to hosts outside the mesh fail."),
+    Check("WFT0408", WARNING, "A Sidecar shows a port that none of its hosts has",
+          "The `egress` listener with that port shows nothing: calls to what was meant are not known to the proxy."),
     # Who may call
     Check("WFT0501", WARNING, "Two PeerAuthentications are for the same workloads",
           "The older one decides, the other has no effect."),

@@ -4,6 +4,7 @@ calls between workloads: who comes through a gateway is for others to know."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from weft.analyze.facts import Facts
 from weft.analyze.finding import finding, meant_labels, written
@@ -11,7 +12,12 @@ from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
 from weft.model.virtual_service import MESH, HttpMatch, L4Match, VirtualService
 
-_Placed = tuple[str, int, HttpMatch | L4Match]  # the field, the line of its route, the match
+
+class Placed(NamedTuple):
+    kind: str  # of its route: http, tls or tcp
+    field: str
+    line: int  # of its route
+    match: HttpMatch | L4Match
 
 
 def of_conditions(facts: Facts) -> Iterator[Problem]:
@@ -20,7 +26,7 @@ def of_conditions(facts: Facts) -> Iterator[Problem]:
             continue
         services = [service for host in routing.hosts for service in facts.services_of(host)]
         ports = {port.number for service in services for port in service.ports}
-        for field, line, match in _matches(routing):
+        for _, field, line, match in matches(routing):
             if match.gateways and "mesh" not in match.gateways:
                 continue
             if match.port and ports and match.port not in ports:
@@ -50,11 +56,11 @@ def _of_callers(
         yield finding("WFT0119", routing.origin, f"{field}.sourceLabels", what, hint, line=line)
 
 
-def _matches(routing: VirtualService) -> Iterator[_Placed]:
+def matches(routing: VirtualService) -> Iterator[Placed]:
     for number, route in enumerate(routing.http):
         for index, match in enumerate(route.match):
-            yield f"spec.http[{number}].match[{index}]", route.line, match
+            yield Placed("http", f"spec.http[{number}].match[{index}]", route.line, match)
     for name, streams in (("tls", routing.tls), ("tcp", routing.tcp)):
         for number, stream in enumerate(streams):
             for index, condition in enumerate(stream.match):
-                yield f"spec.{name}[{number}].match[{index}]", stream.line, condition
+                yield Placed(name, f"spec.{name}[{number}].match[{index}]", stream.line, condition)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from weft.analyze.actions import of_actions
+from weft.analyze.addresses import of_addresses
 from weft.analyze.attachments import of_attachments
 from weft.analyze.callers import of_callers
 from weft.analyze.claims import of_claims
@@ -20,6 +21,7 @@ from weft.analyze.namespaces import of_namespaces
 from weft.analyze.policies import of_policies
 from weft.analyze.protocols import of_protocols
 from weft.analyze.routes import of_routes
+from weft.analyze.rule_levels import of_rule_levels
 from weft.analyze.rules import of_rules
 from weft.analyze.services import of_services
 from weft.analyze.shadows import of_shadows
@@ -47,8 +49,10 @@ def findings(
         *of_gateways(facts, refused),
         *of_attachments(facts),
         *of_rules(facts),
+        *of_rule_levels(facts),
         *of_credentials(facts),
         *of_tunnels(facts),
+        *of_addresses(facts),
         *of_routes(facts),
         *of_gateway_routes(facts),
         *of_shadows(facts),

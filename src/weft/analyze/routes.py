@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from weft.analyze.conditions import matches
 from weft.analyze.facts import Facts
 from weft.analyze.finding import finding, meant_host
 from weft.api.syntax import is_address
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
 from weft.model.service import Protocol
-from weft.model.virtual_service import VirtualService
+from weft.model.virtual_service import MESH, VirtualService
 
 
 def of_routes(facts: Facts) -> Iterator[Problem]:
@@ -23,7 +24,7 @@ def of_routes(facts: Facts) -> Iterator[Problem]:
         if route.delegate is not None
     }
     for routing in facts.virtual_services:
-        if "mesh" in routing.gateways:
+        if MESH in routing.gateways:
             yield from _of_hosts(routing, facts)
             yield from _of_kinds(routing, facts)
         yield from _of_gateways(routing, facts)
@@ -50,29 +51,53 @@ def _of_hosts(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
 
 
 def _of_gateways(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
+    known = {*facts.gateways, MESH}
     for index, name in enumerate(routing.gateways):
-        if name != "mesh" and name not in facts.gateways:
+        if name not in known:
             what = f"the gateway {name} does not exist"
-            guess = did_you_mean(name, {*facts.gateways, "mesh"})
-            yield finding(
-                "WFT0102", routing.origin, f"spec.gateways[{index}]", what, guess or "`mesh` stands for all sidecars"
-            )
+            hint = did_you_mean(name, known) or "`mesh` stands for all sidecars"
+            yield finding("WFT0102", routing.origin, f"spec.gateways[{index}]", what, hint)
+    for _, field, line, match in matches(routing):
+        for index, name in enumerate(match.gateways):
+            if name not in known and name not in routing.gateways:  # said above
+                what = f"the gateway {name} does not exist: nothing that comes by it is matched"
+                hint = did_you_mean(name, known) or "`mesh` stands for all sidecars"
+                yield finding("WFT0102", routing.origin, f"{field}.gateways[{index}]", what, hint, line=line)
 
 
 def _of_kinds(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
     """Each kind of routes has its protocols. A port that does not say what it carries may carry any."""
     services = [service for host in routing.hosts for service in facts.services_of(host)]
-    protocols = {port.protocol for service in services for port in service.ports} - {Protocol.UDP}
-    if not protocols or Protocol.UNDECLARED in protocols:
-        return
-    encrypted = protocols & {Protocol.TLS, Protocol.HTTPS}
-    for name, routes, used in (
-        ("http", routing.http, any(protocol.is_http for protocol in protocols)),
-        ("tls", routing.tls, bool(encrypted)),
-        ("tcp", routing.tcp, any(not protocol.is_http for protocol in protocols)),
-    ):
-        if routes and not used:
+    ports = [port for service in services for port in service.ports if port.protocol is not Protocol.UDP]
+    protocols = {port.protocol for port in ports}
+    unused = set()
+    hint = "is the Service's port named for its protocol, or has it the right `appProtocol`?"
+    for kind, routes in (("http", routing.http), ("tls", routing.tls), ("tcp", routing.tcp)):
+        if routes and protocols and not any(_carries(protocol, kind) for protocol in protocols):
+            unused.add(kind)
             carried = ", ".join(sorted(protocol.value for protocol in protocols))
-            what = f"no port of {routing.hosts[0]} carries {name}, only {carried}: these routes are never used"
-            hint = "is the Service's port named for its protocol, or has it the right `appProtocol`?"
-            yield finding("WFT0120", routing.origin, f"spec.{name}", what, hint)
+            what = f"no port of {routing.hosts[0]} carries {kind}, only {carried}: these routes are never used"
+            yield finding("WFT0120", routing.origin, f"spec.{kind}", what, hint)
+    for kind, field, line, match in matches(routing):
+        if kind in unused or set(match.gateways or routing.gateways) != {MESH}:
+            continue  # said above, or the port may be a gateway's
+        meant = {port.protocol for port in ports if port.number == match.port}
+        if meant and not any(_carries(protocol, kind) for protocol in meant):
+            carried = ", ".join(sorted(protocol.value for protocol in meant))
+            what = (
+                f"port {match.port} of {routing.hosts[0]} carries {carried}, and this is a match of {kind} routes: "
+                "it is never met"
+            )
+            yield finding("WFT0120", routing.origin, f"{field}.port", what, hint, line=line)
+
+
+def _carries(protocol: Protocol, kind: str) -> bool:
+    match kind:
+        case _ if protocol is Protocol.UNDECLARED:
+            return True
+        case "http":
+            return protocol.is_http
+        case "tls":
+            return protocol in (Protocol.TLS, Protocol.HTTPS)
+        case _:
+            return not protocol.is_http

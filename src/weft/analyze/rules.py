@@ -8,7 +8,7 @@ from weft.analyze.facts import Facts
 from weft.analyze.finding import finding, meant_host, meant_labels, written
 from weft.base.problem import Problem
 from weft.model.claims import strength
-from weft.model.destination_rule import DestinationRule, HashKey, levels
+from weft.model.destination_rule import DestinationRule, levels
 from weft.model.locality import matches
 from weft.model.names import Labels
 from weft.model.service import Service
@@ -28,7 +28,6 @@ def of_rules(facts: Facts) -> Iterator[Problem]:
         elif not rule.host.startswith("*"):
             yield from _of_subsets(rule, services, facts)
             yield from _of_ports(rule, services)
-            yield from _of_hashing(rule, services)
             yield from _of_places(rule, services, facts)
         selector = rule.workload_selector
         if selector and facts.runs and not facts.selected(rule.namespace, selector):
@@ -79,19 +78,6 @@ def _of_ports(rule: DestinationRule, services: tuple[Service, ...]) -> Iterator[
                 what = f"{rule.host} has no port {number}: this entry has no effect"
                 hint = f"it has {', '.join(map(str, sorted(known)[:12])) or 'none'}"
                 yield finding("WFT0212", rule.origin, f"{field}.portLevelSettings[{index}]", what, hint, line=line)
-
-
-def _of_hashing(rule: DestinationRule, services: tuple[Service, ...]) -> Iterator[Problem]:
-    protocols = {port.protocol for service in services for port in service.ports}
-    if not protocols or not all(protocol.is_tcp for protocol in protocols):
-        return
-    for level in levels(rule):
-        balancer = level.load_balancer
-        if balancer and balancer.consistent_hash and balancer.consistent_hash.key is not HashKey.SOURCE_IP:
-            key = balancer.consistent_hash.key
-            what = f"connections to {rule.host} are balanced by a {key}, which only HTTP has: they go anywhere"
-            yield finding("WFT0213", rule.origin, "spec.trafficPolicy.loadBalancer", what, "use `useSourceIp`")
-            return
 
 
 def _of_places(rule: DestinationRule, services: tuple[Service, ...], facts: Facts) -> Iterator[Problem]:

@@ -11,6 +11,7 @@ from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
 from weft.model.claims import strength
 from weft.model.names import full_host, host_covers
+from weft.model.scope import scope_of
 from weft.model.sidecar import Sidecar
 from weft.model.virtual_service import Destination
 
@@ -27,6 +28,7 @@ def of_sidecars(facts: Facts) -> Iterator[Problem]:
                 code, what, hint = _against(entry, sidecar, facts, routed)
                 if code:
                     yield finding(code, sidecar.origin, f"spec.egress[{number}].hosts[{index}]", what, hint)
+            yield from _of_port(sidecar, number, facts)
         if isinstance(sidecar.outbound_policy, Destination):
             yield from _of_proxy(sidecar, sidecar.outbound_policy, facts)
         if sidecar.selector and facts.runs and not facts.selected(sidecar.namespace, sidecar.selector):
@@ -38,6 +40,20 @@ def of_sidecars(facts: Facts) -> Iterator[Problem]:
             yield finding(
                 "WFT0403", sidecar.origin, "spec.workloadSelector", what, meant_labels(sidecar.selector, labels)
             )
+
+
+def _of_port(sidecar: Sidecar, number: int, facts: Facts) -> Iterator[Problem]:
+    listener = sidecar.egress[number]
+    if listener.port is None:
+        return
+    imports = scope_of(sidecar.namespace, Sidecar("", sidecar.namespace, egress=(listener,))).imports or ()
+    services = [each for each in facts.services if any(one.covers(each.namespace, each.host) for one in imports)]
+    known = sorted({port.number for service in services for port in service.ports})
+    if not services or listener.port.number in known:
+        return
+    what = f"none of the hosts has port {listener.port.number}: the listener shows nothing"
+    field = f"spec.egress[{number}].port.number"
+    yield finding("WFT0408", sidecar.origin, field, what, f"they have {', '.join(map(str, known))}")
 
 
 def _of_proxy(sidecar: Sidecar, proxy: Destination, facts: Facts) -> Iterator[Problem]:

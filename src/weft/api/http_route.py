@@ -14,6 +14,7 @@ from weft.model.virtual_service import (
     Delegate,
     Destination,
     DirectResponse,
+    Headers,
     HttpMatch,
     HttpRoute,
     MatchKind,
@@ -50,10 +51,7 @@ def read_http_route(item: Fields, meta: Meta, *, delegated: bool) -> HttpRoute:
         headers=read_headers(item),
         line=item.line,
     )
-    changes = route.headers.request
-    places = [name for name, _ in (*changes.set, *changes.add) if name.lower() in _AUTHORITY]
-    if len(places) + bool(route.rewrite and route.rewrite.authority) > 1:
-        item.error("headers", "the authority is set in more than one place", "keep `rewrite.authority` or one header")
+    _check_authority(item, route)
     return route
 
 
@@ -81,6 +79,24 @@ def read_destinations(item: Fields, meta: Meta, *, headers: bool) -> tuple[Weigh
     return tuple(found)
 
 
+def _check_authority(item: Fields, route: HttpRoute) -> None:
+    rewritten = bool(route.rewrite and route.rewrite.authority)
+    whole = len(_authorities(route.headers))
+    if whole + rewritten > 1:
+        item.error("headers", "the authority is set in more than one place", "keep `rewrite.authority` or one header")
+    elif whole or rewritten:
+        where = "`rewrite`" if rewritten else "the route's own `headers`"
+        for index, entry in enumerate(route.route):
+            if _authorities(entry.headers):
+                what = f"the authority is that of {where}: the one of this destination has no effect"
+                item.warning(("route", index, "headers"), what, "keep one of the two")
+
+
+def _authorities(headers: Headers) -> list[str]:
+    changes = headers.request
+    return [name for name, _ in (*changes.set, *changes.add) if name.lower() in _AUTHORITY]
+
+
 def _action(item: Fields, *, delegated: bool) -> str:
     there = [name for name in _ACTIONS if item.has(name)]
     hint = f"set exactly one of {quoted(_ACTIONS)}"
@@ -92,13 +108,20 @@ def _action(item: Fields, *, delegated: bool) -> str:
         item.error("route", "`route` must not be empty")
     if "delegate" in there and delegated:
         item.error("delegate", "a VirtualService without hosts is a delegate and cannot delegate further")
-    for name in ("fault", "rewrite") if "redirect" in there else ():
-        if item.has(name):
-            item.error(name, f"a redirect cannot have `{name}`")
-    for name in ("fault", "rewrite") if "directResponse" in there else ():
-        if item.has(name):
-            item.error(name, f"a direct response cannot have `{name}`")
+    for name, words in (("redirect", "a redirect"), ("directResponse", "a direct response")):
+        if name in there:
+            _answered(item, words)
     return there[0] if there else ""
+
+
+def _answered(item: Fields, words: str) -> None:
+    """The proxy itself answers, and sends nothing on. What Istio takes beside that is taken, and said to do nothing."""
+    for name in ("fault", "rewrite"):
+        if item.has(name):
+            item.error(name, f"{words} cannot have `{name}`")
+    for name in ("timeout", "retries", "mirror", "mirrors"):
+        if item.has(name):
+            item.warning(name, f"{words} is sent by the proxy itself: `{name}` has no effect", f"remove `{name}`")
 
 
 def _match(match: Fields, meta: Meta) -> HttpMatch:

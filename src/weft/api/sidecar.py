@@ -30,7 +30,7 @@ def read_sidecar(root: Fields, meta: Meta) -> tuple[Sidecar, ...]:
             egress=_egress(spec),
             ingress=_ingress(spec),
             outbound_policy=_outbound(spec, meta),
-            inbound_pool=read_pool(spec, "inboundConnectionPool"),
+            inbound_pool=read_pool(spec, "inboundConnectionPool", to_workload=True),
             created=meta.created,
             origin=meta.origin,
         ),
@@ -71,7 +71,7 @@ def _egress(spec: Fields) -> tuple[EgressListener, ...]:
     for item in items:
         port = item.fields("port")
         _refuse_binding(item)
-        read = _port(port) if port else None
+        read = _port(port, well_known=False) if port else None
         if read is None and item is not items[-1]:
             what = "the egress listener without a port must be the last one, and there can be only one"
             item.lacks("port", what=what)
@@ -101,19 +101,20 @@ def _ingress(spec: Fields) -> tuple[IngressListener, ...]:
     for item in spec.items("ingress"):
         item.refused("tls", "TLS of a sidecar's ingress is not supported by this version of weft")
         port = item.fields("port", required=True)
-        read = _port(port) if port else ServicePort(0)
+        read = _port(port, well_known=True) if port else ServicePort(0)
         if read.number and any(other.port.number == read.number for other in found):
             item.error("port", f"port {read.number} stands twice")
         _refuse_binding(item)
-        found.append(IngressListener(read, _endpoint(item), read_pool(item, "connectionPool")))
+        found.append(IngressListener(read, _endpoint(item), read_pool(item, "connectionPool", to_workload=True)))
     return tuple(found)
 
 
-def _port(port: Fields) -> ServicePort:
+def _port(port: Fields, *, well_known: bool) -> ServicePort:
+    """`well_known`: whether a number says what is spoken, where nothing else does."""
     number = port.port("number", required=True)
-    name = port.text("name", most=63)
+    port.ignored("name")
     port.refused("targetPort", "`targetPort` has no effect in a Sidecar", "leave it out")
-    return ServicePort(number=number, name=name, protocol=istio_protocol(port, number))
+    return ServicePort(number=number, protocol=istio_protocol(port, number if well_known else 0))
 
 
 def _refuse_binding(item: Fields) -> None:

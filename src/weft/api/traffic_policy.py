@@ -192,7 +192,8 @@ def _connection_pool(policy: Fields) -> ConnectionPool | None:
     return read_pool(policy, "connectionPool")
 
 
-def read_pool(holder: Fields, name: str) -> ConnectionPool | None:
+def read_pool(holder: Fields, name: str, *, to_workload: bool = False) -> ConnectionPool | None:
+    """`to_workload`: for the connections of a proxy to its own application."""
     fields = holder.fields(name)
     if fields is None:
         return None
@@ -216,13 +217,22 @@ def read_pool(holder: Fields, name: str) -> ConnectionPool | None:
             "max_requests_per_connection": http.integer("maxRequestsPerConnection"),
             "max_retries": http.integer("maxRetries"),
             "idle_timeout": http.duration("idleTimeout", least=timedelta(0)),
-            "h2_upgrade": http.choice("h2UpgradePolicy", ("DEFAULT", "DO_NOT_UPGRADE", "UPGRADE")),
+            "h2_upgrade": _upgrade(http, to_workload=to_workload),
             "use_client_protocol": http.boolean("useClientProtocol") or False,
             "max_concurrent_streams": http.integer("maxConcurrentStreams"),
         }
         if values["use_client_protocol"] and values["h2_upgrade"] == "UPGRADE":
             http.error("useClientProtocol", "`useClientProtocol` and `h2UpgradePolicy: UPGRADE` exclude each other")
     return ConnectionPool(**values)  # type: ignore[arg-type]
+
+
+def _upgrade(http: Fields, *, to_workload: bool) -> str:
+    if not to_workload:
+        return http.choice("h2UpgradePolicy", ("DEFAULT", "DO_NOT_UPGRADE", "UPGRADE"))
+    if http.choice("h2UpgradePolicy", ("DEFAULT", "DO_NOT_UPGRADE"), refused=("UPGRADE",)) == "UPGRADE":
+        what = "to its own workload a proxy speaks as the port declares, and upgrades nothing"
+        http.error("h2UpgradePolicy", what, "declare the port HTTP2 or GRPC")
+    return ""
 
 
 def _keepalive(fields: Fields) -> Keepalive:

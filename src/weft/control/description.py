@@ -27,7 +27,7 @@ from weft.model.names import ObjectKey, host_covers, selects
 from weft.model.peer_authentication import PeerAuthentication, TlsMode, decider
 from weft.model.policies import Policy
 from weft.model.request_authentication import RequestAuthentication
-from weft.model.service import Service
+from weft.model.service import Protocol, Service
 from weft.model.telemetry import Telemetry
 from weft.model.value import Value
 from weft.model.virtual_service import VirtualService
@@ -158,6 +158,7 @@ def describe_pod(
     peer = mesh.policies(PeerAuthentication, group)
     at_edge, unserved = served(mesh, pod), not_served(mesh, pod)
     sidecar = mesh.sidecar(group)
+    called = [port.number for port in mesh.inbound_ports(group) if port.protocol is not Protocol.UDP]
     telemetry = mesh.policies(Telemetry, group)
     policies: list[Policy] = [*authorization, *authentication, *peer, *telemetry]
     involved = {
@@ -180,7 +181,7 @@ def describe_pod(
         identity=str(Identity(mesh.settings.trust_domain, pod.namespace, pod.service_account)) if pod.proxied else "",
         proxy=proxy,
         services=tuple(services),
-        modes=tuple(_modes(mesh, pod, (port.number for port in mesh.inbound_ports(group)))) if pod.meshed else (),
+        modes=tuple(_modes(mesh, pod, called)) if pod.meshed else (),
         authorization=tuple(map(_guard, authorization)) if pod.proxied else (),
         authentication=tuple(map(_guard, authentication)) if pod.proxied else (),
         sidecar=named(sidecar) if sidecar is not None and pod.meshed else None,
@@ -222,7 +223,11 @@ def describe_service(
     facts = _service(mesh, service, viewer, members)
     told = []
     for pod in members:
-        numbers = {number for port in service.ports if (number := pod.port_for(port)) is not None}
+        numbers = {
+            number
+            for port in service.ports
+            if port.protocol is not Protocol.UDP and (number := pod.port_for(port)) is not None
+        }
         told.append(
             Member(
                 name=f"{pod.name}.{pod.namespace}",

@@ -31,6 +31,8 @@ def of_rule(rule: DestinationRule) -> tuple[str, ...]:
 def _of_route(route: HttpRoute) -> Iterator[str]:
     if route.fault is not None:
         yield from _fault(route.fault)
+    if route.redirect is not None or route.direct_response is not None:
+        return  # the rest is for requests that are sent on
     if route.timeout is not None:
         yield f"timeout {span(route.timeout)}" if route.timeout else "no timeout"
     if route.retries is not None:

@@ -114,7 +114,8 @@ def _service_lines(service: ServiceFacts, whom: str) -> Iterator[str]:
 def _port(port: Port) -> str:
     name = f" {port.name}" if port.name else ""
     said = f"Port:{name} {port.number}/{port.protocol.upper()} targets pod port {port.target}"
-    return said if port.served else f"{said}, which no pod has"
+    said = said if port.served else f"{said}, which no pod has"
+    return f"{said}; UDP goes past the proxies, without routes, policies or TLS" if port.protocol == "udp" else said
 
 
 def _rule_lines(rule: Rule, whom: str) -> Iterator[str]:

@@ -45,7 +45,7 @@ class TlsRow(msgspec.Struct, frozen=True):
     port: int
     status: Agreement
     server: str  # STRICT, PERMISSIVE, DISABLE, or what there is instead of a proxy
-    client: str
+    client: str  # what is sent; UDP where no proxy sends anything
     policy: Where | None  # the PeerAuthentication that decides; None for the default
     rule: Where | None  # the DestinationRule that is in force
     subset: str = ""
@@ -78,12 +78,15 @@ def tls_check(
     """`port` 0: all of them. `caller`: a pod; everyone who has a proxy otherwise, and `namespace` is the host's. Raises
     NoSuchService, NoSuchPort, NoSuchWorkload."""
     service = find_service(mesh, host, namespace)
-    ports = [each for each in service.ports if port in (0, each.number) and each.protocol is not Protocol.UDP]
+    ports = [each for each in service.ports if port in (0, each.number)]
     if port and not ports:
         raise NoSuchPort(service, port)
     rows: dict[TlsRow, tuple[set[str], set[str]]] = {}
     for names, group in _callers(mesh, stage, service, caller):
         for each in ports:
+            if each.protocol is Protocol.UDP:
+                rows.setdefault(_past_proxies(service, each), (set(), set()))[1].update(names)
+                continue
             for row, server in _of_caller(mesh, service, each, group):
                 servers, callers = rows.setdefault(row, (set(), set()))
                 servers |= {server} if server else set()
@@ -92,6 +95,11 @@ def tls_check(
         msgspec.structs.replace(row, servers=tuple(sorted(servers)), callers=tuple(sorted(callers)))
         for row, (servers, callers) in sorted(rows.items(), key=lambda item: _order(item[0]))
     )
+
+
+def _past_proxies(service: Service, port: ServicePort) -> TlsRow:
+    why = "UDP goes past the proxies: nobody but the application can encrypt it"
+    return TlsRow(service.host, port.number, Agreement.UNKNOWN, "no proxy", "UDP", policy=None, rule=None, why=why)
 
 
 def _callers(mesh: Mesh, stage: Stage, service: Service, caller: str) -> Iterator[tuple[list[str], Group | None]]:

@@ -131,7 +131,7 @@ class _Callers:
         self._shown: dict[str, list[_Scoped]] = defaultdict(list)  # with one, by the namespaces that it shows
         self._asking: dict[str, list[_Scoped]] = defaultdict(list)  # by hosts that proxies ask of themselves
         for group, scope in self._every:
-            for host in scope.asked:
+            for host, _ in scope.asked:
                 self._asking[host].append((group, scope))
             if scope.imports is None:
                 self._free[group.namespace].append((group, scope))

@@ -65,6 +65,8 @@ def request_of(
     except ValueError as error:
         raise BadUrl(url, str(error).lower()) from error
     scheme = split.scheme.lower()
+    if scheme == "udp":
+        raise BadUrl(url, "UDP goes past the proxies: it is sent as without a mesh, and no route or policy holds")
     if scheme not in _PORTS:
         raise BadUrl(url, f"`{scheme}` is not a scheme that can be explained")
     if not host:

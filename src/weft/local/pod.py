@@ -13,27 +13,25 @@ import time
 import uuid
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import timedelta
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Protocol as Typed
 
 import msgspec
 
 from weft.base.backoff import Backoff
-from weft.local import probe
+from weft.local import readiness
 from weft.local.addresses import Pair
 from weft.local.blocking import to_its_end
 from weft.local.dns import resolver_file
 from weft.local.logs import PodLog
+from weft.local.readiness import App
 from weft.local.run_directory import end_processes
 from weft.local.status import Phase, PodStatus, Sync
 from weft.model.instance import Instance, pod_of
-from weft.model.service import Protocol
-from weft.model.workload import Probe, RestartPolicy, TcpProbe, Workload
+from weft.model.workload import RestartPolicy, Workload
 from weft.netns import links, namespace
-from weft.netns.listening import inward, listening
+from weft.netns.listening import listening
 from weft.netns.namespace import Namespace, NetworkError
 from weft.netns.process import Spawn, end, last_words, spawn
 from weft.netns.view import Laid, View
@@ -47,7 +45,6 @@ FIRST_BACK_OFF = 0.2  # seconds
 MOST_BACK_OFF = 30.0
 STEADY = 10.0  # seconds up, after which the next end of the app is a first one again
 DRAIN = 3.0  # seconds that requests under way have when a pod ends
-_LOOK_AGAIN = 0.5  # seconds between two looks at whether an app listens
 GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 
 
@@ -323,7 +320,7 @@ class Pod:
         self.begun.set()
         assert process.stdout is not None  # noqa: S101 - it was asked for
         reading = asyncio.ensure_future(self.log.app.pump(process.stdout))
-        watching = asyncio.ensure_future(self._watch_readiness())
+        watching = asyncio.ensure_future(readiness.watch(self._app(), self._on_answer))
         try:
             status = await process.wait()
         finally:
@@ -336,40 +333,14 @@ class Pod:
             await last_words(reading)
         return status, f"exited with status {status}" if status >= 0 else f"killed by signal {-status}"
 
-    async def _watch_readiness(self) -> None:
-        workload = self.plan.workload
-        if workload.readiness is not None:
-            await probe.watch(workload.readiness, self._probe_target(str(self.plan.addresses.ipv4)), self._on_answer)
-        first = next((port for port in workload.ports if port.protocol is not Protocol.UDP), None)
-        if first is not None:
-            # Kubernetes would send requests before anybody listens. Once it has listened, it is left alone.
-            await self._until_it_listens(first.number)
-        self._on_answer(True, "")
-
-    async def _until_it_listens(self, port: int) -> None:
-        """On either of its addresses. What is being waited for is said meanwhile."""
-        listens = Probe(TcpProbe(port), period=timedelta(seconds=_LOOK_AGAIN))
-        asking = [
-            asyncio.ensure_future(probe.until_passed(listens, self._probe_target(address)))
-            for address in self.plan.addresses.texts
-        ]
-        try:
-            done: set[asyncio.Future[None]] = set()
-            while not done:
-                self._on_answer(False, self._why_deaf(port))
-                done, _ = await asyncio.wait(asking, timeout=_LOOK_AGAIN, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in asking:
-                each.cancel()
-
-    def _why_deaf(self, port: int) -> str:
-        if self._process is not None and port in inward(self._process.pid):
-            return f"port {port} is listened on at 127.0.0.1 only, and calls come to the pod's own address"
-        return f"nothing listens on {port}"
-
-    def _probe_target(self, address: str) -> probe.Target:
-        ports = tuple((port.name, port.number) for port in self.plan.workload.ports)
-        return probe.Target(self.namespace, address, ports, self._run_check)
+    def _app(self) -> App:
+        return App(
+            workload=self.plan.workload,
+            namespace=self.namespace,
+            addresses=self.plan.addresses.texts,
+            pid=self._process.pid if self._process is not None else 0,
+            run=self._run_check,
+        )
 
     async def _run_check(self, argv: tuple[str, ...]) -> int:
         process = await spawn(self.command(argv))
@@ -396,18 +367,10 @@ class Pod:
 
     def _on_answer(self, ready: bool, why: str) -> None:
         if ready and not self._app_ready:
-            self._served = self._find_served()
+            self._served = readiness.served(self._app())
         self._app_ready = ready
         if self.phase in (Phase.RUNNING, Phase.READY):
             self._show(why)
-
-    def _find_served(self) -> tuple[str, ...]:
-        """The addresses at which the app takes connections. One that listens on IPv4 alone, as most do, must not be
-        called at the other address, where its proxy would take the call and could not pass it on."""
-        ports = {port.number for port in self.plan.workload.ports}
-        pid = self._process.pid if self._process is not None else 0
-        versions = {version for version, port in listening(pid) if port in ports}
-        return tuple(text for text in self.plan.addresses.texts if ip_address(text).version in versions)
 
     def _on_proxy_change(self) -> None:
         if self.proxy is not None and self.proxy.ready:

@@ -32,7 +32,7 @@ class Edges:
                 scope.servers or (),
                 lambda gateway: self._routings.bound_to(gateway, scope.namespace, settings),
                 self._leads_to,
-                scope.asked,
+                (host for host, _ in scope.asked),
             )
         return known
 

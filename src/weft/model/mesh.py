@@ -436,16 +436,16 @@ class Mesh:
 
     def scope(self, group: Group) -> Scope:
         """A group also sees whom its own policies make it ask, and the proxy that takes what it does not know."""
-        asked = tuple(provider.host for provider in self.authorizers(group))
+        asked = tuple((provider.host, provider.port) for provider in self.authorizers(group))
         if group.kind is ProxyKind.GATEWAY:
             tokens = self.policies(RequestAuthentication, group)
             keys = (rule.key_server for each in tokens for rule in each.rules)
-            asked += tuple(server.host for server in keys if server is not None and server.meshed)
+            asked += tuple((server.host, server.port) for server in keys if server is not None and server.meshed)
             servers = bound(self._gateways.of(group), targets(group, self._registry))
             return Scope(group.namespace, asked=asked, servers=servers)
         outbound = self.outbound_policy(group)
         if isinstance(outbound, Destination):
-            asked = (*asked, outbound.host)
+            asked = (*asked, (outbound.host, outbound.port))
         return scope_of(group.namespace, self.sidecar(group), asked)
 
     def edge(self, scope: Scope) -> Edge:

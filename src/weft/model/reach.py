@@ -79,4 +79,4 @@ def named_by(scope: Scope) -> Set[str]:
     """Hosts that are told of without a call: those that a Sidecar names in full, and whom proxies ask themselves."""
     if scope.imports is None and not scope.asked:
         return frozenset()
-    return {*scope.asked, *(entry.host for entry in scope.imports or ())}
+    return {*(host for host, _ in scope.asked), *(entry.host for entry in scope.imports or ())}

@@ -6,7 +6,7 @@ import msgspec
 
 from weft.model.gateways import BoundServer
 from weft.model.names import host_covers
-from weft.model.service import Service, ServicePort
+from weft.model.service import Protocol, Service, ServicePort
 from weft.model.sidecar import Sidecar
 
 
@@ -16,6 +16,7 @@ class Import(msgspec.Struct, frozen=True):
     namespace: str  # "*" for any
     host: str
     port: int = 0  # 0: every port
+    protocol: Protocol = Protocol.UNDECLARED  # what callers speak to that port; undeclared: what its service says
 
     def covers(self, namespace: str, host: str) -> bool:
         return self.namespace in ("*", namespace) and host_covers(self.host, host)
@@ -26,37 +27,60 @@ class Scope(msgspec.Struct, frozen=True, cache_hash=True):
 
     namespace: str
     imports: tuple[Import, ...] | None = None  # None: everything that is exported to the namespace
-    asked: tuple[str, ...] = ()  # hosts that the proxies themselves call, seen whatever is imported or exported
+    asked: tuple[tuple[str, int], ...] = ()  # whom the proxies themselves call, seen whatever is imported or exported
     servers: tuple[BoundServer, ...] | None = None  # of gateways, which see no more than what their routes name
 
     def ports(self, service: Service) -> tuple[ServicePort, ...]:
         """The ports of a service that are visible from here; none if it is hidden."""
-        if service.host in self.asked:
-            return service.ports
-        if not exported(service.export_to, owner=service.namespace, viewer=self.namespace):
-            return ()
-        if self.imports is None:
-            return service.ports
-        numbers = {entry.port for entry in self.imports if entry.covers(service.namespace, service.host)}
-        return service.ports if 0 in numbers else tuple(port for port in service.ports if port.number in numbers)
+        shown = self._shown(service)
+        asked = {number for host, number in self.asked if host == service.host} if self.asked else ()
+        if not asked:
+            return shown
+        spoken = {port.number: port for port in shown}
+        found = (spoken.get(port.number) or (port if port.number in asked else None) for port in service.ports)
+        return tuple(port for port in found if port is not None)
 
     def sees_routes(self, namespace: str, host: str) -> bool:
         """Whether a VirtualService of that namespace may speak for that host here."""
         return self.imports is None or any(entry.covers(namespace, host) for entry in self.imports)
 
+    def _shown(self, service: Service) -> tuple[ServicePort, ...]:
+        """To the workloads, which may call them."""
+        if not exported(service.export_to, owner=service.namespace, viewer=self.namespace):
+            return ()
+        if self.imports is None:
+            return service.ports
+        spoken: dict[int, Protocol] = {}
+        for entry in self.imports:
+            if entry.covers(service.namespace, service.host):
+                spoken.setdefault(entry.port, entry.protocol)
+        if spoken.keys() == {0}:
+            return service.ports
+        shown = (port for port in service.ports if 0 in spoken or port.number in spoken)
+        return tuple(_as_spoken(port, spoken.get(port.number, Protocol.UNDECLARED)) for port in shown)
 
-def scope_of(namespace: str, sidecar: Sidecar | None, asked: tuple[str, ...] = ()) -> Scope:
+
+def scope_of(namespace: str, sidecar: Sidecar | None, asked: tuple[tuple[str, int], ...] = ()) -> Scope:
     if sidecar is None or not sidecar.egress:
         return Scope(namespace, asked=asked)
     imports = [
         Import(
-            namespace=namespace if owner == "." else owner, host=host, port=listener.port.number if listener.port else 0
+            namespace if owner == "." else owner,
+            host,
+            listener.port.number if listener.port else 0,
+            listener.port.protocol if listener.port else Protocol.UNDECLARED,
         )
         for listener in sidecar.egress
         for owner, host in (entry.split("/", 1) if "/" in entry else ("*", entry) for entry in listener.hosts)
         if owner != "~"
     ]
     return Scope(namespace, tuple(imports), asked)
+
+
+def _as_spoken(port: ServicePort, protocol: Protocol) -> ServicePort:
+    if Protocol.UDP in (port.protocol, protocol) or protocol in (Protocol.UNDECLARED, port.protocol):
+        return port
+    return msgspec.structs.replace(port, protocol=protocol)
 
 
 def exported(export_to: tuple[str, ...], *, owner: str, viewer: str) -> bool:

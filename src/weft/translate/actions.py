@@ -113,7 +113,7 @@ def _forward(route: Route, written: HttpRoute, view: ServiceView, port: int) -> 
         only = destinations[0]
         action.cluster = destination_cluster(view, only.destination, port)
         change_headers(route, only.headers)
-        host = _authority(only.headers) or host
+        host = host or _authority(only.headers)  # as of several destinations, where Envoy takes the route's last
     else:
         for entry in destinations:
             cluster = action.weighted_clusters.clusters.add()

@@ -35,6 +35,7 @@ from weft.translate.view import ServiceView
 _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _NEVER = Duration(seconds=9223372035)  # Istio's number: the largest that Envoy's milliseconds can hold
 _DNS_REFRESH = Duration(seconds=60)
+EDGE_BUFFER = 32 << 10  # bytes of a connection; what Envoy's authors recommend for an edge, towards either side
 
 
 class Upstream(Enum):
@@ -47,9 +48,11 @@ class Upstream(Enum):
 
 def outbound(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Built, ...]:
     """The cluster of a service port and one for each subset, with the secrets that they name. Where others' routes lead
-    to a headless service, nobody has named a pod: for them there are the same again as if it were not headless."""
+    to a headless service, nobody has named a pod: for them there are the same again as if it were not headless.
+    Whatever a Sidecar says that its callers speak, who is called is spoken to as the service declares."""
     if view.service is None:
         return ()
+    port = view.service.port(port.number) or port
     subsets: tuple[Subset | None, ...] = (None, *(view.rule.subsets if view.rule else ()))
     views = (view, together(view)) if view.led_to else (view,)
     return tuple(made for each in views for subset in subsets for made in _outbound(each, port, subset, settings))
@@ -118,6 +121,8 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
     name = names.outbound_cluster(view.host, port.number, subset.name if subset else "", chosen=by_proxy)
     chosen = policy.effective(view.rule, port.number, subset)
     cluster = Cluster(name=name, connect_timeout=duration(settings.connect_timeout))
+    if view.caller.kind is ProxyKind.GATEWAY:
+        cluster.per_connection_buffer_limit_bytes.value = EDGE_BUFFER
     policy.balance(cluster, chosen.load_balancer)
     if weighs_places(chosen, settings.locality):
         cluster.common_lb_config.locality_weighted_lb_config.SetInParent()
@@ -160,6 +165,8 @@ def _locate(
         cluster.ClearField("common_lb_config")
         for unused in ("ring_hash_lb_config", "maglev_lb_config", "least_request_lb_config", "round_robin_lb_config"):
             cluster.ClearField(unused)
+        if service.resolution is Resolution.NONE and isinstance(port.target, int) and port.target:
+            cluster.original_dst_lb_config.upstream_port_override.value = port.target
     elif service.resolution is Resolution.STATIC and view.led_to:
         cluster.type = Cluster.STATIC
         members = subset_endpoints(dict(view.endpoints).get(port.number, ()), subset)

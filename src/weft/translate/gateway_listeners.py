@@ -8,7 +8,9 @@ may answer for them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from ipaddress import IPv4Network, IPv6Network, ip_network
 
+from envoy.config.core.v3.address_pb2 import CidrRange
 from envoy.config.core.v3.base_pb2 import TrafficDirection
 from envoy.config.listener.v3.listener_components_pb2 import Filter, FilterChain, ListenerFilter
 from envoy.config.listener.v3.listener_pb2 import Listener
@@ -22,6 +24,7 @@ from weft.translate import gateway_tls, names
 from weft.translate.access_log import listener_logs
 from weft.translate.built import Built, build
 from weft.translate.chains import bytes_to, chain, http_at_gateway, tls_inspector
+from weft.translate.clusters import EDGE_BUFFER
 from weft.translate.guards import Guards, guards_of
 from weft.translate.listeners import on_both_families
 from weft.translate.matches import applies
@@ -31,8 +34,9 @@ from weft.translate.streams import filter_chain, matching, stream
 from weft.translate.view import GroupView, Served
 
 _HANDSHAKE = Duration(seconds=15)
-_BUFFER = 32 << 10  # bytes of a connection; what Envoy's authors recommend for an edge
 _EVERYWHERE = "0.0.0.0"
+
+_Network = IPv4Network | IPv6Network
 
 
 def listeners(view: GroupView) -> tuple[Built, ...]:
@@ -68,7 +72,7 @@ def _filled(result: Listener, held: list[Served], view: GroupView, guards: Guard
     name = result.name
     result.traffic_direction = TrafficDirection.OUTBOUND
     result.access_log.extend(listener_logs(view.settings))
-    result.per_connection_buffer_limit_bytes.value = _BUFFER
+    result.per_connection_buffer_limit_bytes.value = EDGE_BUFFER
     result.filter_chains.extend(_chains(name, held, view, guards))
     if not result.filter_chains:
         return ()  # Envoy refuses a listener without any; nobody listens, and nobody is answered
@@ -85,16 +89,47 @@ def _chains(name: str, held: list[Served], view: GroupView, guards: Guards) -> I
     if first.server.is_http and not first.server.encrypted:
         yield chain("", _http(name, held[0], view, guards))
         return
-    taken: set[str] = set()
-    for served in held:
-        for made in _of_server(name, served, view, guards):
-            # Envoy refuses a listener with two chains for the same name; the first has it.
-            match = made.filter_chain_match
-            own = [each for each in match.server_names or ("",) if each not in taken]
-            if own:
-                taken.update(own)
-                match.server_names[:] = [each for each in own if each]
-                yield made
+    yield from _apart([made for served in held for made in _of_server(name, served, view, guards)])
+
+
+def _apart(found: list[FilterChain]) -> Iterator[FilterChain]:
+    """Envoy refuses a listener with two chains for the same address and name: the first has it. And it looks at
+    addresses before names, and never goes back: within each range stand all the chains that may be meant there."""
+    ranges = dict.fromkeys(_network(each) for made in found for each in made.filter_chain_match.prefix_ranges)
+    taken: set[tuple[_Network | None, str]] = set()
+    for made in found:
+        wanted = made.filter_chain_match.server_names or ("",)
+        own = [_network(each) for each in made.filter_chain_match.prefix_ranges]
+        kept: dict[tuple[str, ...], list[_Network]] = {}
+        for each in (None, *ranges):  # None: whatever is in no range
+            if own and not any(each is not None and _within(each, wider) for wider in own):
+                continue
+            if left := tuple(server_name for server_name in wanted if (each, server_name) not in taken):
+                taken.update((each, server_name) for server_name in left)
+                if each is None:
+                    yield _matched(made, left)
+                else:
+                    kept.setdefault(left, []).append(each)
+        for left, where in kept.items():
+            yield _matched(made, left, where)
+
+
+def _matched(made: FilterChain, server_names: tuple[str, ...], ranges: list[_Network] | None = None) -> FilterChain:
+    result = FilterChain()
+    result.CopyFrom(made)
+    found = matching(tuple(each for each in server_names if each), tuple(str(each) for each in ranges or ()))
+    del result.filter_chain_match.prefix_ranges[:]
+    result.filter_chain_match.server_names[:] = found.server_names
+    result.filter_chain_match.prefix_ranges.extend(found.prefix_ranges)
+    return result
+
+
+def _network(written: CidrRange) -> _Network:
+    return ip_network(f"{written.address_prefix}/{written.prefix_len.value}")
+
+
+def _within(inner: _Network, outer: _Network) -> bool:
+    return inner.version == outer.version and inner.subnet_of(outer)  # type: ignore[arg-type]
 
 
 def _of_server(name: str, served: Served, view: GroupView, guards: Guards) -> Iterator[FilterChain]:
@@ -103,9 +138,8 @@ def _of_server(name: str, served: Served, view: GroupView, guards: Guards) -> It
     if server.tls is None or not server.tls.terminates or not server.encrypted:
         for made in _streams(served, view, guards):
             if not server.encrypted:
-                made.filter_chain_match.Clear()
                 yield made
-                return
+                continue
             _narrow(made, hosts)
             if made.filter_chain_match.server_names or "*" in hosts:
                 yield made
@@ -119,7 +153,6 @@ def _of_server(name: str, served: Served, view: GroupView, guards: Guards) -> It
     # Its names are its own even where nothing can be done: what no chain before has is closed.
     found.append(chain(bound.route_name if server.is_http else "", _closing(view)))
     for made in found:
-        del made.filter_chain_match.prefix_ranges[:]  # addresses are the gateway's own, whatever a route says of them
         _narrow(made, hosts)
         if not made.filter_chain_match.server_names and "*" not in hosts:
             continue

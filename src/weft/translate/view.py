@@ -15,6 +15,7 @@ from weft.model.destination_rule import (
     ClientTlsMode,
     DestinationRule,
     credentials_of,
+    effective,
     levels,
     passes_on,
     with_tls,
@@ -71,7 +72,7 @@ class ServiceView(msgspec.Struct, frozen=True):
     host: str
     caller: Caller
     service: Service | None = None
-    ports: tuple[ServicePort, ...] = ()  # those visible to the group
+    ports: tuple[ServicePort, ...] = ()  # those visible to the group, with what it speaks to them
     rule: DestinationRule | None = None
     routes: tuple[VirtualService, ...] = ()  # the deciding one first
     delegates: tuple[VirtualService, ...] = ()  # those the routes delegate to
@@ -340,9 +341,16 @@ def _by_pod(service: Service | None, group: Group) -> bool:
 
 
 def offering_http(service: Service | None, rule: DestinationRule | None) -> tuple[int, ...]:
-    if service is None or service.external or any(level.tls and level.tls.mode in _FOREIGN for level in levels(rule)):
+    if service is None or service.external:
         return ()
-    return tuple(port.number for port in service.ports if not port.protocol.is_tcp)
+    ports = (port.number for port in service.ports if not port.protocol.is_tcp)
+    return tuple(number for number in ports if not _is_foreign_at(rule, number))
+
+
+def _is_foreign_at(rule: DestinationRule | None, port: int) -> bool:
+    """Whether TLS that is not the mesh's is spoken to anybody there."""
+    found = (effective(rule, port, subset).tls for subset in (None, *(rule.subsets if rule else ())))
+    return any(tls is not None and tls.mode in _FOREIGN for tls in found)
 
 
 def _stands_in_routes(rule: DestinationRule) -> bool:

@@ -98,3 +98,15 @@ def test_who_redirects_sends_nothing_on():
     assert told(http_route(text)) == [
         "7 a rule that redirects sends nothing on (remove `backendRefs`, or the redirect)"
     ]
+
+
+def test_what_a_redirect_makes_useless_is_said_and_the_redirect_stands():
+    redirect = "{type: RequestRedirect, requestRedirect: {scheme: https}}"
+    mirror = "{type: RequestMirror, requestMirror: {backendRef: {name: b, port: 80}}}"
+    text = f"- filters: [{redirect}, {mirror}]\n  timeouts: {{request: 1s}}\n  retry: {{attempts: 2}}"
+    assert told(http_route(text)) == [
+        "7 warning: a redirect is sent by the proxy itself: its RequestMirror has no effect (remove it)",
+        "8 warning: a redirect is sent by the proxy itself: `timeouts` has no effect (remove it)",
+        "9 warning: a redirect is sent by the proxy itself: `retry` has no effect (remove it)",
+    ]
+    assert rule(text).route.redirect is not None

@@ -2,7 +2,7 @@ import pytest
 
 from authority import Authority
 from control.reasons.told import mesh_of, rule, told
-from translate.test_gateway_tls import pair
+from gateway_rig import pair
 from weft.control.stage import Stage
 from weft.control.why import every
 from weft.model.instance import Instance

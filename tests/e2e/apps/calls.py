@@ -253,6 +253,21 @@ def _hello(server_name):
         return outgoing.read()
 
 
+async def datagram(host, port, send):
+    """What comes back for one datagram. They may be lost, so it is sent until there is an answer."""
+    loop = asyncio.get_running_loop()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.setblocking(False)
+        await loop.sock_connect(sender, (socket.gethostbyname(host), port))
+        for _ in range(10):
+            await loop.sock_sendall(sender, send.encode())
+            try:
+                return (await asyncio.wait_for(loop.sock_recv(sender, 65536), 1)).decode()
+            except (TimeoutError, ConnectionRefusedError):
+                continue
+    raise TimeoutError("nothing came back")
+
+
 async def tcp_after_their_close(host, port, size):
     """Read to the server's end of file, and only then send; the server counts what still arrives."""
     reader, writer = await asyncio.open_connection(host, port)
@@ -401,6 +416,7 @@ COMMANDS = {
     "slow_download": slow_download,
     "grpc_status": grpc_status,
     "tcp": tcp,
+    "datagram": datagram,
     "tcp_after_their_close": tcp_after_their_close,
     "many": many,
     "keep": keep,

@@ -1,4 +1,5 @@
-"""Servers that speak no HTTP: an echo that knows half-close, one that greets first, one that closes its side first."""
+"""Servers that speak no HTTP: an echo that knows half-close, one that greets first, one that closes its side first, and
+one for datagrams, the only one that does not speak TCP."""
 
 import asyncio
 import os
@@ -11,9 +12,23 @@ peers = []
 
 
 async def serve(kind, port):
+    if kind == "datagrams":
+        loop = asyncio.get_running_loop()
+        await loop.create_datagram_endpoint(Datagrams, local_addr=("0.0.0.0", port))
+        return
     handler = {"echo": echo, "greeting": greeting, "closer": closer, "namer": namer}[kind]
     # Both families by one socket, as most servers do.
     await asyncio.start_server(handler, host=None, port=port, backlog=2048)
+
+
+class Datagrams(asyncio.DatagramProtocol):
+    """Each back, with who got it and from where."""
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def datagram_received(self, data, peer):
+        self.transport.sendto(f"{NAME} from {peer[0]}: ".encode() + data, peer)
 
 
 async def echo(reader, writer):

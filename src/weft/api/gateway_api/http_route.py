@@ -56,8 +56,8 @@ def _rule(item: Fields, meta: Meta, index: int) -> RouteRule:
     if filters.prefix_replaced:
         _check_prefixes(item, matches)
     backends = read_backends(item, meta)
-    if filters.redirect is not None and backends:
-        item.error("backendRefs", "a rule that redirects sends nothing on", "remove `backendRefs`, or the redirect")
+    if filters.redirect is not None:
+        _check_redirect(item, filters, backends)
     request, single = _timeouts(item)
     return RouteRule(
         route=HttpRoute(
@@ -150,6 +150,15 @@ def _check_prefixes(item: Fields, matches: tuple[HttpMatch, ...]) -> None:
                 "a prefix is replaced, and this match is no PathPrefix",
                 "use ReplaceFullPath, or match by PathPrefix",
             )
+
+
+def _check_redirect(item: Fields, filters: Filters, backends: tuple[Backend, ...]) -> None:
+    if backends:
+        item.error("backendRefs", "a rule that redirects sends nothing on", "remove `backendRefs`, or the redirect")
+    useless = [(name, f"`{name}`") for name in ("timeouts", "retry") if item.has(name)]
+    useless += [("filters", "its RequestMirror")] if filters.mirrors else []
+    for name, words in useless:
+        item.warning(name, f"a redirect is sent by the proxy itself: {words} has no effect", "remove it")
 
 
 def _timeouts(item: Fields) -> tuple[timedelta | None, timedelta | None]:

@@ -1,0 +1,64 @@
+import pytest
+
+from analyze.meshes import WEB, istio, said
+
+HEADLESS = WEB.replace("spec: {selector", "spec: {clusterIP: None, selector", 1)
+RULE = istio("DestinationRule", "{host: web, subsets: [{name: v2, labels: {version: v2}}, {name: all}]}")
+BALANCED = istio("DestinationRule", "{host: web, trafficPolicy: {loadBalancer: {simple: RANDOM}}}")
+EDGE = istio(
+    "Gateway",
+    "{selector: {istio: ingress}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: [web.example]}]}",
+    name="edge",
+)
+
+
+def routed(subset, *, kind="http", gateways="[mesh]", match="", hosts="[web]"):
+    wanted = f"match: [{match}], " if match else ""
+    body = f"{kind}: [{{{wanted}route: [{{destination: {{host: web, subset: {subset}}}}}]}}]"
+    return istio("VirtualService", f"{{hosts: {hosts}, gateways: {gateways}, {body}}}")
+
+
+def told(text):
+    return [line for line in said(text) if "address that a caller names" in line]
+
+
+def test_a_route_to_a_subset_of_a_headless_service_is_said():
+    (line,) = told(HEADLESS + RULE + routed("v2"))
+    assert line == (
+        "VirtualService shop/x: spec.http[0].route[0].destination.subset: warning: web.shop.svc.cluster.local is called "
+        "by the address that a caller names, whether or not it is in v2 "
+        "(hint: a Service with a cluster IP chooses whom to call)"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        WEB + RULE + routed("v2"),
+        HEADLESS + RULE + routed("all"),
+        HEADLESS + RULE + EDGE + routed("v2", gateways="[edge]", hosts="[web.example]"),
+        HEADLESS + RULE + EDGE + routed("v2", gateways="[mesh, edge]", match="{gateways: [edge]}"),
+    ],
+    ids=["a service with an address", "a subset of everybody", "a gateway's routes", "a gateway's route"],
+)
+def test_subsets_that_are_kept_to_are_well(text):
+    assert told(text) == []
+
+
+def test_a_balancer_that_chooses_nobody_is_said():
+    (line,) = told(HEADLESS + BALANCED)
+    assert "DestinationRule shop/x: spec: warning: web.shop.svc.cluster.local is called by the address" in line
+    assert told(WEB + BALANCED) == []
+    assert told(HEADLESS + BALANCED.replace("RANDOM", "PASSTHROUGH")) == []
+
+
+def test_a_gateway_chooses_among_the_pods_of_a_headless_service():
+    led = EDGE + routed("v2", gateways="[edge]", hosts="[web.example]")
+    assert told(HEADLESS + BALANCED + led) == []
+    entry = istio(
+        "ServiceEntry",
+        "{hosts: [web.example], resolution: NONE, ports: [{number: 80, name: http, protocol: HTTP}]}",
+        name="entry",
+    )
+    (line,) = told(entry + led + BALANCED.replace("host: web,", "host: web.example,"))
+    assert "DestinationRule" in line

@@ -1,0 +1,81 @@
+"""Levels of rules: WFT0213, WFT0222 and WFT0223 have the plain cases."""
+
+from analyze.meshes import istio, said
+
+MIXED = """
+apiVersion: v1
+kind: Service
+metadata: {name: both, namespace: shop}
+spec: {selector: {app: both}, ports: [{name: http, port: 80}, {name: tcp, port: 90}, {name: tls, port: 443}]}
+---
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {name: both, namespace: shop, labels: {app: both, version: v1}}
+spec: {command: [sleep, infinity], ports: [{name: http, port: 80}, {name: tcp, port: 90}, {name: tls, port: 443}]}
+"""
+IDLE = "connectionPool: {http: {idleTimeout: 5s}}"
+BY_HEADER = "loadBalancer: {consistentHash: {httpHeaderName: x}}"
+
+
+def found(policy, more=""):
+    return said(MIXED + istio("DestinationRule", f"{{host: both, trafficPolicy: {{{policy}}}{more}}}"))
+
+
+def at(port, settings):
+    return f"{{port: {{number: {port}}}, {settings}}}"
+
+
+def test_one_rule_for_a_host_with_http_and_others_is_well():
+    assert found(IDLE) == found(BY_HEADER) == []
+    assert found(f"portLevelSettings: [{at(80, IDLE)}]") == found(f"portLevelSettings: [{at(80, BY_HEADER)}]") == []
+
+
+def test_an_entry_for_a_port_without_http_is_said():
+    many = "connectionPool: {http: {maxRequestsPerConnection: 3, maxConcurrentStreams: 4, h2UpgradePolicy: UPGRADE}}"
+    (line,) = found(f"portLevelSettings: [{at(80, IDLE)}, {at(443, many)}]")
+    assert "spec.trafficPolicy.portLevelSettings[1].connectionPool.http: warning: " in line
+    assert (
+        "carries HTTP, only tls: `maxRequestsPerConnection`, `maxConcurrentStreams`, `h2UpgradePolicy` have no" in line
+    )
+    (line,) = found(f"portLevelSettings: [{at(90, BY_HEADER)}]")
+    assert "spec.trafficPolicy.portLevelSettings[0].loadBalancer: warning: connections to both.shop" in line
+
+
+def test_a_level_whose_http_ports_have_entries_of_their_own_is_said():
+    (line,) = found(f"{IDLE}, portLevelSettings: [{at(80, 'loadBalancer: {simple: RANDOM}')}]")
+    assert (
+        "spec.trafficPolicy.connectionPool.http: warning: " in line
+        and "carries HTTP, only tcp, tls: `idleTimeout` has no" in line
+    )
+
+
+def test_the_levels_of_subsets_are_looked_at_too():
+    subset = f"{{name: v1, labels: {{version: v1}}, trafficPolicy: {{portLevelSettings: [{at(90, IDLE)}]}}}}"
+    (line,) = found(IDLE, f", subsets: [{subset}]")
+    assert "spec.subsets[0].trafficPolicy.portLevelSettings[0].connectionPool.http: warning: " in line
+
+
+def test_what_limits_any_cluster_is_left_alone():
+    limits = "connectionPool: {tcp: {maxConnections: 3}, http: {http1MaxPendingRequests: 1, http2MaxRequests: 2}}"
+    assert found(f"portLevelSettings: [{at(90, limits)}]") == []
+
+
+def test_a_port_of_which_nobody_knows_what_it_carries_may_carry_http():
+    unnamed = istio("DestinationRule", f"{{host: both, trafficPolicy: {{portLevelSettings: [{at(90, IDLE)}]}}}}")
+    assert said(MIXED.replace("name: tcp, port: 90", "name: x, port: 90") + unnamed) == []
+
+
+RETRIES = "connectionPool: {http: {maxRetries: 3}}"
+BUDGET = "retryBudget: {percent: 25}"
+
+
+def test_a_budget_counts_for_ports_and_subsets_that_say_a_number():
+    assert found(RETRIES) == found(BUDGET) == []
+    (line,) = found(f"{BUDGET}, portLevelSettings: [{at(80, RETRIES)}]")
+    assert (
+        "portLevelSettings[0].connectionPool.http.maxRetries: warning: retries are limited by the `retryBudget`" in line
+    )
+    subset = "{name: v1, labels: {version: v1}, trafficPolicy: {%s}}"
+    (line,) = found(BUDGET, f", subsets: [{subset % RETRIES}]")
+    assert "spec.subsets[0].trafficPolicy.connectionPool.http.maxRetries" in line
+    assert found(RETRIES, f", subsets: [{subset % BUDGET}]") == [], "the host's own number holds outside the subset"
