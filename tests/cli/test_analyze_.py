@@ -54,6 +54,38 @@ def test_a_finding_has_its_file_line_code_and_hint_and_the_exit_code_is_1(wrong)
     assert "4 objects, 0 errors, 1 warning, 0 info" in result.stderr
 
 
+def test_verbose_tells_what_the_check_is_about(wrong):
+    line, more = run(wrong, "-v").stdout.splitlines()
+    assert line == run(wrong, "--verbose=false").stdout.strip()
+    assert more == f"  {CHECKS['WFT0104'].title}. {CHECKS['WFT0104'].more}"
+
+
+def test_colours_come_where_they_are_asked_for(wrong):
+    assert "\x1b[33m" in run(wrong, "--color").stdout
+    for plain in ((), ("--color=false",), ("--no-color",)):
+        assert "\x1b" not in run(wrong, *plain).stdout
+
+
+def test_a_mesh_config_by_itself_goes_before_the_one_that_is_there(wrong, tmp_path_factory):
+    held = (
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio, namespace: istio-system}\ndata: {mesh: 'bogus: 1'}\n"
+    )
+    (wrong / "settings.yaml").write_text(held)
+    own = tmp_path_factory.mktemp("own") / "mesh-config"
+    own.write_text("outboundTrafficPolicy: {mode: NOBODY}\n")
+    assert "bogus" in run(wrong).stdout
+    said = run(wrong, "--meshConfigFile", own).stdout
+    assert "bogus" not in said and f"{own}:1: ConfigMap istio-system/istio" in said and "NOBODY" in said
+    own.write_text("outboundTrafficPolicy: {mode: ALLOW_ANY}\n")
+    assert run(wrong, "--meshConfigFile", own).stdout.count("\n") == 1
+    missing = run(wrong, "--meshConfigFile", own.parent / "no")
+    assert missing.exit_code == 2 and "cannot be read" in missing.stderr
+
+
+def test_istioctls_way_to_leave_the_cluster_alone_is_understood(wrong):
+    assert run("--use-kube=false", wrong).stdout == run(wrong).stdout
+
+
 def test_files_may_be_given_one_by_one_and_as_options(wrong):
     assert run("-f", wrong / "mesh.yaml", wrong / "routes.yaml").stdout == run(wrong).stdout
 

@@ -35,6 +35,14 @@ def test_it_says_where_the_report_is_and_tells_its_progress_apart(made):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_directory_may_be_given_and_the_name_has_the_time(weft, mesh, tmp_path):
+    done = weft("bug-report", "--dir", tmp_path, "--mesh", mesh)
+    (path,) = tmp_path.iterdir()
+    assert done.stdout == f"{path}\n" and path.name.startswith("weft-bug-report-")
+    lost = weft("bug-report", "--output-dir", tmp_path / "no", "--mesh", mesh)
+    assert lost.returncode == 1 and "No such file" in lost.stderr
+
+
 def test_everything_that_is_needed_is_in_it(made, mesh):
     files = contents(made[1])
     assert "left-out.txt" not in files, files["left-out.txt"]

@@ -88,6 +88,43 @@ def test_every_value_is_the_one_that_typer_reads(arguments):
     assert {name: type(value) for name, value in plain.items()} == {name: type(value) for name, value in usual.items()}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "flag"),
+    [
+        (("--flag=true",), True),
+        (("--flag=1",), True),
+        (("--flag=False",), False),
+        (("--flag", "--flag=f"), False),
+        (("--flag=false", "--flag"), True),
+        (("--no-flag", "--flag=t"), True),
+        (("--flag=false", "--name", "x"), False),
+    ],
+)
+def test_a_flag_may_be_given_a_value_as_istioctl_writes_it(arguments, flag):
+    result, got = run(*arguments)
+    assert result.exit_code == 0, result.output
+    assert got["flag"] is flag
+
+
+def test_what_is_no_truth_value_and_what_follows_two_dashes_is_left_alone():
+    assert run("--flag=maybe")[0].exit_code == 2
+    assert run("--name=true")[1]["names"] == ["true"]
+    _, got = run("hello", "--", "--flag=true")
+    assert (got["others"], got["flag"]) == ([Path("--flag=true")], False)
+
+
+def test_the_arguments_of_another_program_are_its_own():
+    got = {}
+    app = typer.Typer(rich_markup_mode=None)
+
+    @app.command(cls=PlainCommand, context_settings={"allow_interspersed_args": False})
+    def command(words: list[str] = OTHERS, flag: bool = FLAG) -> None:
+        got.update(words=words, flag=flag)
+
+    assert CliRunner().invoke(app, ["--flag=true", "curl", "--flag=false"]).exit_code == 0
+    assert got == {"words": ["curl", "--flag=false"], "flag": True}
+
+
 def test_what_must_be_given_is_still_asked_for():
     app = typer.Typer(rich_markup_mode=None)
 

@@ -45,6 +45,14 @@ def test_the_shop_is_well():
     assert "objects, 0 errors, 0 warnings" in result.stderr
 
 
+def test_files_may_be_given_as_options_too(tmp_path):
+    for name, text in (("good.yaml", GOOD), ("bad.yaml", BAD)):
+        (tmp_path / name).write_text(text)
+    both = run("-f", tmp_path / "good.yaml", "-f", tmp_path / "bad.yaml")
+    assert "2 objects, 1 error" in both.stderr
+    assert run("-f", tmp_path / "good.yaml", tmp_path / "bad.yaml").stdout == both.stdout
+
+
 def test_even_its_fault_is_well_given_as_a_file():
     result = run(shop.source() / "fault.yaml.example")
     assert result.exit_code == 0

@@ -118,6 +118,17 @@ def test_a_path_that_leads_nowhere_is_said(mesh):
     assert "virtual_hosts[" in caught.value.problem.hint
 
 
+def test_of_resources_of_one_name_those_are_told_that_have_the_part(mesh):
+    name = "outbound|80||payments.shop.svc.cluster.local"
+    (found,) = why(mesh, Stage(mesh), "orders-0.shop", f"{name}.circuit_breakers")
+    assert found.kind == "cluster" and found.parts
+    (found,) = why(mesh, Stage(mesh), "orders-0.shop", f"{name}.endpoints")
+    assert found.kind == "endpoints"
+    with pytest.raises(NoSuchPart) as caught:
+        why(mesh, Stage(mesh), "orders-0.shop", f"{name}.circuit_braekers")
+    assert caught.value.problem.hint == "did you mean `circuit_breakers`?"
+
+
 def test_every_resource_of_a_kind_is_told_with_those_that_no_stream_carries(mesh):
     assert [found.name for found in every(mesh, Stage(mesh), "payments-0.shop", "secret")] == ["ROOTCA", "default"]
     routes = {found.name for found in every(mesh, Stage(mesh), "payments-0.shop", "route")}

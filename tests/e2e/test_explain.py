@@ -12,6 +12,7 @@ from e2e import looking
 from e2e.looking import parsed, weft
 from e2e.mesh import eventually
 from e2e.objects import text, to, virtual_service
+from translate import tokens
 
 pytestmark = [pytest.mark.root, pytest.mark.asyncio(loop_scope="module")]
 
@@ -50,6 +51,31 @@ async def test_who_is_not_let_in_is_told_so_and_is_not(mesh):
     assert outcome["verdict"]["kind"] in ("delivered", "closed")
     told = await weft("explain", "client", "--to", "http://nobody/", "-o", "json")
     assert parsed(told)["outcomes"][0]["verdict"]["kind"] == "failed"
+
+
+async def test_a_forged_token_is_refused_as_it_is_said_to_be(mesh):
+    spec = {"jwtRules": [{"issuer": tokens.ISSUER, "jwks": tokens.key_set(rsa=tokens.RSA_KEY)}]}
+    metadata = {"name": "tokens", "namespace": "shop"}
+    checked = {
+        "apiVersion": "security.istio.io/v1",
+        "kind": "RequestAuthentication",
+        "metadata": metadata,
+        "spec": spec,
+    }
+    await mesh.edit({"tokens.yaml": text(checked)})
+    for token, status, why in (
+        (tokens.token(), 200, ""),
+        (tokens.token(tokens.OTHER_KEY), 401, "Jwt verification fails"),
+        (tokens.token(exp=1), 401, "Jwt is expired"),
+        (tokens.token(kid="new"), 401, "Jwks doesn't have key to match kid or alg from Jwt"),
+    ):
+        said = await weft("explain", "client", "--to", "http://app/", "--jwt", token, "-o", "json")
+        (outcome,) = parsed(said)["outcomes"]
+        really = await mesh.get("client", "http://app/", headers={"authorization": f"Bearer {token}"})
+        assert really["status"] == status == (outcome["verdict"]["status"] or 200), why
+        assert outcome["verdict"]["kind"] == ("denied" if why else "delivered")
+        assert why in outcome["verdict"]["why"]
+    await mesh.edit({"tokens.yaml": None})
 
 
 async def test_a_workload_that_is_not_there_is_an_error_with_a_hint(mesh):

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import jwt
 
 from translate import tokens
-from weft.explain.jwt import read_token
-from weft.explain.request import Request, Speaks, Token
+from weft.explain.request import Request, Speaks
+from weft.explain.token import read_token
 
 HTTP_PORT, TCP_PORT, OPEN_PORT = 8080, 7000, 9000  # the last is undeclared
 WEB_PORT, TLS_PORT = 8090, 8443  # for browsers' gRPC; for the application's own TLS
@@ -76,10 +76,8 @@ def made_token(wanted):
     claims.setdefault("exp", int(time.time()) + (-600 if wanted.get("late") else 600))
     if wanted.get("malformed"):
         return read_token(wanted["malformed"])
-    text = _signed(
-        json.dumps({"iss": tokens.ISSUER, "sub": "alice", **claims}, sort_keys=True), bool(wanted.get("forged"))
-    )
-    return Token(text, {"iss": tokens.ISSUER, "sub": "alice", **claims}, verified=not wanted.get("forged"))
+    claims = {"iss": tokens.ISSUER, "sub": "alice", **claims}
+    return read_token(_signed(json.dumps(claims, sort_keys=True), bool(wanted.get("forged"))))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -1,11 +1,13 @@
-import base64
-import json
+import time
 
 import pytest
 from envoy.extensions.filters.http.jwt_authn.v3.config_pb2 import JwtAuthentication
 from google.protobuf.json_format import ParseDict
 
-from weft.explain.jwt import FILTER, read_token, refused
+from translate import tokens
+from weft.explain import text
+from weft.explain.decision import Kind
+from weft.explain.jwt import FILTER, refused
 from weft.explain.listener import Connection
 from weft.explain.request import Request, Speaks, Token, headers_of
 from weft.explain.rule import Seen
@@ -127,34 +129,45 @@ def test_a_preflight_needs_no_token():
     assert _ask(config, method="OPTIONS", origin="https://a")[0] is not None
 
 
-def test_a_token_that_nobody_told_of_is_read_as_it_is():
-    def part(value):
-        return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
-
-    text = f"{part({'alg': 'RS256'})}.{part({'iss': 'me'})}.e30"
-    assert read_token(text).claims == {"iss": "me"} and not read_token(text).malformed
-    assert "3 sections" in read_token("a.b").malformed
-    assert read_token("e30.e30.e30").malformed.startswith("Jwt header [alg]")
-    assert read_token(f"{part({'alg': 'RS256'})}.YQ.e30").malformed == "Jwt payload is an invalid JSON"
-    assert read_token("Token e30.e30.e30").malformed == "Jwt header is an invalid JSON"  # without the space
-    assert read_token("a=.b.c").malformed == "Jwt header is an invalid Base64url encoded"
+FETCHED = {"remote_jwks": {"http_uri": {"uri": "https://me.example/keys"}}}
 
 
-@pytest.mark.parametrize("signed", [True, False])
-def test_of_a_whole_token_it_is_said_that_nobody_checks_its_signature(signed):
-    token = Token("good", GOOD.claims, signed=signed)
-    request = Request(host="orders", headers=(("authorization", "Bearer good"),), tokens=(token,), now=NOW)
+def _told(provider, text, **more):
+    request = Request(host="orders", headers=(("authorization", f"Bearer {text}"),), now=int(time.time()), **more)
     walk = Walk()
     seen = Seen(Connection("10.0.0.9", "10.0.0.1", 80, Speaks.HTTP), headers=headers_of(request))
-    assert refused(walk, _config(p=_provider()), request, seen) is None
-    assert walk.steps[-1].what.endswith("is believed: its signature is not checked here") is signed
-    assert read_token(f"{_part({'alg': 'RS256'})}.{_part({'iss': 'me'})}.c2ln").signed
+    return refused(walk, _config(p=provider), request, seen), walk
 
 
-def test_a_payload_that_is_nested_too_deeply_is_no_token():
-    nested = base64.urlsafe_b64encode(b'{"a":' + b"[" * 200_000).decode().rstrip("=")
-    assert read_token(f"{_part({'alg': 'RS256'})}.{nested}.c2ln").malformed == "Jwt payload is an invalid JSON"
+def test_a_whole_token_is_verified_by_the_keys_in_the_config_whatever_the_request_says_of_it():
+    provider = _provider(tokens.ISSUER, local_jwks={"inline_string": tokens.key_set(rsa=tokens.RSA_KEY)})
+    believed, walk = _told(provider, tokens.token())
+    assert believed is None and walk.steps[-1].what == f"the token of {tokens.ISSUER} is believed"
+    assert not walk.provided
+    forged = tokens.token(tokens.OTHER_KEY)
+    said = (Token(forged, {"iss": tokens.ISSUER}, signed=True),)
+    assert _told(provider, forged, tokens=said)[0].why == "Jwt verification fails"
+    assert _told(provider, "no.token.1", tokens=(Token("no.token.1", signed=True),))[0].status == 401
 
 
-def _part(claims):
-    return base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+def test_where_keys_are_fetched_the_line_and_the_verdict_say_that_nobody_checked_the_signature():
+    believed, walk = _told(_provider(tokens.ISSUER, **FETCHED), tokens.token(tokens.OTHER_KEY))
+    assert believed is None
+    assert walk.steps[-1].what.endswith(
+        "is believed: its signature is not checked here, as the keys are fetched from https://me.example/keys"
+    )
+    verdict = walk.end(Kind.DELIVERED, "it reaches orders-0")
+    assert verdict.provided == f"the token's signature is good: the keys of {tokens.ISSUER} are not known here"
+    assert text.verdict(verdict) == f"delivered: it reaches orders-0, provided that {verdict.provided}"
+
+
+def test_of_claims_without_a_token_nothing_is_said_about_keys():
+    claims = Token("good", {"iss": "me", "sub": "alice"})
+    believed, walk = _told(_provider(**FETCHED), "good", tokens=(claims,))
+    assert believed is None and not walk.provided
+    assert walk.steps[-1].what == "the token of me is believed"
+
+
+def test_an_expiry_of_0_never_comes():
+    endless = Token("good", {**GOOD.claims, "exp": 0})
+    assert _ask(_config(p=_provider()), endless, authorization="Bearer good")[0] is None

@@ -71,6 +71,13 @@ def analyze(
     explain: str = typer.Option("", "--explain", help="Say more about one check, and end."),
     ignore_unknown: bool = typer.Option(False, "--ignore-unknown", help="Pass over files that hold no objects."),
     recursive: bool = typer.Option(False, "-R", "--recursive", help="Directories are always read to their end."),
+    verbose: bool = typer.Option(False, "-v", "--verbose", help="Below each finding, what its check is about."),
+    colour: bool | None = typer.Option(
+        None, "--color/--no-color", help="Colours; without, if standard output is a terminal."
+    ),
+    mesh_config: Path | None = typer.Option(
+        None, "--meshConfigFile", metavar="FILE", help="A MeshConfig, in the place of the mesh's own."
+    ),
     system: str = SYSTEM,
     revision: str = typer.Option("default", "-r", "--revision", help="Whose settings count, on a cluster."),
     kubeconfig: Path | None = KUBECONFIG,
@@ -96,17 +103,19 @@ def analyze(
     given = [*(paths or []), *files]
     named = mesh is not None or kubernetes or kubeconfig is not None or context is not None
     cluster = _Cluster(kubernetes, kubeconfig, context, system, revision)
+    written = _written(given, mesh_config)
     if given and not named and not all_namespaces:
-        examined, source = _of_files(_written(given), namespace), "files"
+        examined, source = _of_files(written, namespace), "files"
     else:
-        examined, source = _of_running(_written(given), mesh, cluster, everywhere=all_namespaces, namespace=namespace)
+        examined, source = _of_running(written, mesh, cluster, everywhere=all_namespaces, namespace=namespace)
     problems = [
         problem
         for problem in examined.problems
         if not any(_is_about(problem, code, name) for code, name in wanted)
         and (problem.where.object or not ignore_unknown)
     ]
-    _show([problem for problem in problems if _at_least(problem, output_threshold)], output)
+    shown = [problem for problem in problems if _at_least(problem, output_threshold)]
+    _show(shown, output, verbose=verbose, colour=colour)
     say(f"{source}: {counted(examined.objects, 'object')}, {_summary(problems)}")
     if output is Report.LOG and problems:
         say(f"hint: what a code means: weft analyze --explain {problems[0].code}, or {PAGE}")
@@ -151,7 +160,7 @@ class _Written(NamedTuple):
     flaws: list[Problem]  # of the files
 
 
-def _written(given: list[Path]) -> _Written:
+def _written(given: list[Path], mesh_config: Path | None = None) -> _Written:
     """All that is given is one mesh."""
     from weft.cli.meshes import meshes_in
 
@@ -162,7 +171,29 @@ def _written(given: list[Path]) -> _Written:
         flaws += problems
     if given and not documents and not flaws:
         fail(f"no objects in {', '.join(map(str, given))}", "YAML files end in .yaml, .yml or .json")
+    if mesh_config is not None:
+        own = _settings_of(mesh_config)
+        documents = [*(each for each in documents if each.key != own.key), own]
     return _Written(documents, flaws)
+
+
+def _settings_of(file: Path) -> Document:
+    """A MeshConfig by itself is no object; the ConfigMap is that holds it."""
+    import json
+
+    from weft.api.mesh_config import NAME
+    from weft.files.documents import read_documents
+    from weft.model.settings import Settings
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        hint = "it should hold a MeshConfig, such as `trustDomain: cluster.local`"
+        fail(f"{file} cannot be read: {error}", hint, code=2)
+    metadata = {"name": NAME, "namespace": Settings().root_namespace}
+    held = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"mesh": text}}
+    (document,) = read_documents(json.dumps(held).encode(), str(file)).documents
+    return document
 
 
 def _of_files(written: _Written, namespace: str) -> Examined:
@@ -297,11 +328,15 @@ def _at_least(problem: Problem, level: Level) -> bool:
     return problem.severity.weight >= Severity(level.value.lower()).weight
 
 
-def _show(problems: list[Problem], output: Report) -> None:
+def _show(problems: list[Problem], output: Report, *, verbose: bool, colour: bool | None) -> None:
+    from weft.analyze.checks import CHECKS
+
     if not is_data(output):
         for problem in problems:
             level = typer.style(problem.level, fg=_COLOURS[problem.severity])
-            typer.echo(str(problem).replace(f"{problem.level}: ", f"{level}: ", 1))
+            typer.echo(str(problem).replace(f"{problem.level}: ", f"{level}: ", 1), color=colour)
+            if verbose:
+                typer.echo(f"  {CHECKS[problem.code].title}. {CHECKS[problem.code].more}")
         return
     rows = [_row(problem) for problem in problems]
     print_data(rows, output)

@@ -39,6 +39,9 @@ def bug_report(
     output: Path | None = typer.Option(
         None, "-o", "--output", metavar="FILE", help="Where to; else a name with the time."
     ),
+    directory: Path = typer.Option(
+        Path(), "--output-dir", "--dir", metavar="DIRECTORY", help="Where to, by that name; else here."
+    ),
     namespace: str = ONLY_NAMESPACE,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
@@ -61,7 +64,7 @@ def bug_report(
     from weft.cli.version_here import is_somebody_there
 
     named = bool(mesh or kubernetes or kubeconfig or context)
-    path = output or Path(f"weft-bug-report-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
+    path = directory / (output or f"weft-bug-report-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
     reached = None
     if named or is_somebody_there():
         reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)

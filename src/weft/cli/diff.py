@@ -36,7 +36,8 @@ def diff(
     """Show what a change would change, before it is applied. Or what has changed since a moment of weft history. Files
     are laid over what is there: the mesh of this machine, a cluster, or --against a directory. It is said which objects
     are others, which proxies are sent what, and to which requests something else happens: those of RequestTests, a call
-    of every HTTP port by everybody, and what was really called lately, where proxies write an access log.
+    of every HTTP port by everybody, one from outside of every name and path that gateways speak of, and what was really
+    called lately, where proxies write an access log.
 
     \b
     Exit codes: 0 nothing changes, 1 something does, 2 there is no answer: no such file or moment, a bad command line.

@@ -146,7 +146,7 @@ def _header(text: str) -> tuple[str, str]:
 
 
 def _token(text: str) -> dict[str, Any]:
-    """Nobody here has an issuer's keys: a whole token's signature is taken to be good, and that is said (`signed`)."""
+    """A whole one is verified by whoever has the keys in the config (`signed`)."""
     import json
 
     if text.startswith("@"):
@@ -167,7 +167,7 @@ def _token(text: str) -> dict[str, Any]:
 
 def _whole(text: str) -> dict[str, Any]:
     """What is no token is sent all the same, to see what Envoy says to it."""
-    from weft.explain.jwt import read_token
+    from weft.explain.token import read_token
 
     token = read_token(text)
     if token.malformed:

@@ -27,6 +27,7 @@ def install(
     precheck: bool = typer.Option(True, "--precheck/--no-precheck", help="Look first whether the cluster is fit."),
     wait: bool = typer.Option(True, "--wait/--no-wait", help="Wait until everything runs."),
     timeout: str = typer.Option("5m", "--timeout", help="How long to wait."),
+    yes: bool = typer.Option(False, "-y", "--yes", "--skip-confirmation", help="Nobody is asked anyhow."),
     kubeconfig: Path | None = KUBECONFIG,
     context: str | None = CONTEXT,
 ) -> None:

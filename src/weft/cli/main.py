@@ -47,11 +47,14 @@ class Commands(Listed):
 
 def _explain(error: Any, ctx: Any) -> NoReturn:
     """What makes no sense on a command line, told as every other error."""
+    from weft.cli.elsewhere import instead_of
+
     said = error.format_message().rstrip(".")
     if not said or type(error).__name__ == "NoArgsIsHelpError":  # whose message is the help
         raise error
     command = error.ctx.command_path if error.ctx else f"{ctx.command_path} {ctx.invoked_subcommand or ''}".rstrip()
-    fail(f"{said[0].lower()}{said[1:]}", f"see: {command} --help", code=2)
+    hint = instead_of(getattr(error, "option_name", "")) or f"see: {command} --help"
+    fail(f"{said[0].lower()}{said[1:]}", hint, code=2)
 
 
 # Plain help, not rich's: it needs a fifth of a second less, and it can be grepped.

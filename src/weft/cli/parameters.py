@@ -1,5 +1,6 @@
 """How what somebody typed becomes the value of a parameter: words, numbers, paths, one of a few. typer does it with
-pydantic, and loading that takes as long as all the rest of a short command.
+pydantic, and loading that takes as long as all the rest of a short command. A flag may be given a value, too, as
+istioctl's may: `--verbose=false`.
 
 Rule: only what is plainly right is read here. Anything else goes typer's way, which knows how to complain.
 """
@@ -15,15 +16,37 @@ from typing import Any, get_args, get_origin
 
 from typer.core import TyperCommand, TyperGroup
 
+_BOOLEANS = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}  # as Go reads them
+
 
 class PlainCommand(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         return _plain(super().get_params(ctx))
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _without_values(self.get_params(ctx), ctx, args))
+
 
 class PlainGroup(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
         return _plain(super().get_params(ctx))
+
+
+def _without_values(parameters: list[Any], ctx: Any, arguments: list[str]) -> list[str]:
+    """Flags that have a value become flags, or nothing. What belongs to another program is left alone."""
+    flags = {name: each for each in parameters if getattr(each, "is_flag", False) for name in each.opts}
+    found: list[str] = []
+    for number, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if argument == "--" or not (argument.startswith("-") or ctx.allow_interspersed_args):
+            return [*found, *arguments[number:]]
+        if not equals or name not in flags or value.lower() not in _BOOLEANS:
+            found.append(argument)
+            continue
+        flag, names = flags[name], (*flags[name].opts, *flags[name].secondary_opts)
+        found = [each for each in found if each not in names]  # the last one counts
+        found += [name] if _BOOLEANS[value.lower()] else flag.secondary_opts[:1]
+    return found
 
 
 def _plain(parameters: list[Any]) -> list[Any]:

@@ -24,7 +24,7 @@ def uninstall(
         False, "--purge", help="Every revision, and the kinds with all of their objects, and the CA's root."
     ),
     force: bool = typer.Option(False, "--force", help="Even if pods still live by it: they lose their identity."),
-    yes: bool = typer.Option(False, "-y", "--yes", help="Do not ask."),
+    yes: bool = typer.Option(False, "-y", "--yes", "--skip-confirmation", help="Do not ask."),
     kubeconfig: Path | None = KUBECONFIG,
     context: str | None = CONTEXT,
 ) -> None:

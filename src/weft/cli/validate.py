@@ -25,6 +25,7 @@ def validate(
     paths: list[Path] = typer.Argument(
         None, help="Files, directories, or - for standard input; the current directory if none is given."
     ),
+    files: list[Path] = typer.Option([], "-f", "--filename", help="The same, as an option."),
     strict: bool = typer.Option(False, "--strict", help="Exit with 1 for warnings too."),
     output: TableOrData = TABLE_OR_DATA,
 ) -> None:
@@ -40,7 +41,7 @@ def validate(
     """
     from weft.base.problem import Severity
 
-    objects, problems, partial = _read(paths or [Path()])
+    objects, problems, partial = _read([*(paths or ()), *files] or [Path()])
     errors = sum(problem.severity is Severity.ERROR for problem in problems)
     if is_data(output):
         print_data(problems, output)

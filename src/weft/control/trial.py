@@ -6,11 +6,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from itertools import islice
 
 import msgspec
 
 from weft.api.request_test import RequestCase
 from weft.base.problem import Problem, Where
+from weft.control.edge_calls import edge_calls
 from weft.control.history import Edit, Moment, Past, mesh_of
 from weft.control.question import Question, request_in
 from weft.control.reasons.steps import sourced
@@ -21,7 +23,7 @@ from weft.explain.explain import explain
 from weft.explain.request import Token
 from weft.explain.text import lines
 from weft.explain.world import Workload
-from weft.model.group import Group
+from weft.model.group import Group, ProxyKind
 from weft.model.service import Protocol
 
 _HTTP = (Protocol.HTTP, Protocol.HTTP2, Protocol.GRPC)
@@ -168,18 +170,19 @@ def _arrives(edit: Edit) -> bool:
 
 
 def every_call(stage: Stage, most: int) -> Iterator[RequestCase]:
-    """A request from a pod of each group to each HTTP port: what is tried when nobody says what to try."""
+    """A request from a pod of each group to each HTTP port, and those that enter by gateways: what is tried when nobody
+    says what to try."""
+    from_outside = list(islice(edge_calls(stage), most // 2))
+    yield from from_outside
     calls = (
         RequestCase(Where(), pods[0], f"http://{service.host}:{port.number}/")
-        for _, pods in sorted(stage.groups().items())
+        for group, pods in sorted(stage.groups().items())
+        if group.kind is not ProxyKind.GATEWAY
         for service in sorted(stage.services(), key=lambda each: each.host)
         for port in service.ports
         if port.protocol in _HTTP and "*" not in service.host
     )
-    for number, call in enumerate(calls):
-        if number == most:
-            return
-        yield call
+    yield from islice(calls, most - len(from_outside))
 
 
 def _walked(met: Met, question: Question, now: datetime) -> Explanation:

@@ -1,6 +1,6 @@
 """What a change would change: two stages come in, and out goes which objects are others, which proxies would be sent
 what, resource by resource, and to which requests something else would happen: those that somebody has declared, a call
-of everybody by everybody, and those that have been seen."""
+of everybody by everybody and from outside by every gateway, and those that have been seen."""
 
 from __future__ import annotations
 

@@ -88,7 +88,16 @@ def why(
     asked = _Asked(mesh, stage, proxy, refused or {})
     types = _types(kind)
     name, below = _split(resource, asked.names(types))
-    found = [asked.tell(type_url, name, below) for type_url in types if asked.has(type_url, name)]
+    found: list[Why] = []
+    missed: list[NoSuchPart] = []  # a cluster and its endpoints have one name, and not the same parts
+    for type_url in types:
+        if asked.has(type_url, name):
+            try:
+                found.append(asked.tell(type_url, name, below))
+            except NoSuchPart as error:
+                missed.append(error)
+    if not found and missed:
+        raise next((each for each in missed if each.problem.hint.startswith("did you")), missed[0])
     if not found:
         raise NoSuchResource(resource, proxy, sorted(asked.names(types)))
     return found

@@ -95,6 +95,7 @@ class Verdict(msgspec.Struct, frozen=True):
     path: str = ""
     headers: tuple[tuple[str, str], ...] = ()  # of the request as it arrives
     sources: tuple[Source, ...] = ()  # whose decision it is, where it does not arrive
+    provided: str = ""  # what was taken for granted on the way, as nobody here could find it out
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -1,12 +1,10 @@
 """Tokens, as Envoy's jwt_authn filter judges them: where it looks for them, whom it believes, and what it does with
-what they say. Whether a signature is good is not found out here; the request says it of each token.
+what they say. Where the provider has its keys at hand, a token's signature is verified by them (`token.py`); where it
+fetches them from elsewhere, the signature is taken for good and that is said.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -20,17 +18,17 @@ from weft.explain.decision import Stage, Unsure
 from weft.explain.request import Request, Token
 from weft.explain.route import takes
 from weft.explain.rule import Seen
+from weft.explain.token import FORGED, read_token, wrong_signature
 from weft.explain.walk import Walk
 
 FILTER = "envoy.filters.http.jwt_authn"
 _SKEW = 60  # seconds; Envoy's own
-_ENCODED = re.compile(r"[A-Za-z0-9_-]*")
 _TOKEN = re.compile(r"[A-Za-z0-9_.-]+")
 
 _MISSING = "Jwt is missing"
 _UNKNOWN_ISSUER = "Jwt issuer is not configured"
 _WRONG_AUDIENCE = "Audiences in Jwt are not allowed"
-_EARLY, _LATE, _FORGED = "Jwt not yet valid", "Jwt is expired", "Jwt verification fails"
+_EARLY, _LATE = "Jwt not yet valid", "Jwt is expired"
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -70,7 +68,10 @@ def refused(walk: Walk, config: JwtAuthentication, request: Request, seen: Seen)
         return Refused(403 if wrong == _WRONG_AUDIENCE else 401, wrong)
     if check.payload:
         seen.metadata[FILTER] = {**seen.metadata.get(FILTER, {}), **check.payload}
-        unchecked = ": its signature is not checked here" if check.unchecked else ""
+        unchecked = ""
+        if check.unchecked:
+            unchecked = f": its signature is not checked here, as the keys are fetched from {check.unchecked}"
+            walk.provided = f"the token's signature is good: the keys of {check.issuer} are not known here"
         walk.tell(Stage.TOKEN, f"the token of {check.issuer} is believed{unchecked}", about=check.issuer)
     else:
         walk.tell(Stage.TOKEN, "without a token it passes, and has no principal")
@@ -84,7 +85,7 @@ class _Check:
         self._config, self._request, self._seen = config, request, seen
         self.payload: dict[str, Any] = {}
         self.issuer = ""
-        self.unchecked = False
+        self.unchecked = ""  # where the keys are that would have been needed
 
     def require(self, requirement: JwtRequirement, used: tuple[str, ...] = ()) -> str:
         match requirement.WhichOneof("requires_type"):
@@ -155,16 +156,20 @@ class _Check:
         now, skew = self._request.now, provider.clock_skew_seconds or _SKEW
         if now and _number(claims.get("nbf")) > now + skew:
             return _EARLY
-        if now and "exp" in claims and now > _number(claims["exp"]) + skew:
+        expires = _number(claims.get("exp"))
+        if now and expires and now > expires + skew:
             return _LATE
         if provider.audiences and not _audiences(claims) & {_tidy(each) for each in provider.audiences}:
             return _WRONG_AUDIENCE
-        return "" if token.verified else _FORGED
+        if token.signed and (keys := provider.local_jwks.inline_string):
+            return wrong_signature(token.text, keys)
+        return "" if token.verified else FORGED
 
     def _believe(self, found: _Found, provider: JwtProvider) -> None:
         headers, claims = self._seen.headers, found.token.claims
         self.issuer = str(claims.get("iss", ""))
-        self.unchecked |= found.token.signed
+        if found.token.signed and not provider.local_jwks.inline_string:
+            self.unchecked = provider.remote_jwks.http_uri.uri or "elsewhere"
         if provider.payload_in_metadata:
             split = set(provider.normalize_payload_in_metadata.space_delimited_claims)
             self.payload[provider.payload_in_metadata] = {
@@ -206,39 +211,9 @@ class _Check:
         return found
 
     def _token(self, text: str) -> Token:
-        known = next((each for each in self._request.tokens if each.text == text), None)
-        return known or read_token(text)
-
-
-def read_token(text: str) -> Token:
-    """What it says; its signature is taken for good."""
-    parts = text.split(".")
-    if len(parts) != 3:
-        return Token(text, malformed="Jwt is not in the form of Header.Payload.Signature with two dots and 3 sections")
-    opened = {}
-    for name, part in zip(("header", "payload", "signature"), parts, strict=True):
-        decoded = _decoded(part)
-        if decoded is None:
-            return Token(text, malformed=f"Jwt {name} is an invalid Base64url encoded")
-        try:
-            opened[name] = json.loads(decoded) if name != "signature" else {}
-        except (ValueError, RecursionError):
-            opened[name] = None
-        if not isinstance(opened[name], dict):
-            return Token(text, malformed=f"Jwt {name} is an invalid JSON")
-        if name == "header" and not isinstance(opened[name].get("alg"), str):
-            return Token(text, malformed="Jwt header [alg] field is required and must be a string")
-    return Token(text, opened["payload"], signed=True)
-
-
-def _decoded(part: str) -> bytes | None:
-    part = "".join(part.split())  # which Envoy passes over
-    if not _ENCODED.fullmatch(part):
-        return None
-    try:
-        return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
-    except binascii.Error:
-        return None
+        """A whole one speaks for itself; of one that is made up, only the request knows what it says."""
+        made_up = next((each for each in self._request.tokens if each.text == text and not each.signed), None)
+        return made_up or read_token(text)
 
 
 def _extracted(value: str, start: int) -> str:

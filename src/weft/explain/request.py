@@ -29,7 +29,7 @@ class Token(msgspec.Struct, frozen=True):
     claims: Mapping[str, Any] = msgspec.field(default_factory=dict)
     verified: bool = True  # whether its signature fits the keys of its issuer
     malformed: str = ""  # what is wrong with it, if it is no token at all
-    signed: bool = False  # a whole one, with a signature that nobody has looked at; else it is made up for the question
+    signed: bool = False  # a whole one, whose signature decides where the keys are known; else made up for the question
 
 
 class Request(msgspec.Struct, frozen=True):

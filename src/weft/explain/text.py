@@ -47,6 +47,7 @@ def verdict(found: Verdict) -> str:
     if found.kind is Kind.DELIVERED and found.path:
         said = f"{said} as {found.method} {found.host}{found.path}"
     said = f"{said} ({more})" if more else said
+    said = f"{said}, provided that {found.provided}" if found.provided else said
     return f"{said}{_listed(found.sources)}"
 
 

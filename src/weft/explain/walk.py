@@ -25,6 +25,7 @@ class Walk:
         self.route = self.cluster = self.endpoint = self.workload = ""  # what the verdict will say of the way
         self.endpoints: tuple[tuple[str, float], ...] = ()
         self.delay = 0.0
+        self.provided = ""
         self.grpc = False  # whether the proxy that decides is asked by gRPC
         self.web = False  # whether one on the way makes gRPC of gRPC-Web, and an answer to that of any with a body
         self._given = given
@@ -65,6 +66,7 @@ class Walk:
             endpoint=self.endpoint,
             endpoints=self.endpoints,
             workload=self.workload,
+            provided=self.provided,
             sources=self.steps[-1].sources if self.steps and kind in STOPPED else (),
         )
 

@@ -1,0 +1,23 @@
+"""Options of istioctl that have no sense here: the name of one comes in, and what to type instead leaves."""
+
+from __future__ import annotations
+
+_ASKED = "weft finds the control plane by itself; to ask another: --mesh NAME, --kubeconfig FILE, --context NAME"
+_INJECTED = "the injector's settings are one file: --settings FILE"
+_BUILT_IN = "what is installed comes with weft itself: see weft manifest generate, and weft manifest values"
+_MESH_CONFIG = "it is the ConfigMap istio of istio-system, among the other files; by itself, weft analyze takes it"
+_INSTEAD = {
+    **dict.fromkeys(("--xds-address", "--xds-label", "--xds-port", "--xds-via-agents"), _ASKED),
+    **dict.fromkeys(("--authority", "--cert-dir", "--insecure", "--plaintext"), _ASKED),
+    **dict.fromkeys(("--injectConfigFile", "--injectConfigMapName", "--valuesFile", "--webhookConfig"), _INJECTED),
+    **dict.fromkeys(("--meshConfigFile", "--meshConfigMapName"), _MESH_CONFIG),
+    **dict.fromkeys(("--charts", "--manifests"), _BUILT_IN),
+    "--proxy-admin-port": "leave it out: weft knows where a proxy's admin interface is",
+    "--remote-contexts": "one cluster at a time: --context NAME",
+    "--vklog": "leave it out: weft logs no requests to the API server",
+}
+
+
+def instead_of(option: str) -> str:
+    """Nothing, if istioctl has no such option either."""
+    return _INSTEAD.get(option.partition("=")[0], "")
