@@ -112,7 +112,7 @@ def _ingress(spec: Fields) -> tuple[IngressListener, ...]:
 def _port(port: Fields, *, well_known: bool) -> ServicePort:
     """`well_known`: whether a number says what is spoken, where nothing else does."""
     number = port.port("number", required=True)
-    port.ignored("name")
+    port.text("name", most=63)  # for people
     port.refused("targetPort", "`targetPort` has no effect in a Sidecar", "leave it out")
     return ServicePort(number=number, protocol=istio_protocol(port, number if well_known else 0))
 
