@@ -5,6 +5,7 @@ from analyze.meshes import WEB, istio, said
 HEADLESS = WEB.replace("spec: {selector", "spec: {clusterIP: None, selector", 1)
 RULE = istio("DestinationRule", "{host: web, subsets: [{name: v2, labels: {version: v2}}, {name: all}]}")
 BALANCED = istio("DestinationRule", "{host: web, trafficPolicy: {loadBalancer: {simple: RANDOM}}}")
+OTHER = "---" + WEB.partition("---")[0].replace("name: web,", "name: other,")
 EDGE = istio(
     "Gateway",
     "{selector: {istio: ingress}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: [web.example]}]}",
@@ -38,8 +39,9 @@ def test_a_route_to_a_subset_of_a_headless_service_is_said():
         HEADLESS + RULE + routed("all"),
         HEADLESS + RULE + EDGE + routed("v2", gateways="[edge]", hosts="[web.example]"),
         HEADLESS + RULE + EDGE + routed("v2", gateways="[mesh, edge]", match="{gateways: [edge]}"),
+        HEADLESS + RULE + OTHER + routed("v2", hosts="[other]"),
     ],
-    ids=["a service with an address", "a subset of everybody", "a gateway's routes", "a gateway's route"],
+    ids=["a service with an address", "a subset of everybody", "a gateway's routes", "a gateway's route", "another's"],
 )
 def test_subsets_that_are_kept_to_are_well(text):
     assert told(text) == []
@@ -50,6 +52,7 @@ def test_a_balancer_that_chooses_nobody_is_said():
     assert "DestinationRule shop/x: spec: warning: web.shop.svc.cluster.local is called by the address" in line
     assert told(WEB + BALANCED) == []
     assert told(HEADLESS + BALANCED.replace("RANDOM", "PASSTHROUGH")) == []
+    assert told(HEADLESS + BALANCED + OTHER + routed("v2", hosts="[other]")) == []
 
 
 def test_a_gateway_chooses_among_the_pods_of_a_headless_service():

@@ -1,6 +1,6 @@
 """What is asked for in vain where sidecars call the very address that their callers name: behind a headless service,
 or a host without resolution. Whom a subset holds or a balancer would choose makes no difference there. Gateways choose
-among a headless service's pods, so nothing is said of what they are led to."""
+among a headless service's pods, and so do sidecars by routes of other hosts: nothing is said of what these lead to."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def of_addresses(facts: Facts) -> Iterator[Problem]:
 
 def _of_subsets(facts: Facts, by_address: set[str]) -> Iterator[Problem]:
     narrow = {(rule.host, subset.name) for rule in facts.rules for subset in rule.subsets if subset.labels}
+    never = _never_chosen(facts)
     for routing in facts.virtual_services:
         if not routing.hosts or "mesh" not in routing.gateways:  # whom a delegate is for, others say
             continue
@@ -34,7 +35,8 @@ def _of_subsets(facts: Facts, by_address: set[str]) -> Iterator[Problem]:
                     continue
                 for index, part in enumerate(route.route):
                     host, subset = part.destination.host, part.destination.subset
-                    if host in by_address and (host, subset) in narrow:
+                    own = host in never or host in routing.hosts  # routes of other hosts choose among a headless one's
+                    if host in by_address and own and (host, subset) in narrow:
                         what = f"{host} is called by the address that a caller names, whether or not it is in {subset}"
                         field = f"spec.{name}[{number}].route[{index}].destination.subset"
                         hint = "a Service with a cluster IP chooses whom to call"
@@ -42,10 +44,10 @@ def _of_subsets(facts: Facts, by_address: set[str]) -> Iterator[Problem]:
 
 
 def _of_balancing(facts: Facts, by_address: set[str]) -> Iterator[Problem]:
-    never = {service.host for service in facts.services if service.resolution is Resolution.NONE}
-    at_gateways = {host for routing in facts.virtual_services if _is_at_gateways(routing) for host in _led_to(routing)}
+    never = _never_chosen(facts)
+    chosen = {host for routing in facts.virtual_services for host in _led_to(routing) if _is_chosen(routing, host)}
     for rule in facts.rules:
-        idle = rule.host in by_address and (rule.host in never or rule.host not in at_gateways)
+        idle = rule.host in by_address and (rule.host in never or rule.host not in chosen)
         if idle and any(_chooses(level.load_balancer) for level in levels(rule)):
             what = f"{rule.host} is called by the address that a caller names: `loadBalancer` has no effect"
             hint = "a Service with a cluster IP chooses whom to call"
@@ -60,8 +62,13 @@ def _is_for_sidecars(route: HttpRoute | L4Route) -> bool:
     return not route.match or any(not match.gateways or "mesh" in match.gateways for match in route.match)
 
 
-def _is_at_gateways(routing: VirtualService) -> bool:
-    return not routing.hosts or any(gateway != "mesh" for gateway in routing.gateways)
+def _never_chosen(facts: Facts) -> set[str]:
+    return {service.host for service in facts.services if service.resolution is Resolution.NONE}
+
+
+def _is_chosen(routing: VirtualService, host: str) -> bool:
+    """Whether a proxy chooses one of a headless service's pods: at gateways, and for who has called another host."""
+    return host not in routing.hosts or any(gateway != "mesh" for gateway in routing.gateways)
 
 
 def _led_to(routing: VirtualService) -> Iterator[str]:

@@ -163,7 +163,8 @@ _CHECKS: tuple[Check, ...] = (
           ("IST0101",)),
     Check("WFT0220", WARNING, "A route to a subset of a host that is called by address",
           "Callers of a headless service, and of a host with `resolution: NONE`, name the very address that is called: "
-          "whoever is there answers, in the subset or not."),
+          "whoever is there answers, in the subset or not. Routes of another host do choose among a headless service's "
+          "pods."),
     Check("WFT0221", WARNING, "Balancing where callers name the address",
           "Behind a headless service, and a host with `resolution: NONE`, sidecars call the very address that their "
           "caller names: `loadBalancer` has no effect, nor have `warmup` and a hash."),
