@@ -73,3 +73,9 @@ def test_a_match_for_a_port_that_carries_another_kind_is_said():
     assert routing("tcp", "{port: 80}", gateways="mesh, edge") == [], "the gateway's port 80 may be another one"
     (line,) = routing("tls", "{port: 80, sniHosts: [web]}")
     assert "no port of web.shop.svc.cluster.local carries tls" in line, "and of each match not again"
+
+
+def test_what_a_sidecar_lets_callers_speak_counts_as_what_a_port_carries():
+    egress = "{egress: [{port: {number: 80, name: x, protocol: TCP}, hosts: [./web.shop.svc.cluster.local]}]}"
+    streams = istio("VirtualService", f"{{hosts: [web], tcp: [{{match: [{{port: 80}}], route: [{TO}]}}]}}")
+    assert len(said(BOTH + streams)) == len(said(BOTH + istio("Sidecar", egress) + streams)) + 1

@@ -79,3 +79,10 @@ def test_a_budget_counts_for_ports_and_subsets_that_say_a_number():
     (line,) = found(BUDGET, f", subsets: [{subset % RETRIES}]")
     assert "spec.subsets[0].trafficPolicy.connectionPool.http.maxRetries" in line
     assert found(RETRIES, f", subsets: [{subset % BUDGET}]") == [], "the host's own number holds outside the subset"
+
+
+def test_callers_whose_sidecar_lets_them_speak_http_have_headers_to_balance_by():
+    egress = "{egress: [{port: {number: 90, name: x, protocol: HTTP}, hosts: [./both.shop.svc.cluster.local]}]}"
+    assert found(f"portLevelSettings: [{at(90, BY_HEADER)}]", "") != []
+    rule = istio("DestinationRule", f"{{host: both, trafficPolicy: {{portLevelSettings: [{at(90, BY_HEADER)}]}}}}")
+    assert [line for line in said(MIXED + istio("Sidecar", egress) + rule) if "DestinationRule" in line] == []

@@ -26,7 +26,7 @@ from weft.model.names import Labels, host_covers, selects
 from weft.model.peer_authentication import PeerAuthentication, PeerModes, peer_modes
 from weft.model.policies import age
 from weft.model.request_authentication import RequestAuthentication
-from weft.model.service import Service
+from weft.model.service import Protocol, Service
 from weft.model.settings import Namespace, ServiceAccount, Settings
 from weft.model.sidecar import Sidecar
 from weft.model.telemetry import Telemetry
@@ -53,6 +53,7 @@ class Facts(msgspec.Struct, frozen=True):
     virtual_services: tuple[VirtualService, ...] = ()
     rules: tuple[DestinationRule, ...] = ()
     sidecars: tuple[Sidecar, ...] = ()
+    spoken: Mapping[int, frozenset[Protocol]] = {}  # by port: what Sidecars let callers speak, whatever services say
     policies: tuple[AuthorizationPolicy, ...] = ()
     peer_authentications: Mapping[str, tuple[PeerAuthentication, ...]] = {}  # by namespace, the oldest first
     authentications: tuple[RequestAuthentication, ...] = ()
@@ -144,6 +145,7 @@ def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
         virtual_services=_of_kind(values, VirtualService),
         rules=_of_kind(values, DestinationRule),
         sidecars=_of_kind(values, Sidecar),
+        spoken=_spoken(_of_kind(values, Sidecar)),
         policies=_of_kind(values, AuthorizationPolicy),
         peer_authentications=_by_namespace(sorted(_of_kind(values, PeerAuthentication), key=age)),
         authentications=_of_kind(values, RequestAuthentication),
@@ -168,6 +170,14 @@ def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
 
 def _of_kind(values: Iterable[Value], kind: type[Kind]) -> tuple[Kind, ...]:
     return tuple(value for value in values if isinstance(value, kind))
+
+
+def _spoken(sidecars: Iterable[Sidecar]) -> dict[int, frozenset[Protocol]]:
+    found: dict[int, set[Protocol]] = defaultdict(set)
+    for port in (listener.port for sidecar in sidecars for listener in sidecar.egress):
+        if port is not None and port.protocol is not Protocol.UNDECLARED:
+            found[port.number].add(port.protocol)
+    return {number: frozenset(protocols) for number, protocols in found.items()}
 
 
 def _classless(values: Iterable[Value]) -> tuple[StandardGateway, ...]:

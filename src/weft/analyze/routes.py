@@ -66,10 +66,13 @@ def _of_gateways(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
 
 
 def _of_kinds(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
-    """Each kind of routes has its protocols. A port that does not say what it carries may carry any."""
+    """Each kind of routes has its protocols. A port that does not say what it carries may carry any, and what callers
+    speak to it their Sidecar may say otherwise."""
     services = [service for host in routing.hosts for service in facts.services_of(host)]
-    ports = [port for service in services for port in service.ports if port.protocol is not Protocol.UDP]
-    protocols = {port.protocol for port in ports}
+    ports: dict[int, set[Protocol]] = {}
+    for port in (each for service in services for each in service.ports if each.protocol is not Protocol.UDP):
+        ports.setdefault(port.number, set(facts.spoken.get(port.number, ()))).add(port.protocol)
+    protocols = {protocol for carried in ports.values() for protocol in carried}
     unused = set()
     hint = "is the Service's port named for its protocol, or has it the right `appProtocol`?"
     for kind, routes in (("http", routing.http), ("tls", routing.tls), ("tcp", routing.tcp)):
@@ -81,7 +84,7 @@ def _of_kinds(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
     for kind, field, line, match in matches(routing):
         if kind in unused or set(match.gateways or routing.gateways) != {MESH}:
             continue  # said above, or the port may be a gateway's
-        meant = {port.protocol for port in ports if port.number == match.port}
+        meant = ports.get(match.port, set())
         if meant and not any(_carries(protocol, kind) for protocol in meant):
             carried = ", ".join(sorted(protocol.value for protocol in meant))
             what = (

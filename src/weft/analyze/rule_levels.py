@@ -21,6 +21,7 @@ class _Level(msgspec.Struct, frozen=True):
     line: int
     policy: TrafficPolicy
     protocols: frozenset[Protocol]  # of the ports that it reaches
+    spoken: frozenset[Protocol]  # what Sidecars let callers speak to these instead
     budget: RetryBudget | None  # that holds here
 
     @property
@@ -35,13 +36,13 @@ class _Level(msgspec.Struct, frozen=True):
 def of_rule_levels(facts: Facts) -> Iterator[Problem]:
     for rule in facts.rules:
         services = facts.services_of(rule.host) if not rule.host.startswith("*") else ()
-        for level in _levels(rule, services):
+        for level in _levels(rule, services, facts):
             yield from _of_hashing(rule, level)
             if level.policy.connection_pool is not None:
                 yield from _of_pool(rule, level, level.policy.connection_pool)
 
 
-def _levels(rule: DestinationRule, services: tuple[Service, ...]) -> Iterator[_Level]:
+def _levels(rule: DestinationRule, services: tuple[Service, ...], facts: Facts) -> Iterator[_Level]:
     ports = [(port.number, port.protocol) for service in services for port in service.ports]
     ports = [(number, protocol) for number, protocol in ports if protocol is not Protocol.UDP]
     widest = rule.policy.retry_budget if rule.policy is not None else None
@@ -52,17 +53,20 @@ def _levels(rule: DestinationRule, services: tuple[Service, ...]) -> Iterator[_L
             continue
         budget = policy.retry_budget or widest  # which a port's entry cannot say, and does not silence
         own = {number for number, _ in policy.ports}
-        elsewhere = frozenset(protocol for number, protocol in ports if number not in own)
-        yield _Level(field, line, policy, elsewhere, budget)
+        reached = [(field, policy, {number for number, _ in ports} - own)]
         for index, (number, entry) in enumerate(policy.ports):
-            there = frozenset(protocol for each, protocol in ports if each == number)
-            yield _Level(f"{field}.portLevelSettings[{index}]", line, entry, there, budget)
+            reached.append((f"{field}.portLevelSettings[{index}]", entry, {number}))
+        for place, level, numbers in reached:
+            carried = frozenset(protocol for number, protocol in ports if number in numbers)
+            spoken = frozenset(protocol for number in numbers for protocol in facts.spoken.get(number, ()))
+            yield _Level(place, line, level, carried, spoken, budget)
 
 
 def _of_hashing(rule: DestinationRule, level: _Level) -> Iterator[Problem]:
     balancer = level.policy.load_balancer
     hashing = balancer.consistent_hash if balancer is not None else None
-    if level.bytes_alone and hashing is not None and hashing.key is not HashKey.SOURCE_IP:
+    asked = any(protocol.is_http for protocol in level.spoken)
+    if level.bytes_alone and not asked and hashing is not None and hashing.key is not HashKey.SOURCE_IP:
         what = f"connections to {rule.host} are balanced by a {hashing.key}, which only HTTP has: they go anywhere"
         yield finding("WFT0213", rule.origin, f"{level.field}.loadBalancer", what, "use `useSourceIp`", line=level.line)
 
