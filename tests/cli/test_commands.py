@@ -15,6 +15,16 @@ from weft.cli.main import app
 from weft.cli.start import IN_PODS
 
 
+@pytest.mark.parametrize("module", ["weft", "weft.cli"])
+def test_the_command_is_a_module_too(module):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", module, "--help"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    assert found.startswith("Usage: weft [OPTIONS] COMMAND")
+    heading = found.partition("\n  x  ")[0].rpartition(":\n")[0].rpartition("\n")[2]
+    assert heading == "Look inside"
+
+
 def test_a_command_is_loaded_only_when_it_is_called():
     code = (
         "import sys\nfrom weft.cli.main import app\n"
