@@ -165,8 +165,13 @@ def test_without_anything_to_look_at_it_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     result = run()
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr.startswith("error: no mesh is running\nhint: ")
+
+
+def test_a_file_that_is_not_there_is_no_finding(wrong):
+    missing = run(wrong / "no.yaml")
+    assert missing.exit_code == 2 and "does not exist" in missing.stderr
 
 
 def test_two_places_at_once_make_no_sense(wrong):

@@ -15,6 +15,16 @@ from weft.cli.main import app
 from weft.cli.start import IN_PODS
 
 
+@pytest.mark.parametrize("module", ["weft", "weft.cli"])
+def test_the_command_is_a_module_too(module):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", module, "--help"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    assert found.startswith("Usage: weft [OPTIONS] COMMAND")
+    heading = found.partition("\n  x  ")[0].rpartition(":\n")[0].rpartition("\n")[2]
+    assert heading == "Look inside"
+
+
 def test_a_command_is_loaded_only_when_it_is_called():
     code = (
         "import sys\nfrom weft.cli.main import app\n"
@@ -137,6 +147,8 @@ def test_data_goes_to_standard_output_alone_and_without_colour(weft, mesh, words
 # What they say changes from one moment to the next: times, memory, how often something was tried.
 MOVING = ("audit", "explain", "pc endpoints", "proxy-status", "describe", "x describe")
 
+ANSWERING = ("analyze",)  # whose 1 is an answer
+
 
 @pytest.fixture
 def nowhere(monkeypatch, tmp_path):
@@ -149,7 +161,7 @@ def nowhere(monkeypatch, tmp_path):
 @pytest.mark.parametrize("words", [words for words in ASKS if words != "version"])
 def test_without_a_mesh_each_says_so_with_a_hint(nowhere, words):
     done = nowhere(*words.split(), *ASKS[words])
-    assert (done.exit_code, done.stdout) == (1, "")
+    assert (done.exit_code, done.stdout) == (2 if words in ANSWERING else 1, "")
     assert done.stderr.startswith("error: no mesh is running\nhint: ")
 
 
@@ -169,7 +181,7 @@ def test_without_a_mesh_files_are_offered_where_they_will_do(nowhere, words, fil
 @pytest.mark.parametrize("words", [words for words in ASKS if words != "version"])
 def test_a_mesh_that_does_not_run_is_an_error_with_a_hint(nowhere, words):
     done = nowhere(*words.split(), *ASKS[words], "--mesh", "bogus")
-    assert (done.exit_code, done.stdout) == (1, "")
+    assert (done.exit_code, done.stdout) == (2 if words in ANSWERING else 1, "")
     assert done.stderr.startswith("error: no mesh named `bogus` is running\nhint: ")
 
 

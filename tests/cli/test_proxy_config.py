@@ -8,6 +8,8 @@ from envoy_dumps import ADMIN, cluster
 from weft.cli.main import app
 from weft.cli.proxy_config import ALIASES
 
+ENDPOINT = {"endpoint": {"address": {"socket_address": {"address": "10.0.0.2", "port_value": 80}}}}
+ASSIGNMENT = {"cluster_name": "outbound|80|v1|a.b", "endpoints": [{"lb_endpoints": [ENDPOINT]}]}
 SECTIONS = {
     "ClustersConfigDump": {"static_clusters": [cluster("outbound|80|v1|a.b", type="EDS"), cluster("xds")]},
     "ListenersConfigDump": {"static_listeners": [{"listener": {"name": "l"}}]},
@@ -18,7 +20,7 @@ SECTIONS = {
         ]
     },
     "BootstrapConfigDump": {"bootstrap": {"node": {"metadata": {"ISTIO_VERSION": "1.2.3"}}}},
-    "EndpointsConfigDump": {},
+    "EndpointsConfigDump": {"static_endpoint_configs": [{"endpoint_config": ASSIGNMENT}]},
     "EcdsConfigDump": {},
 }
 
@@ -64,6 +66,7 @@ def test_completion_knows_the_commands_of_the_group():
         ("listeners", "ADDRESSES PORT MATCH DESTINATION"),
         ("routes", "NAME     VHOST NAME     DOMAINS     MATCH     VIRTUAL SERVICE"),
         ("clusters", "SERVICE FQDN     PORT     SUBSET     DIRECTION     TYPE       DESTINATION RULE"),
+        ("endpoints", "NAME                     STATUS      LOCALITY     CLUSTER"),
         ("ecds", "ECDS NAME     TYPE"),
         ("bootstrap -o short", "Istio Version: 1.2.3"),
         ("all", "Istio Version: 1.2.3"),
@@ -79,6 +82,13 @@ def test_filters_reach_the_reader(dump):
     result = run("pc", "c", "--file", dump, "--subset", "v1", "-o", "json")
     assert [each["name"] for each in json.loads(result.stdout)] == ["outbound|80|v1|a.b"]
     assert yaml.safe_load(run("pc", "c", "--file", dump, "--fqdn", "xds", "-o", "yaml").stdout)[0]["name"] == "xds"
+
+
+def test_endpoints_of_a_whole_dump_are_those_that_the_proxy_was_told(dump):
+    assert "endpoint/10.0.0.2:80" in run("pc", "ep", "--file", dump).stdout
+    assert json.loads(run("pc", "ep", "--file", dump, "--port", "80", "-o", "json").stdout) == [ASSIGNMENT]
+    none = run("pc", "ep", "--file", dump, "--port", "81", "-o", "json")
+    assert (none.stdout, none.stderr) == ("[]\n", "there is no such endpoint\n")
 
 
 def test_nothing_found_is_said_beside_the_data(dump):

@@ -97,12 +97,12 @@ def test_the_current_directory_is_the_default(tmp_path, monkeypatch):
     assert run().exit_code == 0
 
 
-def test_what_is_not_there_or_holds_nothing_is_an_error(tmp_path):
+def test_what_is_not_there_or_holds_nothing_is_no_answer(tmp_path):
     missing = run(tmp_path / "no.yaml")
-    assert missing.exit_code == 1
+    assert missing.exit_code == 2
     assert "does not exist" in missing.stderr
     empty = run(tmp_path)
-    assert empty.exit_code == 1
+    assert empty.exit_code == 2
     assert "hint: YAML files end in .yaml" in empty.stderr
 
 

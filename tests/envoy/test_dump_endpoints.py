@@ -5,7 +5,7 @@ import pytest
 from envoy_dumps import dump
 from weft.envoy.binary import EnvoyError
 from weft.envoy.dump import read
-from weft.envoy.dump_endpoints import COLUMNS, TOLD_COLUMNS, EndpointFilter, clusters, table, told
+from weft.envoy.dump_endpoints import COLUMNS, TOLD_COLUMNS, EndpointFilter, assignments, clusters, is_told, table, told
 
 
 def host(address, port=0, status="HEALTHY", **health):
@@ -104,7 +104,11 @@ def test_what_was_told_has_localities():
         ("endpoint/10.0.0.2:80", "HEALTHY", "r/z", "outbound|80||b"),
         ("endpoint//x", "UNKNOWN", "", "xds"),
     )
-    assert told(found, EndpointFilter(address="10.0.0.3")).rows == made.rows[1:2]
+    wanted = EndpointFilter(address="10.0.0.3")
+    assert told(found, wanted).rows == made.rows[1:2]
+    assert [each["cluster_name"] for each in assignments(found, wanted)] == ["outbound|80||a"]
+    assert len(assignments(found)) == 3
+    assert is_told(found) and not is_told(DUMP) and not is_told(dump(ClustersConfigDump={}))
 
 
 def test_who_made_each_row_is_asked_by_its_address():

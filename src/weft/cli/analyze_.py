@@ -13,7 +13,7 @@ import typer
 
 from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import counted, fail, is_data, print_data, say
+from weft.cli.output import counted, fail, is_data, print_data, say, trouble_is_no_answer
 from weft.cli.reach import KUBERNETES, MESH, SYSTEM
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ def analyze(
     cluster. Each finding has a code: docs/reference/checks.md, or --explain CODE.
 
     \b
-    Exit codes: 0 nothing at or above the threshold, 1 something, 2 a command line that makes no sense.
+    Exit codes: 0 nothing at or above the threshold, 1 something, 2 there is no answer: no such file, no mesh, a bad
+    command line.
 
     \b
     Example: weft analyze examples/shop
@@ -103,11 +104,12 @@ def analyze(
     given = [*(paths or []), *files]
     named = mesh is not None or kubernetes or kubeconfig is not None or context is not None
     cluster = _Cluster(kubernetes, kubeconfig, context, system, revision)
-    written = _written(given, mesh_config)
-    if given and not named and not all_namespaces:
-        examined, source = _of_files(written, namespace), "files"
-    else:
-        examined, source = _of_running(written, mesh, cluster, everywhere=all_namespaces, namespace=namespace)
+    with trouble_is_no_answer():
+        written = _written(given, mesh_config)
+        if given and not named and not all_namespaces:
+            examined, source = _of_files(written, namespace), "files"
+        else:
+            examined, source = _of_running(written, mesh, cluster, everywhere=all_namespaces, namespace=namespace)
     problems = [
         problem
         for problem in examined.problems
@@ -188,8 +190,7 @@ def _settings_of(file: Path) -> Document:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        hint = "it should hold a MeshConfig, such as `trustDomain: cluster.local`"
-        fail(f"{file} cannot be read: {error}", hint, code=2)
+        fail(f"{file} cannot be read: {error}", "it should hold a MeshConfig, such as `trustDomain: cluster.local`")
     metadata = {"name": NAME, "namespace": Settings().root_namespace}
     held = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"mesh": text}}
     (document,) = read_documents(json.dumps(held).encode(), str(file)).documents

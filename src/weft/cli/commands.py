@@ -48,6 +48,7 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
         Command("proxy-config", "proxy_config:GROUP", "Show what a pod's Envoy has."),
         Command("pc", "proxy_config:GROUP", "The same.", hidden=True),
         Command("proxy-status", "proxy_status:proxy_status", "Show how far each proxy is, or what differs at one."),
+        Command("x", "experimental:GROUP", "Commands that may still change."),
     ),
     "A mesh on Kubernetes": (
         Command("install", "install:install", "Install weft on a Kubernetes cluster, or change what is installed."),
@@ -55,7 +56,6 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
         Command("uninstall", "uninstall:uninstall", "Remove weft from a cluster."),
         Command("manifest", "manifest:GROUP", "What an installation is made of: its objects, its values."),
         Command("crds", "crds:crds", "Print the CustomResourceDefinitions of the kinds that weft reads, as YAML."),
-        Command("x", "experimental:GROUP", "Commands that may still change."),
     ),
     "The parts by themselves": (
         Command("control", "control:control", "Serve xDS from a directory of YAML, and sign certificates."),

@@ -194,7 +194,8 @@ def endpoints(
     why: bool = WHY,
     output: Output = OUTPUT,
 ) -> None:
-    """Every address behind its clusters, and how it finds each. With --file: what /clusters?format=json said.
+    """Every address behind its clusters, and how it finds each. With --file: what /clusters?format=json said; of a
+    whole dump (weft pc all POD -o json), what the proxy was told.
 
     \b
     Example: weft proxy-config endpoints frontend --status unhealthy
@@ -204,9 +205,13 @@ def endpoints(
 
     made = provenance(source, "cluster", "endpoints") if why else None
     wanted = dump_endpoints.EndpointFilter(address=address, port=port, cluster=cluster, status=status)
-    found = dump_endpoints.clusters(source.clusters(), wanted)
+    dump = source.clusters()
+    words = made.words if made else None
+    is_told = dump_endpoints.is_told(dump)
+    found = (dump_endpoints.assignments if is_told else dump_endpoints.clusters)(dump, wanted)
     if _is_table(output):
-        print_rows(dump_endpoints.table(found, wanted, why=made.words if made else None))
+        shown = dump_endpoints.told(dump, wanted, why=words) if is_told else None
+        print_rows(shown or dump_endpoints.table(found, wanted, why=words))
     else:
         print_whole(made.beside(found) if made else found, output)
     _tell_of_none(found, "endpoint")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from weft.cli.output import TABLE_OR_DATA, TableOrData, counted, fail, is_data, print_data, say
+from weft.cli.output import TABLE_OR_DATA, TableOrData, counted, fail, is_data, print_data, say, trouble_is_no_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -32,7 +32,8 @@ def validate(
     """Check YAML files, and that what they refer to is there. Says every problem with its file, line and a hint.
 
     \b
-    Exit codes: 0 no errors, 1 an error (with --strict, or a warning), 2 a command line that makes no sense.
+    Exit codes: 0 no errors, 1 an error (with --strict, or a warning), 2 there is no answer: no such file, a bad
+    command line.
 
     \b
     Example: weft validate examples/shop
@@ -41,7 +42,8 @@ def validate(
     """
     from weft.base.problem import Severity
 
-    objects, problems, partial = _read([*(paths or ()), *files] or [Path()])
+    with trouble_is_no_answer():
+        objects, problems, partial = _read([*(paths or ()), *files] or [Path()])
     errors = sum(problem.severity is Severity.ERROR for problem in problems)
     if is_data(output):
         print_data(problems, output)

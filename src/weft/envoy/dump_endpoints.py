@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from weft.envoy.dump import ENDPOINTS, WHY, Dump, Table, Told, at, items, number
 from weft.envoy.dump_clusters import parse_name
 
 COLUMNS = ("ENDPOINT", "STATUS", "OUTLIER CHECK", "CLUSTER")
+_TOLD = (("dynamic_endpoint_configs", "endpoint_config"), ("static_endpoint_configs", "endpoint_config"))
 TOLD_COLUMNS = ("NAME", "STATUS", "LOCALITY", "CLUSTER")
 
 
@@ -47,7 +49,7 @@ def clusters(dump: Dump, wanted: EndpointFilter | None = None) -> list[dict[str,
     """Whole clusters that have such an endpoint."""
     found = at(dump.document, "cluster_statuses")
     if not isinstance(found, list):
-        hint = "endpoints are in: curl -s 'localhost:15000/clusters?format=json'"
+        hint = "endpoints are in: curl -s 'localhost:15000/clusters?format=json', or /config_dump?include_eds=true"
         raise EnvoyError("this says nothing of endpoints", hint)
     return [each for each in items(dump.document, "cluster_statuses") if _endpoints(each, wanted or EndpointFilter())]
 
@@ -65,25 +67,39 @@ def table(found: list[dict[str, Any]], wanted: EndpointFilter | None = None, *, 
     return Table((*COLUMNS, *(WHY if why else ())), tuple(rows))
 
 
+def is_told(dump: Dump) -> bool:
+    """Whether it says what Envoy was told of endpoints, and not how it finds them."""
+    return not isinstance(at(dump.document, "cluster_statuses"), list) and bool(dump.sections(ENDPOINTS))
+
+
+def assignments(dump: Dump, wanted: EndpointFilter | None = None) -> list[dict[str, Any]]:
+    """Whole ones that have such an endpoint."""
+    found = dump.messages(ENDPOINTS, *_TOLD)
+    ordered = sorted(found, key=lambda each: parse_name(text(each, "cluster_name")).order)
+    return [each for each in ordered if any(_told_endpoints(each, wanted or EndpointFilter()))]
+
+
 def told(dump: Dump, wanted: EndpointFilter | None = None, *, why: Told | None = None) -> Table:
     """What the control plane has sent, with localities. `why`: with who made each behind the columns."""
     wanted = wanted or EndpointFilter()
-    paths = (("dynamic_endpoint_configs", "endpoint_config"), ("static_endpoint_configs", "endpoint_config"))
-    assignments = sorted(
-        dump.messages(ENDPOINTS, *paths), key=lambda each: parse_name(text(each, "cluster_name")).order
-    )
     rows = []
-    for assignment in assignments:
+    for assignment in assignments(dump, wanted):
         cluster = text(assignment, "cluster_name")
-        for group in items(assignment, "endpoints"):
-            for each in items(group, "lb_endpoints"):
-                status = text(each, "health_status") or "UNKNOWN"
-                shown = ",".join(_told_addresses(each))
-                port = number(each, "endpoint", "address", "socket_address", "port_value")
-                if any(wanted.takes(address, port, cluster, status) for address in _told_hosts(each)):
-                    row = (f"endpoint/{shown}", status, _locality(at(group, "locality")), cluster)
-                    rows.append((*row, *((why(cluster, shown),) if why else ())))
+        for shown, status, locality in _told_endpoints(assignment, wanted):
+            row = (f"endpoint/{shown}", status, locality, cluster)
+            rows.append((*row, *((why(cluster, shown),) if why else ())))
     return Table((*TOLD_COLUMNS, *(WHY if why else ())), tuple(rows))
+
+
+def _told_endpoints(assignment: dict[str, Any], wanted: EndpointFilter) -> Iterator[tuple[str, str, str]]:
+    """Of each: its address, its status, and where it is."""
+    cluster = text(assignment, "cluster_name")
+    for group in items(assignment, "endpoints"):
+        for each in items(group, "lb_endpoints"):
+            status = text(each, "health_status") or "UNKNOWN"
+            port = number(each, "endpoint", "address", "socket_address", "port_value")
+            if any(wanted.takes(address, port, cluster, status) for address in _told_hosts(each)):
+                yield ",".join(_told_addresses(each)), status, _locality(at(group, "locality"))
 
 
 def _endpoints(cluster: dict[str, Any], wanted: EndpointFilter) -> list[_Endpoint]:
