@@ -25,7 +25,7 @@ def test_reads_a_rule():
     assert found.workload_selector == (("app", "web"),)
     assert found.subsets == (
         Subset("v1", (("version", "v1"),), None, 9),
-        Subset("v2", (("version", "v2"),), TrafficPolicy(LoadBalancer(SimpleBalancer.RANDOM)), 11),
+        Subset("v2", (("version", "v2"),), TrafficPolicy(LoadBalancer(SimpleBalancer.RANDOM), line=13), 11),
     )
 
 

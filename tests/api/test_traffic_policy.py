@@ -70,6 +70,7 @@ def test_reads_pools_and_ejection():
             200,
         ),
         outlier_detection=OutlierDetection(7, 3, 4, True, seconds(15), seconds(45), 60, 40),
+        line=6,
     )
 
 
@@ -122,10 +123,11 @@ def test_reads_balancers(text, balancer):
 
 def test_a_port_has_its_own_policy():
     found = policy(
-        "{loadBalancer: {simple: RANDOM}, portLevelSettings: [{port: {number: 90}, tls: {mode: DISABLE}, "
+        "{loadBalancer: {simple: RANDOM}, portLevelSettings: [\n    {port: {number: 90}, tls: {mode: DISABLE}, "
         "loadBalancer: {simple: ROUND_ROBIN}}]}"
     )
-    assert found.ports == ((90, TrafficPolicy(LoadBalancer(SimpleBalancer.ROUND_ROBIN), tls=ClientTls())),)
+    at_port = TrafficPolicy(LoadBalancer(SimpleBalancer.ROUND_ROBIN), tls=ClientTls(), line=found.line + 1)
+    assert found.ports == ((90, at_port),)
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,37 @@ def test_a_cluster_is_tried_without_its_rule():
     assert all(each.type == Cluster.STATIC for each in (without, itself))  # nobody is asked for its endpoints
 
 
+LEVELS = """
+host: payments
+trafficPolicy:
+  connectionPool: {tcp: {maxConnections: 7}}
+subsets:
+- name: v1
+  trafficPolicy:
+    outlierDetection: {interval: 7s}
+- name: v2
+  trafficPolicy:
+    outlierDetection: {interval: 8s}
+    portLevelSettings:
+    - {port: {number: 81}, loadBalancer: {simple: RANDOM}}
+    - port: {number: 80}
+      loadBalancer: {simple: ROUND_ROBIN}
+"""
+
+
+def test_each_level_of_a_rule_is_tried_by_its_own_line():
+    mesh = mesh_of(rule=rule(LEVELS))
+    view = seen(mesh)
+    _, first, second = outbound(view, view.ports[0], mesh.settings)
+    lineup = of_cluster(view, first, mesh.settings)
+    assert [each.line for each in lineup.suspects] == [0, 6, 10]
+    outer, inner = (Cluster.FromString(lineup.trial((position,)).body) for position in (1, 2))
+    assert [each.circuit_breakers.thresholds[0].max_connections.value for each in (outer, inner)] == [7, 2**32 - 1]
+    assert [each.outlier_detection.interval.seconds for each in (outer, inner)] == [0, 7]
+    (_, at_port) = of_cluster(view, second, mesh.settings).suspects  # which silences the rest of the rule
+    assert at_port == Suspect(ObjectKey("DestinationRule", "shop", "payments"), 17)
+
+
 def test_where_only_the_service_can_be_at_fault_nobody_is_tried():
     mesh = mesh_of()
     view = seen(mesh)

@@ -71,6 +71,7 @@ def _settings(policy: Fields) -> TrafficPolicy:
         _connection_pool(policy),
         _outlier_detection(policy),
         read_client_tls(policy),
+        line=policy.line,
     )
 
 

@@ -156,6 +156,7 @@ class TrafficPolicy(msgspec.Struct, frozen=True):
     tunnel: Tunnel | None = None
     # A port's entry stands for everything of this level, but for what it cannot say: `WHOLE_LEVEL`.
     ports: tuple[tuple[int, TrafficPolicy], ...] = ()
+    line: int = 0  # where it is written
 
 
 class Subset(msgspec.Struct, frozen=True):
@@ -303,13 +304,13 @@ def effective(rule: DestinationRule | None, port: int, subset: Subset | None = N
         return policy
     own = _at_port(subset.policy, port) or TrafficPolicy()
     at_port = any(number == port for number, _ in subset.policy.ports)
-    wider = {field: getattr(policy, field) for field in (WHOLE_LEVEL if at_port else _FIELDS)}
+    wider = {field: getattr(policy, field) for field in (WHOLE_LEVEL if at_port else FIELDS)}
     unsaid = {field: value for field, value in wider.items() if getattr(own, field) is None}
     return msgspec.structs.replace(own, ports=(), **unsaid)
 
 
 WHOLE_LEVEL = ("retry_budget", "proxy_protocol", "tunnel")  # what a port's entry cannot say, and so does not silence
-_FIELDS = ("load_balancer", "connection_pool", "outlier_detection", "tls", *WHOLE_LEVEL)
+FIELDS = ("load_balancer", "connection_pool", "outlier_detection", "tls", *WHOLE_LEVEL)
 
 
 class Level(StrEnum):
@@ -349,6 +350,15 @@ def decided_at(rule: DestinationRule | None, port: int, field: str, subset: Subs
     saying = [level for level, policy in heard if getattr(policy, field) is not None]
     unheard = [*saying[1:], *(level for level, policy in silenced if getattr(policy, field) is not None)]
     return Decided(saying[0] if saying else None, unheard[0] if unheard else None)
+
+
+def line_of(level: Level, rule: DestinationRule, port: int, subset: Subset | None = None) -> int:
+    """Where a level is written; 0 if nobody knows."""
+    policy = subset.policy if subset is not None and level in (Level.SUBSET, Level.SUBSET_PORT) else rule.policy
+    if policy is None:
+        return 0
+    written = dict(policy.ports).get(port) if level in (Level.HOST_PORT, Level.SUBSET_PORT) else policy
+    return written.line if written is not None else 0
 
 
 def _at_port(policy: TrafficPolicy | None, port: int) -> TrafficPolicy | None:

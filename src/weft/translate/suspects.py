@@ -20,6 +20,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 )
 from msgspec.structs import replace
 
+from weft.model.destination_rule import FIELDS, Level, TrafficPolicy, decided_at, effective, line_of
 from weft.model.group import ProxyKind
 from weft.model.names import ObjectKey, Origin
 from weft.model.settings import Settings
@@ -104,23 +105,40 @@ def of_routes(view: ServiceView, port: int) -> Lineup:
 
 
 def of_cluster(view: ServiceView, refused: Built, settings: Settings) -> Lineup:
-    """The service, or else the DestinationRule: what is refused without the rule is not the rule's fault."""
+    """The service, or else what the DestinationRule says for the port, for the subset or for all: what is refused
+    without the rule is not the rule's fault."""
     service, rule = view.service, view.rule
-    number = refused.name.split("|")[1]
+    number, subset_name = refused.name.split("|")[1:3]
     port = service.port(int(number)) if service is not None and number.isdecimal() else None
     if service is None or rule is None or port is None:
         return Lineup((), lambda positions: refused)
+    subset = next((each for each in rule.subsets if each.name == subset_name), None)
+    chosen = effective(rule, port.number, subset)
+    said: dict[Level, dict[str, object]] = {}
+    for field in FIELDS:
+        level = decided_at(rule, port.number, field, subset).level
+        if level is not None:
+            said.setdefault(level, {})[field] = getattr(chosen, field)
+    levels = tuple(said)
 
     def trial(positions: Sequence[int]) -> Built:
-        found = refused if 1 in positions else clusters.outbound(replace(view, rule=None), port, settings)[0]
-        made = Cluster.FromString(found.body)
+        kept = {name: value for position in positions if position for name, value in said[levels[position - 1]].items()}
+        alone = replace(rule, policy=TrafficPolicy(**kept), subsets=()) if kept else None  # type: ignore[arg-type]
+        made = Cluster.FromString(clusters.outbound(replace(view, rule=alone), port, settings)[0].body)
         made.name = TRIAL
         if made.type == Cluster.EDS:  # nobody is asked who answers there
             made.type = Cluster.STATIC
             made.ClearField("eds_cluster_config")
         return build(TRIAL, made)
 
-    return Lineup((_suspect(service.origin), _suspect(rule.origin)), trial)
+    of_rule = (
+        _suspect(
+            rule.origin_of(subset if level in (Level.SUBSET, Level.SUBSET_PORT) else None),
+            line_of(level, rule, port.number, subset),
+        )
+        for level in levels
+    )
+    return Lineup((_suspect(service.origin), *of_rule), trial)
 
 
 def _apart(listener: Listener) -> Built:
