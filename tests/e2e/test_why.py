@@ -103,10 +103,11 @@ async def test_a_cluster_is_told_down_to_its_fields(mesh):
     found = {each["name"]: each for each in sections(dump, "ClustersConfigDump", "dynamic_active_clusters", "cluster")}
     limits = found[cluster]["circuit_breakers"]["thresholds"][0]
     assert limits["max_connections"] == 2**32 - 1
+    pool = line_of(mesh, "pool.yaml", "trafficPolicy:")
     ledger = "outbound|7000||ledger.shop.svc.cluster.local"
     assert found[ledger]["circuit_breakers"]["thresholds"][0]["max_connections"] == 7
     assert await part(mesh, "client", "cluster", f"{ledger}.circuit_breakers") == (
-        ["DestinationRule shop/ledger trafficPolicy.connectionPool (pool.yaml:1)"],
+        [f"DestinationRule shop/ledger trafficPolicy.connectionPool (pool.yaml:{pool})"],
         ["no-limits", "retry-budget"],
     )
 

@@ -38,13 +38,13 @@ def test_where_others_routes_lead_to_a_headless_service_both_of_its_clusters_are
 
 def test_what_the_hosts_policy_says_is_the_rules():
     mesh = mesh_of(rule=rule(f"host: payments\ntrafficPolicy: {{{POOL}, outlierDetection: {{interval: 5s}}}}"))
-    pool = "DestinationRule shop/payments trafficPolicy.connectionPool (rule.yaml:1)"
+    pool = "DestinationRule shop/payments trafficPolicy.connectionPool (rule.yaml:6)"
     assert cluster(mesh, "circuit_breakers") == (
         (pool,),
         ("no-limits", "retry-budget"),
     )  # of the limits that it does not mention
     assert cluster(mesh, "outlier_detection") == (
-        ("DestinationRule shop/payments trafficPolicy.outlierDetection (rule.yaml:1)",),
+        ("DestinationRule shop/payments trafficPolicy.outlierDetection (rule.yaml:6)",),
         (),
     )
     assert cluster(mesh)[1] == ("cluster-per-port", "nearest-destination-rule")
@@ -67,7 +67,7 @@ subsets:
     )
     assert by == ("cluster-per-subset", "nearest-destination-rule")
     assert cluster(mesh, "circuit_breakers", SUBSET) == (
-        ("DestinationRule shop/payments subsets[v1].trafficPolicy.connectionPool (rule.yaml:8)",),
+        ("DestinationRule shop/payments subsets[v1].trafficPolicy.connectionPool (rule.yaml:10)",),
         ("subset-over-host", "no-limits", "retry-budget"),
     )
 
@@ -84,7 +84,7 @@ def test_of_merged_rules_each_is_named_for_what_it_says():
         "Service shop/payments (service.yaml:2)",
         "DestinationRule shop/second (second.yaml:1)",
     )
-    pool = "DestinationRule shop/second trafficPolicy.connectionPool (second.yaml:1)"
+    pool = "DestinationRule shop/second trafficPolicy.connectionPool (second.yaml:6)"
     assert cluster(mesh, "circuit_breakers", SUBSET)[0] == (pool,)
 
 
@@ -97,8 +97,8 @@ trafficPolicy:
 """
     mesh = mesh_of(rule=rule(spec))
     policy = "DestinationRule shop/payments trafficPolicy"
-    assert cluster(mesh, "circuit_breakers") == ((f"{policy}.retryBudget (rule.yaml:1)",), ("no-limits",))
-    assert cluster(mesh, "common_lb_config") == ((f"{policy}.loadBalancer (rule.yaml:1)",), ("locality-by-rule",))
+    assert cluster(mesh, "circuit_breakers") == ((f"{policy}.retryBudget (rule.yaml:6)",), ("no-limits",))
+    assert cluster(mesh, "common_lb_config") == ((f"{policy}.loadBalancer (rule.yaml:6)",), ("locality-by-rule",))
     assert cluster(mesh, "lb_policy")[1] == ("least-request",)
 
 
@@ -113,7 +113,7 @@ trafficPolicy:
     mesh = mesh_of(rule=rule(spec))
     part = "trafficPolicy.portLevelSettings.connectionPool"
     assert cluster(mesh, "circuit_breakers") == (
-        (f"DestinationRule shop/payments {part} (rule.yaml:1)",),
+        (f"DestinationRule shop/payments {part} (rule.yaml:9)",),
         ("port-replaces-level", "no-limits", "retry-budget"),
     )
     assert cluster(mesh, "outlier_detection") == ((), ("port-replaces-level", "no-ejection"))
@@ -136,7 +136,7 @@ def test_the_rule_of_two_levels(level, passed, expected):
 def test_tls_by_a_rule_beats_the_meshs_own():
     mesh = mesh_of(rule=rule("host: payments\ntrafficPolicy: {tls: {mode: DISABLE}}"))
     assert cluster(mesh, "transport_socket") == (
-        ("DestinationRule shop/payments trafficPolicy.tls (rule.yaml:1)",),
+        ("DestinationRule shop/payments trafficPolicy.tls (rule.yaml:6)",),
         ("tls-by-rule",),
     )
 
@@ -167,7 +167,7 @@ def test_an_inbound_cluster_is_of_the_service_that_names_its_port():
         ("cluster-per-inbound-port",),
     )
     limits = told(mesh, "inbound|8080||.circuit_breakers", "payments-0.shop", "cluster")
-    assert limits[0] == ("DestinationRule shop/payments trafficPolicy.connectionPool (rule.yaml:1)",)
+    assert limits[0] == ("DestinationRule shop/payments trafficPolicy.connectionPool (rule.yaml:6)",)
 
 
 def test_a_sidecar_that_names_the_ports_and_the_hosts_is_told():

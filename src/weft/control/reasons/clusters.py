@@ -20,6 +20,7 @@ from weft.model.destination_rule import (
     Subset,
     TrafficPolicy,
     decided_at,
+    line_of,
 )
 from weft.model.inbound_port import InboundPort
 from weft.model.service import Protocol, Resolution, ServicePort
@@ -96,7 +97,8 @@ class Policy:
         subset = self._subset if decided.level in (Level.SUBSET, Level.SUBSET_PORT) else None
         name = subset.name if subset else ""
         part = f"{decided.level.value.replace('[]', f'[{name}]')}.{_WRITTEN[field]}"
-        return sources(self.rule.origin_of(subset), line=subset.line if subset else 0, part=part), by
+        line = line_of(decided.level, self.rule, self._port, subset)
+        return sources(self.rule.origin_of(subset), line=line, part=part), by
 
 
 def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, host: str) -> Iterator[Part]:
