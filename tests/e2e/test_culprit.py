@@ -22,7 +22,7 @@ from weft.api.reader import Fields
 
 pytestmark = [pytest.mark.root, pytest.mark.asyncio(loop_scope="module")]
 
-PRIME, NO_PRIME = 11, 10
+SMALL, TOO_LARGE = 64, 1 << 24
 
 
 def policy(name, *headers):
@@ -46,7 +46,7 @@ def leaf(rewrite):
 
 
 def hashing(header, size):
-    return {"loadBalancer": {"consistentHash": {"httpHeaderName": header, "maglev": {"tableSize": size}}}}
+    return {"loadBalancer": {"consistentHash": {"httpHeaderName": header, "minimumRingSize": size}}}
 
 
 def level(size, size_at_port):
@@ -54,8 +54,8 @@ def level(size, size_at_port):
     return {"trafficPolicy": {**hashing("x-all", size), "portLevelSettings": [entry]}}
 
 
-def rule(whole=PRIME, port=PRIME, subset=PRIME, port_of_subset=PRIME):
-    """Sizes of tables: for all, for one port, for one subset, for one port of that."""
+def rule(whole=SMALL, port=SMALL, subset=SMALL, port_of_subset=SMALL):
+    """Sizes of rings: for all, for one port, for one subset, for one port of that."""
     subsets = [{"name": "all", "labels": {"app": "app"}, **level(subset, port_of_subset)}]
     return text(istio("DestinationRule", "app", {"host": "app", **level(whole, port), "subsets": subsets}))
 
@@ -152,14 +152,15 @@ async def test_a_refused_policy_is_found_among_all_that_guard_the_workload(mesh,
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        ({"whole": NO_PRIME}, "  trafficPolicy:"),
-        ({"port": NO_PRIME}, "    - port:"),
-        ({"subset": NO_PRIME}, "    trafficPolicy:"),
-        ({"port_of_subset": NO_PRIME}, "      - port:"),
+        ({"whole": TOO_LARGE}, "  trafficPolicy:"),
+        ({"port": TOO_LARGE}, "    - port:"),
+        ({"subset": TOO_LARGE}, "    trafficPolicy:"),
+        ({"port_of_subset": TOO_LARGE}, "      - port:"),
+        ({"whole": TOO_LARGE, "subset": SMALL + 1}, "  trafficPolicy:"),  # a good change beside the bad one
     ],
 )
 async def test_a_refused_cluster_is_the_part_of_its_destination_rule_that_says_so(mesh, monkeypatch, bad, words):
-    monkeypatch.setattr(traffic_policy, "_is_prime", bool)
+    monkeypatch.setattr(traffic_policy, "LARGEST_RING", TOO_LARGE)
     mesh.write("hash.yaml", rule(**bad))
     await blamed(mesh, f"hash.yaml:{rule().splitlines().index(words) + 1}: DestinationRule shop/app")
     await mended(mesh, "hash.yaml", rule())
