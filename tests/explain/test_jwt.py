@@ -157,7 +157,10 @@ def test_where_keys_are_fetched_the_line_and_the_verdict_say_that_nobody_checked
         "is believed: its signature is not checked here, as the keys are fetched from https://me.example/keys"
     )
     verdict = walk.end(Kind.DELIVERED, "it reaches orders-0")
-    assert verdict.provided == f"the token's signature is good: the keys of {tokens.ISSUER} are not known here"
+    assert (
+        verdict.provided
+        == f"the token's signature is good, which was not checked: the keys of {tokens.ISSUER} are not here"
+    )
     assert text.verdict(verdict) == f"delivered: it reaches orders-0, provided that {verdict.provided}"
 
 

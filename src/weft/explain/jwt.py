@@ -71,7 +71,9 @@ def refused(walk: Walk, config: JwtAuthentication, request: Request, seen: Seen)
         unchecked = ""
         if check.unchecked:
             unchecked = f": its signature is not checked here, as the keys are fetched from {check.unchecked}"
-            walk.provided = f"the token's signature is good: the keys of {check.issuer} are not known here"
+            walk.provided = (
+                f"the token's signature is good, which was not checked: the keys of {check.issuer} are not here"
+            )
         walk.tell(Stage.TOKEN, f"the token of {check.issuer} is believed{unchecked}", about=check.issuer)
     else:
         walk.tell(Stage.TOKEN, "without a token it passes, and has no principal")
