@@ -26,18 +26,23 @@ def files(control):
     # Nothing in these ports' names says what they speak.
     surprises = ({"name": "web", "port": 8081}, {"name": "speaker", "port": 7307}, {"name": "listener", "port": 9002})
     datagrams = {"name": "udp", "protocol": "UDP", "port": 5301, "targetPort": 5300}
+    only_datagrams = {"selector": {"matchLabels": {"app": "datagrams"}}}
+    strict = istio("PeerAuthentication", "strict", {**only_datagrams, "mtls": {"mode": "STRICT"}})
     return {
         "client.yaml": text(workload("client", control=control)),
         "server.yaml": text(
             workload(
                 "server",
                 control=control,
-                serve="datagrams=5300 http=8080 echo=9000 closer=9001 greeting=7306 grpc=9090 http=8081 greeting=7307 "
-                "echo=9002",
+                serve="http=8080 echo=9000 closer=9001 greeting=7306 grpc=9090 http=8081 greeting=7307 echo=9002",
             ),
             service("server", *ports),
             service("surprise", *surprises, selector={"app": "server"}),
-            service("datagrams", datagrams, selector={"app": "server"}),
+        ),
+        "datagrams.yaml": text(
+            workload("datagrams", control=control, serve="datagrams=5300 http=8080"),
+            service("datagrams", datagrams),
+            {**strict, "apiVersion": "security.istio.io/v1"},
         ),
         "grpcs.yaml": text(
             workload("grpcs", control=control, serve="grpc=9090", replicas=2),
@@ -209,9 +214,8 @@ async def test_undeclared_tcp_that_sends_too_much_to_tell_becomes_a_problem(mesh
 
 
 async def test_a_datagram_comes_back_past_the_proxies(mesh):
-    strict = istio("PeerAuthentication", "strict", {"mtls": {"mode": "STRICT"}})
-    await mesh.try_out({**strict, "apiVersion": "security.istio.io/v1"})
-    client, server = mesh.pod("client"), mesh.pod("server")
+    """Though nothing but mutual TLS is let in there."""
+    client, server = mesh.pod("client"), mesh.pod("datagrams")
     answer = await mesh.tell("client", "datagram", host="datagrams", port=5301, send="by its name")
     assert answer.startswith(server.name) and answer.endswith(": by its name")
     # What a proxy hands on comes from an address of its own; this comes from the client itself, and in plaintext.

@@ -44,7 +44,7 @@ def _canonical(path: str) -> str | None:
     path = _DOTS_WITH_PARAMETERS.sub(r"\1\2", path)
     if "%00" in path:
         return None
-    path = _ENCODED.sub(_decoded_if_plain, path.replace("\\", "/"))
+    path = _decoded(path.replace("\\", "/"))
     path = _TO_ENCODE.sub(_encoded, path)
     if not path.startswith("/"):
         path = f"/{path}"
@@ -61,9 +61,28 @@ def _canonical(path: str) -> str | None:
     return "/" + "/".join(done)
 
 
-def _decoded_if_plain(found: re.Match[str]) -> str:
-    character = chr(int(found[0][1:], 16))
-    return character if character in _PLAIN else found[0]
+def _decoded(path: str) -> str:
+    """What is decoded must not make an escape of a percent sign that began none: that sign is encoded."""
+    result, lone, at = "", -1, 0  # `lone`: where in the result the last such sign is
+    while at < len(path):
+        if path[at] != "%":
+            result += path[at]
+            at += 1
+        elif (found := _ENCODED.match(path, at)) is None:
+            lone = len(result)
+            result += "%"
+            at += 1
+        else:
+            at += 3
+            character = chr(int(found[0][1:], 16))
+            if character not in _PLAIN:
+                result += found[0]
+                continue
+            result += character
+            begun = result[lone:]
+            if lone >= 0 and _ENCODED.fullmatch(begun + path[at : at + 3 - len(begun)]):
+                result = f"{result[:lone]}%25{begun[1:]}"
+    return result
 
 
 def _encoded(found: re.Match[str]) -> str:
