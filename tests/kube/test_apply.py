@@ -1,5 +1,7 @@
 """Applying on a real API server: in order, twice the same, and what is no longer wanted goes."""
 
+import asyncio
+
 import pytest
 
 from weft.kube.apply import Outcome, apply, owned, remove
@@ -10,6 +12,7 @@ from weft.kube.resource import CONFIG_MAPS, Named
 
 LABELS = {"test-apply": "yes"}
 SELECTOR = "test-apply=yes"
+ELSEWHERE = {"namespace": "applying", "manager": "other"}
 
 
 def config_map(name, value="1", namespace="applying"):
@@ -86,6 +89,18 @@ async def test_a_new_kind_is_served_before_an_object_of_it_is_sent(client):
         ("looms.test.weft.dev", Outcome.CREATED),
         ("x", Outcome.CREATED),
     ]
+
+
+async def test_what_is_being_removed_is_made_anew_when_it_is_gone(client):
+    await outcomes(apply(client, [NAMESPACE, config_map("a")]))
+    held = await client.patch(CONFIG_MAPS, "a", {"metadata": {"finalizers": ["test.weft.dev/held"]}}, **ELSEWHERE)
+    await client.delete(CONFIG_MAPS, "a", namespace="applying")
+    applying = asyncio.create_task(outcomes(apply(client, [config_map("a", "2")])))
+    await asyncio.wait({applying}, timeout=0.5)
+    await client.patch(CONFIG_MAPS, "a", {"metadata": {"finalizers": None}}, **ELSEWHERE)
+    assert await applying == [("a", Outcome.CREATED)]
+    found = await client.get(CONFIG_MAPS, "a", namespace="applying")
+    assert found["metadata"]["uid"] != held["metadata"]["uid"] and found["data"] == {"a": "2"}
 
 
 async def test_fields_of_others_stay_theirs(client):

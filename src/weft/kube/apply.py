@@ -37,6 +37,7 @@ from weft.kube.resource import (
 
 MANAGER = "weft-install"
 _PATIENCE = 30.0  # seconds for a new kind to be served, and for an API server that is busy
+_REMOVAL = 90.0  # seconds for what is being removed to be gone
 _LOOK_SECONDS = 0.1
 
 # In the order of removing. Webhooks first: one that nobody answers any more would stop others' pods.
@@ -80,6 +81,9 @@ async def apply(
         who = named(each)
         resource = await _served(client, who, patiently=who.api_version.partition("/")[0] in groups)
         before = await _there(client, resource, who)
+        if before is not None and "deletionTimestamp" in before["metadata"] and not dry_run:
+            await _gone(client, resource, who)
+            before = None
         if dry_run and who.namespace in missing:
             yield Done(who, Outcome.CREATED)
             continue
@@ -152,6 +156,16 @@ async def _there(client: Client, resource: Resource, who: Named) -> dict[str, An
         if error.not_found:
             return None
         raise
+
+
+async def _gone(client: Client, resource: Resource, who: Named) -> None:
+    """What is being removed takes changes, and goes all the same: a kind, with what is written of it, after seconds."""
+    deadline = asyncio.get_running_loop().time() + _REMOVAL
+    while (found := await _there(client, resource, who)) is not None and "deletionTimestamp" in found["metadata"]:
+        if asyncio.get_running_loop().time() > deadline:
+            hint = f"try: kubectl get {resource.plural} {who.name} -o yaml"
+            raise KubeError("it is being removed, and something holds it", hint, where=str(who))
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 async def _served(client: Client, who: Named, *, patiently: bool) -> Resource:
