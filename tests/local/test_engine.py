@@ -282,7 +282,7 @@ def test_what_a_mesh_killed_with_9_left_is_cleaned_up(tmp_path, by):
     (tmp_path / "mesh.yaml").write_text(f"{SERVICE}---{web(replicas=2)}")
     engine = subprocess.Popen([sys.executable, "-c", ENGINE, str(tmp_path), name])
     inside: set[int] = set()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while len(inside) < 4 and time.monotonic() < deadline:
         prefix = namespace_prefix(name)
         found = [each for each in namespace.namespaces() if each.name.startswith(prefix)]

@@ -50,7 +50,7 @@ async def test_an_app_that_listens_nowhere_is_not_ready_however_long_it_takes(br
     monkeypatch.setattr(probe, "check", counted)
     workload = web(tmp_path, command=("python3", "-c", LISTENS_WHEN_ASKED % ("0.0.0.0", "AF_INET")))
     async with running(workload, bridge, tmp_path) as (pod, watcher, _):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(asked) < 100:
                 await asyncio.sleep(0)
         assert (pod.phase, pod.message) == (Phase.RUNNING, "not ready: nothing listens on 8080")
