@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import re
 import tarfile
+from datetime import timedelta
 
 import pytest
 from tools.ports import free_port
@@ -114,6 +116,22 @@ async def test_a_renewed_secret_is_shown_and_a_bad_one_is_said_and_changes_nothi
     mesh.write("secret.yaml", None)
     await eventually(lambda: answers(None, fresh))
     await eventually(lambda: any("WFT0704" in each for each in mesh.problems()))
+    mesh.write("secret.yaml", text(secret()))
+    await eventually(lambda: answers(200))
+
+
+async def test_an_audit_tells_of_a_servers_certificate_that_ends_soon(mesh):
+    late = Authority().issue(HOST, lifetime=timedelta(minutes=5))
+    mesh.write("secret.yaml", text(secret(late)))
+    await eventually(lambda: answers(200, late))
+    told = await weft(f"weft audit --mesh {mesh.engine.name}", mesh.directory)
+    (line,) = [each for each in told.splitlines() if "its certificate" in each]
+    assert f"Proxy edge-0.shop: its certificate for {HOST} ends at " in line and "should have been renewed" in line
+    shown = await weft(f"weft proxy-config secret edge-0.shop --why --mesh {mesh.engine.name}", mesh.directory)
+    (row,) = [each for each in shown.splitlines() if each.startswith("kubernetes://shop ")]
+    assert "Secret shop/shop" in row and f"{mesh.directory}/secret.yaml" in row
+    ends = next(word for word in row.split() if re.fullmatch(r"\d+-\d+-\d+T[\d:]+Z", word))
+    assert ends.replace("T", " ").replace("Z", " UTC") in line
     mesh.write("secret.yaml", text(secret()))
     await eventually(lambda: answers(200))
 
