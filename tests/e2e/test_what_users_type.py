@@ -216,6 +216,25 @@ async def test_a_proxy_goes_by_every_form_of_its_name(mesh, command):
     assert told[0] and set(told) == {told[0]}
 
 
+async def test_a_name_that_is_in_two_namespaces_is_not_guessed(mesh):
+    other = {**next(yaml.safe_load_all((SHOP / "snoop.yaml").read_text()))}
+    other["metadata"] = {**other["metadata"], "name": "frontend", "namespace": "other"}
+    service = next(
+        each for each in yaml.safe_load_all((SHOP / "frontend.yaml").read_text()) if each["kind"] == "Service"
+    )
+    service["metadata"]["namespace"] = "other"
+    await mesh.try_out(other, service)
+    await eventually(lambda: {pod.namespace for pod in mesh.pods("frontend")} == {"shop", "other"})
+    for command in (
+        *("pc clusters frontend", "proxy-status deploy/frontend", "describe pod frontend-0", "describe svc frontend"),
+        *("check-inject frontend", "authn tls-check frontend", "x authz check frontend", "why frontend 80"),
+        "explain frontend --to http://payments/",
+    ):
+        words = await weft(*command.split(), code=None, both=True)
+        assert "in several namespaces: other, shop\nhint: say which: " in words, command
+    assert (await weft("describe", "svc", "frontend", "-n", "shop")).startswith("Service: shop/frontend ")
+
+
 async def test_levels_of_the_log_go_up_and_back(mesh):
     async def levels():
         into = [
