@@ -141,7 +141,8 @@ async def test_no_command_shows_the_key_of_a_gateway_not_even_one_kept_beside_it
     both = Credentials(careless.certificate + careless.key, careless.key, careless.root)
     mesh.write("secret.yaml", text(secret(both)))
     await eventually(lambda: answers(200, careless))
-    report = tmp_path / "report.tar.gz"
+    report, change = tmp_path / "report.tar.gz", tmp_path / "change.yaml"
+    change.write_text(text(secret(Authority().issue(HOST))))  # and its key begins alike
     told = [await weft(f"weft bug-report -o {report} --mesh {mesh.engine.name}", mesh.directory)]
     with tarfile.open(report) as archive:
         held = {each.name: archive.extractfile(each).read() for each in archive}
@@ -149,9 +150,17 @@ async def test_no_command_shows_the_key_of_a_gateway_not_even_one_kept_beside_it
     for command in (
         *("pc secret edge -o json", "pc all edge -o json", "pc all edge", "pc bootstrap edge"),
         *("why edge secret kubernetes://shop", "history", "history -o json", "describe pod edge -o json", "audit"),
-        "proxy-status edge -o json",
+        *(
+            "proxy-status edge -o json",
+            "diff @-1",
+            "diff @-1 -o json",
+            f"diff -f {change}",
+            f"diff -f {change} -o json",
+        ),
+        *(f"analyze -f {change}", f"explain edge --to https://{HOST}/ -o json", "ca show"),
     ):
         told.append(await weft(f"weft {command} --mesh {mesh.engine.name}", mesh.directory))
+        assert "Traceback" not in told[-1] and "Usage" not in told[-1], told[-1]
     pages = ("configz", "history", "adsz", "syncz", "registryz", "endpointz", "version")
     told += [(await mesh.control.debug.answer(page)).body.decode() for page in pages]
     told += mesh.engine.find_pod("edge").log.proxy.tail()
