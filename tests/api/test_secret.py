@@ -41,6 +41,12 @@ def test_reads_istios_generic_secret_and_one_with_roots_alone():
     assert value(secret(**pair(ca_crt=SHOWN.root, ca_crl=crl))).revoked == crl
 
 
+def test_a_key_beside_its_certificate_is_not_shown_with_it():
+    found = value(secret(**pair(tls_crt=SHOWN.key + SHOWN.certificate + SHOWN.root, ca_crt=SHOWN.root + SHOWN.key)))
+    assert (found.chain, found.roots, found.private_key) == (SHOWN.certificate + SHOWN.root, SHOWN.root, SHOWN.key)
+    assert found.hosts == ("shop.example.com",)
+
+
 def test_any_other_secret_is_somebody_elses():
     for text in (
         secret("kubernetes.io/service-account-token", token=b"x", ca_crt=SHOWN.root),
@@ -56,6 +62,7 @@ def test_any_other_secret_is_somebody_elses():
     [
         (pair(tls_key=AUTHORITY.issue("a").key), "`tls.key` is not the key of the first certificate in `tls.crt`"),
         (pair(tls_crt=b"SECRETWORD"), "`tls.crt` holds no certificate that can be read"),
+        (pair(tls_crt=SHOWN.key), "`tls.crt` holds no certificate that can be read"),
         (pair(tls_key=b"SECRETWORD"), "`tls.key` holds no private key that can be read"),
         (pair(ca_crt=b"SECRETWORD"), "`ca.crt` holds no certificate that can be read"),
         (pair(ca_crl=b"SECRETWORD"), "`ca.crl` holds no list that can be read"),

@@ -73,6 +73,13 @@ def test_what_applications_print_stays_theirs(made):
     assert not [name for name, data in contents(made[1]).items() if b"talker-0 speaks" in data]
 
 
+def test_a_namespace_without_a_proxy_is_told(weft, mesh, tmp_path):
+    done = weft("bug-report", "-n", "shp", "-o", tmp_path / "report.tar.gz", "--mesh", mesh)
+    assert "no proxy is in namespace shp: the report has none\nhint: there are some in shop\n" in done.stderr
+    with tarfile.open(tmp_path / "report.tar.gz") as archive:
+        assert not [name for name in archive.getnames() if "/proxies/" in name]
+
+
 def test_a_file_that_is_there_is_not_written_over(weft, mesh, made):
     done = weft("bug-report", "-o", made[1], "--mesh", mesh)
     assert (done.returncode, done.stdout) == (1, "") and "File exists" in done.stderr

@@ -4,6 +4,8 @@ import pytest
 import typer
 
 from weft.cli.proxy_config_source import Output, Source, print_whole, with_source
+from weft.envoy.binary import EnvoyError
+from weft.envoy.dump import CLUSTERS
 
 
 def source(**given):
@@ -37,8 +39,21 @@ def test_a_file_that_is_not_there_is_said_with_its_name(capsys):
 
 def test_a_file_is_read_without_any_mesh(tmp_path):
     file = tmp_path / "dump.json"
-    file.write_text('{"configs": []}')
-    assert source(file=str(file)).everything().document == {"configs": []}
+    document = {"configs": [{"@type": "type.googleapis.com/envoy.admin.v3.ClustersConfigDump"}]}
+    file.write_text(json.dumps(document))
+    assert source(file=str(file)).everything().document == document
+    assert source(file=str(file)).config(CLUSTERS).document == document
+
+
+@pytest.mark.parametrize("said", ["{}", '{"configs": []}', '{"cluster_statuses": []}', '{"configs": [{"@type": "x"}]}'])
+def test_another_file_is_not_taken_for_a_proxy_that_has_nothing(tmp_path, said):
+    file = tmp_path / "dump.json"
+    file.write_text(said)
+    with pytest.raises(EnvoyError, match=r"the dump has no ClustersConfigDump .*curl"):
+        source(file=str(file)).config(CLUSTERS)
+    if '"x"' not in said:
+        with pytest.raises(EnvoyError, match="the dump has no BootstrapConfigDump"):
+            source(file=str(file)).everything()
 
 
 def test_a_command_has_the_flags_of_a_source_and_its_own():

@@ -41,12 +41,19 @@ def test_what_a_file_says_instead_is_compared_too(weft, mesh, tmp_path):
         (("job",), 1, "`job` has no proxy"),
         (("--file", "dump.json"), 2, "--file is of one proxy"),
         (("talker-0", "--file", "/nonexistent"), 1, "/nonexistent: No such file"),
-        (("talker-0", "--file", __file__), 1, "this is not Envoy's dump"),
+        (("talker-0", "--file", __file__), 1, "this is not JSON"),
     ],
 )
 def test_what_makes_no_sense_is_said(weft, mesh, arguments, code, said):
     done = weft("proxy-status", *arguments, "--mesh", mesh)
     assert (done.returncode, done.stdout) == (code, "") and said in done.stderr
+
+
+@pytest.mark.parametrize("said", ["[]", "{}", '{"cluster_statuses": []}'])
+def test_another_file_is_not_taken_for_an_envoy_that_has_nothing(weft, mesh, tmp_path, said):
+    (tmp_path / "dump.json").write_text(said)
+    done = weft("proxy-status", "talker-0", "--mesh", mesh, "--file", tmp_path / "dump.json")
+    assert (done.returncode, done.stdout) == (1, "") and "hint: " in done.stderr and "config_dump" in done.stderr
 
 
 def test_a_namespace_without_proxies_says_so_and_no_more(weft, mesh):

@@ -180,3 +180,14 @@ def test_requests_changes_and_the_past_are_asked_as_of_a_mesh(running):
     assert past.returncode == 1, past.stderr
     assert [each["object"]["name"] for each in json.loads(past.stdout)["objects"]] == ["bank"]
     assert "418" not in explained("--at", "@-1")
+
+
+def test_which_of_two_namespaces_is_meant_is_not_guessed(monkeypatch, capsys, tmp_path):
+    control = Control(tmp_path)
+    monkeypatch.setattr(control, "names", lambda: ["web-0.bank", "web-0.shop", "till-0.shop"])
+    assert str(control.find("web", "shop")) == str(control.find("web-0.shop")) == "web-0.shop"
+    assert str(control.find("till")) == "till-0.shop"
+    for word in ("web", "web-0", "deploy/web"):
+        with pytest.raises(typer.Exit):
+            control.find(word)
+        assert "in several namespaces: bank, shop\nhint: say which: " in capsys.readouterr().err

@@ -27,6 +27,14 @@ HIDDEN = "dXNlcjpw-s3cr3t"
         {"private_key": {"inline_string": HIDDEN}},
         {"tokens": [HIDDEN, HIDDEN]},
         {"path_redirect": f"/login?next=x&code={HIDDEN}"},
+        {"when": [{"key": "request.headers[x-api-key]", "values": ["v2", HIDDEN]}]},
+        {"when": [{"key": "request.headers[Authorization]", "notValues": [HIDDEN]}]},
+        {"jwksUri": f"https://someone:{HIDDEN}@keys.example/jwks"},
+        {"env": [{"name": "DATABASE_URL", "value": f"postgres://shop:{HIDDEN}@db:5432/orders"}]},
+        {"data": {"mesh": f"defaultConfig:\n  tracing:\n    lightstep:\n      accessToken: {HIDDEN}\n"}},
+        {"data": {"mesh": f"providers:\n- headers:\n  - name: x-api-key\n    value: {HIDDEN}\n"}},
+        {"data": {"mesh": f"all: &all\n  accessToken: {HIDDEN}\n"}},
+        {"lastError": f"refused: password={HIDDEN} is wrong"},
     ],
     ids=lambda document: str(document)[:40],
 )
@@ -61,11 +69,26 @@ def test_the_rest_of_a_document_stays_as_it_is():
         (f"see http://a.example/?q={HIDDEN} now", "see http://a.example/?[redacted] now"),
         ('{"path":"/a?code=1","status":200}', '{"path":"/a?[redacted]","status":200}'),
         (f"'x-api-key', '{HIDDEN}'", "'x-api-key', '[redacted]'"),
+        (f"'x-auth', '{HIDDEN}'", "'x-auth', '[redacted]'"),
+        (f"> X-Api-Key: {HIDDEN}", "> X-Api-Key: [redacted]"),
+        (f"cookie: id={HIDDEN}; other={HIDDEN}", "cookie: [redacted]"),
+        (f"Authorization: Basic {HIDDEN}", "Authorization: Basic [redacted]"),
+        (f"error: password={HIDDEN}, try again", "error: password=[redacted], try again"),
+        (f"cannot call http://me:{HIDDEN}@b.example:80/x", "cannot call http://[redacted]@b.example:80/x"),
+        ("cluster.a.token_bucket: 0", "cluster.a.token_bucket: 0"),
+        ("a.yaml:3: AuthorizationPolicy shop/a: spec.rules: none", "a.yaml:3: AuthorizationPolicy shop/a: spec.rules: none"),
+        ("spiffe://cluster.local/ns/shop/sa/web", "spiffe://cluster.local/ns/shop/sa/web"),
         ("what is wrong? nothing", "what is wrong? nothing"),
     ],
 )  # fmt: skip
 def test_lines_of_a_log_lose_queries_and_headers(line, left):
     assert without_secrets(f"first\n{line}\nlast\n".encode()).decode() == f"first\n{left}\nlast\n"
+
+
+def test_settings_that_refer_to_themselves_take_no_time():
+    """Written out, they would be larger than any memory."""
+    lines = ["l0: &l0 {token: x}", *(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 30))]
+    assert "[redacted]" in redacted({"data": {"mesh": "\n".join(lines)}})["data"]["mesh"]
 
 
 def test_what_is_too_deep_is_not_shown():

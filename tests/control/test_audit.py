@@ -3,6 +3,7 @@
 import json
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from analyze.meshes import WEB, facts
@@ -103,6 +104,30 @@ def test_a_certificate_that_was_not_renewed_in_time_is_found(left, severity, wor
     assert [each.severity for each in section.findings] == ([severity] if severity else [])
     assert all(words in each.what and "web-0.shop" in each.where.object for each in section.findings)
     assert section.told[0].startswith("1 certificate of proxies, the first ends at ")
+
+
+def test_a_certificate_that_somebody_else_renews_is_told_with_its_names_and_where_it_is_from():
+    held = certificate(timedelta(minutes=30))
+    theirs = msgspec.structs.replace(held, names=("shop.example.com",))
+    (found,) = certificates([theirs], (), NOW).findings
+    assert found.what.startswith("its certificate for shop.example.com ends at ")
+    assert "weft proxy-config secret web-0.shop --why" in found.hint and "agent" not in found.hint
+
+
+@pytest.mark.parametrize(
+    ("said", "names"),
+    [
+        ([{"uri": "spiffe://cluster.local/ns/shop/sa/web"}], ()),
+        ([{"dns": "shop.example.com"}, {"ip_address": "192.0.2.1"}], ("shop.example.com", "192.0.2.1")),
+        ([{"uri": "https://shop.example.com"}], ("https://shop.example.com",)),
+        ([], ()),
+    ],
+)
+def test_whose_certificate_it_is_envoy_says(said, names):
+    own = {"valid_from": "2026-01-01T00:00:00Z", "expiration_time": "2026-01-02T00:00:00Z", "subject_alt_names": said}
+    answer = {"certificates": [{"cert_chain": [own]}]}
+    (found,) = certificates_of("web-0.shop", json.dumps(answer).encode())
+    assert found.names == names
 
 
 def test_what_is_wrong_with_the_authority_is_told_among_the_certificates():

@@ -387,9 +387,9 @@ async def test_an_api_server_that_is_away_at_the_start_is_waited_for(api_server,
             await asyncio.gather(running, return_exceptions=True)
 
 
-async def token_of_nobodys_pod(client, namespace):
+async def token_of_nobodys_pod(client, namespace, audience="istio-ca"):
     """As istioctl and weft get one for who runs them."""
-    spec = {"audiences": ["istio-ca"], "expirationSeconds": 600}
+    spec = {"audiences": [audience], "expirationSeconds": 600}
     manifest = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     made = await client.create(SERVICE_ACCOUNTS, manifest, namespace=namespace, name="default", subresource="token")
     return made["status"]["token"]
@@ -399,9 +399,15 @@ async def test_debug_answers_are_for_accounts_of_the_control_planes_namespace_al
     namespace = api_server.make_namespace(unique("shop"))
     own, strange = await token_of_nobodys_pod(client, root), await token_of_nobodys_pod(client, namespace)
     _, of_a_pod = await pod_with_token(client, namespace)
+    # The same account's, for the API server itself; and one whose words were changed, or whose signature was.
+    elsewhere = await token_of_nobodys_pod(client, root, audience="https://kubernetes.default.svc.cluster.local")
+    head, said, signature = own.split(".")
+    changed, unsigned = f"{head}.{strange.split('.')[1]}.{signature}", f"{head}.{said}."
+    bad = ("", "rubbish", elsewhere, changed, unsigned)
     async with replica(client, root) as made:
-        for token, status in (("", 401), ("rubbish", 401), (strange, 403), (of_a_pod, 403), (own, 200)):
-            assert (await made.get("/debug/syncz", token))[0] == status
+        for token, status in (*((each, 401) for each in bad), (strange, 403), (of_a_pod, 403), (own, 200)):
+            for page in ("syncz", "configz", "config_dump?proxyID=web-0.shop", "adsz"):
+                assert (await made.get(f"/debug/{page}", token))[0] in (status, 404 if status == 200 else status), page
         roots = "".join(made.control.authority.bundle())
         credentials = grpc.ssl_channel_credentials(roots.encode())
         override = (("grpc.ssl_target_name_override", f"istiod.{root}.svc"),)
@@ -413,8 +419,7 @@ async def test_debug_answers_are_for_accounts_of_the_control_planes_namespace_al
             for token, code in (
                 (strange, grpc.StatusCode.PERMISSION_DENIED),
                 (of_a_pod, grpc.StatusCode.PERMISSION_DENIED),
-                ("rubbish", grpc.StatusCode.UNAUTHENTICATED),
-                ("", grpc.StatusCode.UNAUTHENTICATED),
+                *((each, grpc.StatusCode.UNAUTHENTICATED) for each in bad),
             ):
                 refused = Istioctl(channel, token)
                 await refused.ask("istio.io/debug/syncz")

@@ -107,6 +107,15 @@ def test_of_a_secret_only_what_a_gateway_shows_to_everybody_is_told():
     assert digest(document(kind="Secret", data=held)) != digest(document(kind="Secret", data=other))
 
 
+def test_a_key_beside_its_certificate_is_not_told():
+    shown = Authority().issue("shop.example.com")
+    both = shown.certificate + shown.key
+    for field, value in (("data", b64encode(both).decode()), ("stringData", both.decode())):
+        said, _ = content_of(document(kind="Secret", **{field: {"tls.crt": value, "ca.crt": value}}))
+        assert value not in json.loads(said)[field].values()
+        assert json.loads(said)[field].keys() == {"tls.crt", "ca.crt"}
+
+
 def test_a_secrets_past_can_be_read_again_without_its_key():
     shown = Authority().issue("shop.example.com")
     data = {"tls.crt": b64encode(shown.certificate).decode(), "tls.key": b64encode(shown.key).decode()}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import aiohttp
 import pytest
+from multidict import CIMultiDict
+from yarl import URL
 
 from control.proxy import changes
 from control.test_plane import ORDERS
@@ -37,9 +39,11 @@ async def ask():
     port = await monitoring.listen("127.0.0.1", 0)
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
 
-        async def ask(path, authorization=None, question=None):
-            headers = {} if authorization is None else {"Authorization": authorization}
-            method = "GET" if question is None else "POST"
+        async def ask(path, authorization=None, question=None, more=(), method=""):
+            headers = CIMultiDict(more)
+            if authorization is not None:
+                headers["Authorization"] = authorization
+            method = method or ("GET" if question is None else "POST")
             async with session.request(method, path, headers=headers, data=question) as answer:
                 return answer.status, await answer.text(), answer.headers
 
@@ -92,3 +96,38 @@ async def test_a_question_too_long_for_a_url_is_posted_by_who_is_let_in(ask):
     assert (await ask("/debug/diff", "Bearer shop/web", question))[0] == 403
     assert (await ask("/debug/diff", None, question))[0] == 401
     assert (await ask("/debug/diff", "Bearer istio-system/default", "x" * (2 << 20)))[0] == 413
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "localhost"},
+        {"Host": "istiod.istio-system.svc", "X-Forwarded-For": "127.0.0.1", "Forwarded": "for=127.0.0.1"},
+        {"X-Forwarded-Client-Cert": "URI=spiffe://cluster.local/ns/istio-system/sa/istiod"},
+        {"X-HTTP-Method-Override": "POST", "X-Original-URL": "/healthz"},
+        {"Cookie": "Authorization=Bearer istio-system/istiod", "Proxy-Authorization": "Bearer istio-system/istiod"},
+    ],
+)
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            "/debug/registryz",
+            "/debug//registryz",
+            "/debug/registryz/",
+            "/healthz/../debug/registryz",
+        ),
+        *("/debug%2Fregistryz", "/DEBUG/registryz", "/debug/registryz?access_token=istio-system/istiod"),
+    ],
+)
+async def test_no_other_header_and_no_other_way_to_write_a_path_opens_it(ask, path, headers):
+    for method in ("GET", "HEAD", "POST", "PUT", "OPTIONS"):
+        status, words, _ = await ask(URL(path, encoded=True), more=headers, method=method)
+        assert status in (401, 404, 405) and "orders" not in words, (method, status)
+
+
+async def test_of_two_tokens_neither_opens_it(ask):
+    """Which of them would count depends on who reads: a proxy before this port, or this port."""
+    good, bad = ("Authorization", "Bearer istio-system/istiod"), ("Authorization", "Bearer shop/web")
+    for pair in ((good, bad), (bad, good)):
+        assert (await ask("/debug/registryz", more=pair))[0] == 401

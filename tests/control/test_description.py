@@ -133,6 +133,14 @@ def test_a_service_is_found_by_any_of_its_names(mesh, word):
     assert find_service(mesh, "app.elsewhere.svc.cluster.local").namespace == "elsewhere"
 
 
+def test_which_of_two_services_is_meant_is_not_guessed(mesh):
+    with pytest.raises(NoSuchService) as raised:
+        find_service(mesh, "app")
+    assert raised.value.problem.what == "there is a service `app` in several namespaces: elsewhere, shop"
+    assert raised.value.problem.hint == "say which: app.elsewhere"
+    assert find_service(mesh, "other").namespace == "shop"
+
+
 def test_a_service_tells_who_is_behind_it(mesh):
     told = describe_service(mesh, (), "app", "shop")
     assert [(each.name, each.proxy) for each in told.members] == [("app-v1.shop", True), ("app-v2.shop", False)]

@@ -7,6 +7,7 @@ import pytest
 
 from model.builders import instance, put, service
 from weft.control.answer import answer
+from weft.control.description import NoSuchService
 from weft.control.description_tls import NoSuchPort, tls_check
 from weft.control.question import Question
 from weft.control.stage import Stage
@@ -55,6 +56,15 @@ def test_what_is_said_to_fit_gets_through_and_nothing_else(client, server, app, 
     assert (row.rule is not None) is (client is not None and caller)
     assert (row.policy is not None) is (server is not None and app)
     assert bool(row.why) is (row.status != "OK")
+
+
+def test_a_name_means_what_it_means_to_the_caller():
+    mesh = made(service("app", "elsewhere", addresses=("10.96.0.8",)))
+    assert {row.host for row in checked(mesh, caller="client-0")} == {HOST}
+    with pytest.raises(NoSuchService):
+        checked(mesh)
+    (row,) = checked(mesh, caller="client-0", host="app.elsewhere")
+    assert row.host == "app.elsewhere.svc.cluster.local"
 
 
 def test_what_differs_between_pods_has_lines_of_its_own():

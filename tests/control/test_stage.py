@@ -109,6 +109,26 @@ def test_who_is_ready_is_found_before_who_is_not():
     assert Stage(mesh).find("orders") == "orders-0.shop"
 
 
+@pytest.mark.parametrize("word", ["orders", "orders-0", "deploy/orders", "pod/orders-0"])
+def test_which_of_two_namespaces_is_meant_is_not_guessed(word):
+    mesh = shop()
+    other = instance("orders-0", "orders", address="10.244.0.9", workload="orders", namespace="bank")
+    mesh.apply(ObjectKey("Pod", "bank", "orders-0"), (other,))
+    with pytest.raises(NoSuchWorkload) as caught:
+        Stage(mesh).find(word)
+    name = word.rpartition("/")[2]
+    assert caught.value.problem.what == f"`{name}` is in several namespaces: bank, shop"
+    assert caught.value.problem.hint == f"say which: {name}.bank, or -n bank"
+    assert Stage(mesh).find(word, "bank") == Stage(mesh).find(f"{word}.bank") == "orders-0.bank"
+
+
+def test_a_pods_own_name_goes_before_anothers_label():
+    mesh = shop()
+    other = instance("else", "orders-0", address="10.244.0.9", workload="else", namespace="bank")
+    mesh.apply(ObjectKey("Pod", "bank", "else"), (other,))
+    assert Stage(mesh).find("orders-0") == "orders-0.shop"
+
+
 def test_a_pod_that_is_not_there_is_answered_with_one_that_is():
     with pytest.raises(NoSuchWorkload) as caught:
         Stage(shop()).find("order")

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJzb21lYm9keSJ9.c2lnbmF0dXJlLXNpZ25hdHVyZQ"
 OPAQUE = "0123456789abcdef0123456789"
+PASSWORD = "correct-horse-battery"
 BARE = {"sidecar.istio.io/inject": "false"}
 
 
@@ -24,6 +25,16 @@ def policy(name, mode, app=""):
     spec = {"mtls": {"mode": mode}} | ({"selector": {"matchLabels": {"app": app}}} if app else {})
     metadata = {"name": name, "namespace": "shop"}
     return {"apiVersion": "security.istio.io/v1", "kind": "PeerAuthentication", "metadata": metadata, "spec": spec}
+
+
+def refuses(header, value):
+    spec = {
+        "action": "DENY",
+        "selector": {"matchLabels": {"app": "closed"}},
+        "rules": [{"when": [{"key": f"request.headers[{header}]", "values": [value]}]}],
+    }
+    metadata = {"name": "stolen", "namespace": "shop"}
+    return {"apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy", "metadata": metadata, "spec": spec}
 
 
 def files(control):
@@ -37,6 +48,7 @@ def files(control):
             http_service("open"),
             http_service("closed"),
             virtual_service("closed", {"headers": secret, "route": [to("closed")]}),
+            refuses("x-password", PASSWORD),
         ),
         "policies.yaml": text(
             policy("all", "STRICT"), policy("open", "PERMISSIVE", "open"), policy("lost", "STRICT", "x")
@@ -108,8 +120,13 @@ async def test_what_is_mended_is_no_longer_told(mesh):
 
 
 async def test_a_report_holds_what_proxies_have_and_none_of_the_secrets(mesh, tmp_path):
-    raw = await envoy(mesh, "client", "/config_dump")
-    assert TOKEN in json.dumps(raw) and OPAQUE in json.dumps(raw)  # Envoy has no way to know that these are secret
+    raw = json.dumps([await envoy(mesh, each, "/config_dump") for each in ("client", "closed")])
+    assert all(each in raw for each in (TOKEN, OPAQUE, PASSWORD))  # Envoy has no way to know that these are secret
+    # Of requests it logs every header, if it is told to.
+    await mesh.weft("proxy-config", "log", "closed", "--level", "rbac:debug")
+    await mesh.get("client", "http://closed/?q=1", headers={"x-password": PASSWORD})
+    await eventually(lambda: any(PASSWORD in line for line in mesh.engine.find_pod("closed").log.proxy.tail(None)))
+    await mesh.weft("proxy-config", "log", "closed", "--reset")
     code, said, words = await mesh.weft("bug-report", "-o", str(tmp_path / "report.tar.gz"))
     assert (code, said) == (0, f"{tmp_path / 'report.tar.gz'}\n"), words
     with tarfile.open(tmp_path / "report.tar.gz") as archive:
@@ -117,7 +134,9 @@ async def test_a_report_holds_what_proxies_have_and_none_of_the_secrets(mesh, tm
     routes = held["proxies/client-0.shop/config_dump.json"]
     assert b"closed.shop.svc.cluster.local" in routes and b"Bearer [redacted]" in routes
     for name, data in held.items():
-        assert TOKEN.encode() not in data and OPAQUE.encode() not in data and kinds_of_keys(data) == (), name
+        assert not [each for each in (TOKEN, OPAQUE, PASSWORD) if each.encode() in data], name
+        assert kinds_of_keys(data) == (), name
+    assert b"'x-password', '[redacted]'" in held["proxies/closed-0.shop/proxy.log"]
 
 
 async def test_the_versions_are_those_of_who_runs(mesh):

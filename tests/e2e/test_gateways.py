@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import re
+import tarfile
+from datetime import timedelta
 
 import pytest
 from tools.ports import free_port
 
-from authority import Authority
+from authority import Authority, Credentials
 from e2e.commands import weft
 from e2e.mesh import eventually
 from e2e.objects import Document, http_service, istio, service, text, workload
@@ -115,6 +118,66 @@ async def test_a_renewed_secret_is_shown_and_a_bad_one_is_said_and_changes_nothi
     await eventually(lambda: any("WFT0704" in each for each in mesh.problems()))
     mesh.write("secret.yaml", text(secret()))
     await eventually(lambda: answers(200))
+
+
+async def test_an_audit_tells_of_a_servers_certificate_that_ends_soon(mesh):
+    late = Authority().issue(HOST, lifetime=timedelta(minutes=5))
+    mesh.write("secret.yaml", text(secret(late)))
+    await eventually(lambda: answers(200, late))
+    told = await weft(f"weft audit --mesh {mesh.engine.name}", mesh.directory)
+    (line,) = [each for each in told.splitlines() if "its certificate" in each]
+    assert f"Proxy edge-0.shop: its certificate for {HOST} ends at " in line and "should have been renewed" in line
+    shown = await weft(f"weft proxy-config secret edge-0.shop --why --mesh {mesh.engine.name}", mesh.directory)
+    (row,) = [each for each in shown.splitlines() if each.startswith("kubernetes://shop ")]
+    assert "Secret shop/shop" in row and f"{mesh.directory}/secret.yaml" in row
+    ends = next(word for word in row.split() if re.fullmatch(r"\d+-\d+-\d+T[\d:]+Z", word))
+    assert ends.replace("T", " ").replace("Z", " UTC") in line
+    mesh.write("secret.yaml", text(secret()))
+    await eventually(lambda: answers(200))
+
+
+async def test_no_command_shows_the_key_of_a_gateway_not_even_one_kept_beside_its_certificate(mesh, tmp_path):
+    careless = Authority().issue(HOST)
+    both = Credentials(careless.certificate + careless.key, careless.key, careless.root)
+    mesh.write("secret.yaml", text(secret(both)))
+    await eventually(lambda: answers(200, careless))
+    report, change = tmp_path / "report.tar.gz", tmp_path / "change.yaml"
+    change.write_text(text(secret(Authority().issue(HOST))))  # and its key begins alike
+    told = [await weft(f"weft bug-report -o {report} --mesh {mesh.engine.name}", mesh.directory)]
+    with tarfile.open(report) as archive:
+        held = {each.name: archive.extractfile(each).read() for each in archive}
+    assert not [name for name in held if name.endswith("left-out.txt")]  # it was not needed
+    for command in (
+        *("pc secret edge -o json", "pc all edge -o json", "pc all edge", "pc bootstrap edge"),
+        *("why edge secret kubernetes://shop", "history", "history -o json", "describe pod edge -o json", "audit"),
+        *(
+            "proxy-status edge -o json",
+            "diff @-1",
+            "diff @-1 -o json",
+            f"diff -f {change}",
+            f"diff -f {change} -o json",
+        ),
+        *(f"analyze -f {change}", f"explain edge --to https://{HOST}/ -o json", "ca show"),
+    ):
+        told.append(await weft(f"weft {command} --mesh {mesh.engine.name}", mesh.directory))
+        assert "Traceback" not in told[-1] and "Usage" not in told[-1], told[-1]
+    pages = ("configz", "history", "adsz", "syncz", "registryz", "endpointz", "version")
+    told += [(await mesh.control.debug.answer(page)).body.decode() for page in pages]
+    told += mesh.engine.find_pod("edge").log.proxy.tail()
+    told.append((await mesh.engine.find_pod("edge").proxy.admin.read("/config_dump", {})).decode())  # as curl gets it
+    for secrecy in written(careless.key):
+        assert not [each[:200] for each in told if secrecy in each]
+        assert not [name for name, data in held.items() if secrecy.encode() in data]
+    mesh.write("secret.yaml", text(secret()))
+    await eventually(lambda: answers(200))
+
+
+def written(key: bytes) -> list[str]:
+    """A key in every way in which it could be shown: as PEM, also in JSON, and all of that in base64, wherever it began
+    there."""
+    line = key.splitlines()[1].decode()
+    encoded = [base64.b64encode(b"x" * offset + key)[8:100].decode() for offset in range(3)]
+    return [line, *encoded]
 
 
 async def test_a_policy_at_the_edge_keeps_out_whom_it_names(mesh):

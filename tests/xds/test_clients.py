@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from conversation import Client, blobs
+from conversation import SOTW, Client, blobs
 
 from weft.xds.clients import Sync, type_status
 from weft.xds.snapshot import Snapshots
@@ -42,6 +42,17 @@ def test_a_client_that_had_everything_already_is_synced_though_nothing_was_sent(
     client.reconnect()
     client.settle()
     assert (status(client).sync, status(client).sent) == (Sync.SYNCED, "")
+
+
+def test_a_client_that_asks_for_what_there_is_not_is_not_synced_before_anything_was_sent():
+    client = Client(Snapshots(), dialect=SOTW)
+    client.ask(ENDPOINT, "c")
+    client.snapshots.replace("shop", {ENDPOINT: blobs("a", "b")})
+    client.settle()
+    assert (status(client).sync, status(client).sent) == (Sync.NOT_SENT, "")
+    client.snapshots.update("shop", {ENDPOINT: blobs("c")})
+    client.settle()
+    assert status(client).sync is Sync.SYNCED
 
 
 def test_a_refusal_is_shown(client):

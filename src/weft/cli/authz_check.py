@@ -53,7 +53,7 @@ def check(source: Source, output: Output = OUTPUT) -> None:
     from weft.cli.columns import lines
     from weft.envoy.dump import LISTENERS
 
-    found = policies(source.config(LISTENERS) if source.file is None else source.everything())
+    found = policies(source.config(LISTENERS))
     if is_data(output):
         print_data([{"action": action, "policy": name, "rules": rules} for action, name, rules in found], output)
         return

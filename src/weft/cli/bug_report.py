@@ -136,6 +136,9 @@ def _of_mesh(reached: Reach, bundle: Bundle, told: Progress, namespace: str) -> 
     names = {str(proxy["proxy"]) for each in known for proxy in each}
     proxies = [Proxy(*name.rpartition(".")[::2]) for name in sorted(names)]
     chosen = [proxy for proxy in proxies if not namespace or proxy.namespace == namespace]
+    if namespace and proxies and not chosen:
+        others = ", ".join(sorted({proxy.namespace for proxy in proxies}))
+        say(f"no proxy is in namespace {namespace}: the report has none\nhint: there are some in {others}")
     for number, proxy in enumerate(chosen[:MOST_PROXIES], start=1):
         told.now(f"proxy {number} of {len(chosen)}: {proxy}")
         _of_proxy(reached, bundle, proxy)

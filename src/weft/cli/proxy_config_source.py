@@ -86,13 +86,21 @@ class Source:
         return self.reach.find(self.target, self.namespace)
 
     def config(self, kind: str) -> Dump:
-        """One section of /config_dump."""
+        """One section of /config_dump. A file without it is another's, and not a proxy that has nothing."""
         from weft.envoy.dump import MASKS
 
-        return self._dump("/config_dump", {"mask": MASKS[kind]})
+        dump = self._dump("/config_dump", {"mask": MASKS[kind]})
+        if self.file is not None:
+            dump.section(kind)
+        return dump
 
     def everything(self) -> Dump:
-        return self._dump("/config_dump", {"include_eds": "true"})
+        from weft.envoy.dump import BOOTSTRAP
+
+        dump = self._dump("/config_dump", {"include_eds": "true"})
+        if self.file is not None and not dump.document.get("configs"):
+            dump.section(BOOTSTRAP)  # which every dump has
+        return dump
 
     def clusters(self) -> Dump:
         """What /clusters says of each endpoint."""

@@ -80,6 +80,7 @@ def _one(reached: Reach, word: str, namespace: str, output: TableOrData, file: s
     import msgspec
 
     from weft.envoy.difference import differences
+    from weft.envoy.dump import CLUSTERS, read
 
     proxy = reached.find(word, namespace)
     proxies = [each for each in _proxies(reached, proxy.namespace) if each.proxy == str(proxy)]
@@ -90,11 +91,9 @@ def _one(reached: Reach, word: str, namespace: str, output: TableOrData, file: s
     asked = {"proxyID": str(proxy), **query}
     sent = msgspec.json.decode(reached.ask("config_dump", asked, replica=proxies[-1].istiod))
     said = reached.admin(proxy, "/config_dump", query) if file is None else _contents(file)
-    try:
-        has = msgspec.json.decode(said, type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        fail(f"this is not Envoy's dump: {error}", "take one: curl -s localhost:15000/config_dump?include_eds=true")
-    found = differences(sent, has)
+    dump = read(said, where=file or str(proxy))
+    dump.section(CLUSTERS)  # what has none is no dump, and not an Envoy without configuration
+    found = differences(sent, dump.document)
     if is_data(output):
         print_data(found, output)
     else:

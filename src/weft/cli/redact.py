@@ -1,7 +1,8 @@
 """What a name says about its value: documents come in as plain data, and leave without the values of whatever is called
-a password, a token, a cookie or a key; lines of access logs leave without queries. `bug_report_bundle.py` asks.
+a password, a token, a cookie or a key; lines of logs too, and without queries. `bug_report_bundle.py` asks.
 
-Rule: names decide, not how a value looks; Envoy's pairs `{"key": …, "value": …}` have their name in a value.
+Rule: names decide, not how a value looks; Envoy's pairs `{"key": …, "value": …}` have their name in a value. Of URLs,
+queries go whatever they are called, and users with their passwords.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from typing import Any
 
 import msgspec
+import yaml
 
 REDACTED = "[redacted]"
 DEEPEST = 200  # of a document; what is deeper is not shown
@@ -31,15 +33,27 @@ _NAMES = ("key", "name", "header_name", "headerName")
 _VALUES = frozenset(
     (
         *("value", "raw_value", "rawValue", "string_value", "stringValue", "inline_string", "inline_bytes"),
+        *("values", "notValues"),
         *("exact", "prefix", "suffix", "contains", "regex", "string_match", "stringMatch", "inlineString"),
         *("exact_match", "prefix_match", "suffix_match", "contains_match", "safe_regex_match"),
     )
 )
 # A query, in a path or in a URL within a line; what precedes is a path's or a host's.
 _QUERY = re.compile(rb"(/[^\s\"'?\\<>]*\?)[^\s\"'\\<>]+")
+# Before the host of a URL; in a path, an @ is none.
+_USER = re.compile(rb"(\b[a-z][a-z0-9+.-]*://)[^\s/?#@\"'\\<>]+@", re.IGNORECASE)
 
-# As Envoy's log has headers when it says much: 'x-api-key', 'abc'; and as people write them: x-api-key: abc.
-_PAIR = re.compile(rb"(?i)('[\w-]*(?:authorization|cookie|token|secret|passw|api-?key)[\w-]*'[,:] ?')[^'\r\n]*")
+# In lines, a name before its value: 'x-api-key', 'abc' is how Envoy's log has headers when it says much; people write
+# x-api-key: abc, and programs password=abc. Of a name with dots before it, such as a statistic's, none is a secret.
+_SCHEME = rb"(?:basic|bearer|digest) "
+_TELLING = rb"[\w-]*(?:auth|cookie|token|secret|pass|pwd|credential|bearer|session|signature|dsn|key)[\w-]*"
+_QUOTED = re.compile(rb"(?i)('(%s)'[,:] ?')([^'\r\n]+)" % _TELLING)
+_LINE = re.compile(rb"(?i)((?<![\w./-])(%s)[\"']?(?:=|:) *[\"']?)(?!%s)([^\s\"',;&]+)" % (_TELLING, _SCHEME))
+# Which have several words.
+_WHOLE = re.compile(
+    rb"(?i)((?<![\w./-])(?:(?:proxy-)?authorization: *(?:%s)?|(?:set-)?cookie: *))([^\r\n\"']+)" % _SCHEME
+)
+_YAML = re.compile(r"^[\s-]*[\w.\"'/-]+:(\s|$)", re.MULTILINE)
 
 
 def is_secret(name: str) -> bool:
@@ -77,13 +91,23 @@ def without_named_secrets(data: bytes) -> bytes:
             encoded = msgspec.json.encode(kept)
             return msgspec.json.format(encoded, indent=2) if b"\n" in data.strip() else encoded
     if b"\n" not in data:
-        return _PAIR.sub(rb"\1" + REDACTED.encode(), without_queries(data))
+        return _line(data)
     return b"\n".join(without_named_secrets(line) for line in data.split(b"\n"))
 
 
-def without_queries(data: bytes) -> bytes:
-    """Lines of a log: what follows `?` in paths and URLs goes."""
-    return _QUERY.sub(rb"\1" + REDACTED.encode(), data)
+def _line(data: bytes) -> bytes:
+    hidden = rb"\1" + REDACTED.encode()
+    data = _WHOLE.sub(hidden, _without_url_secrets(data))
+    for pattern in (_QUOTED, _LINE):
+        data = pattern.sub(
+            lambda found: found[1] + REDACTED.encode() if is_secret(found[2].decode()) else found[0], data
+        )
+    return data
+
+
+def _without_url_secrets(data: bytes) -> bytes:
+    """What follows `?` in paths and URLs, and who somebody says to be in one."""
+    return _USER.sub(rb"\1" + REDACTED.encode() + b"@", _QUERY.sub(rb"\1" + REDACTED.encode(), data))
 
 
 def _of_name(name: str, value: Any, depth: int) -> Any:
@@ -102,7 +126,8 @@ def _of_name(name: str, value: Any, depth: int) -> Any:
 
 def _is_secret_pair(value: dict[str, Any]) -> bool:
     """Of headers and variables, whatever else their names say: nobody misses the value of one that is none."""
-    return any(isinstance(value.get(name), str) and _SECRET.search(value[name]) for name in _NAMES)
+    # A condition of a policy has its header's name in brackets: request.headers[x-api-key].
+    return any(isinstance(value.get(name), str) and _SECRET.search(value[name].rstrip("]")) for name in _NAMES)
 
 
 def _blank(value: Any) -> Any:
@@ -115,14 +140,25 @@ def _blank(value: Any) -> Any:
 
 
 def _text(text: str, depth: int) -> str:
-    if text[:1] in ("{", "["):  # a document within a document: JSON Web Keys, annotations
-        try:
-            document = msgspec.json.decode(text)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            pass
-        else:
-            kept = redacted(document, depth + 1)
-            return text if kept == document else msgspec.json.encode(kept).decode()
-    if "?" not in text:
-        return text
-    return without_queries(text.encode("utf-8", "replace")).decode()
+    if (document := _document(text)) is not None:
+        kept = redacted(document, depth + 1)
+        if kept == document:
+            return text
+        if text[:1] in ("{", "["):
+            return msgspec.json.encode(kept).decode()
+        return yaml.safe_dump(kept, sort_keys=False, allow_unicode=True)
+    return _line(text.encode("utf-8", "replace")).decode()
+
+
+def _document(text: str) -> Any:
+    """A document within a document: JSON Web Keys, annotations, settings in YAML; None if it is none."""
+    try:
+        if text[:1] in ("{", "["):
+            return msgspec.json.decode(text)
+        # One that refers to parts of itself could be very large.
+        if "\n" in text and "&" not in text and _YAML.search(text):
+            found = yaml.safe_load(text)
+            return found if isinstance(found, dict | list) else None
+    except (msgspec.MsgspecError, yaml.YAMLError, ValueError, RecursionError):
+        pass
+    return None

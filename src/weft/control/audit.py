@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -64,6 +64,7 @@ class Certificate(msgspec.Struct, frozen=True):
     not_before: datetime
     expires: datetime
     serial: str = ""
+    names: tuple[str, ...] = ()  # for whom it stands, if that is no workload: somebody else than weft renews it
 
 
 def of_codes(problems: Iterable[Problem], codes: Iterable[str]) -> tuple[Problem, ...]:
@@ -127,12 +128,16 @@ def certificates(held: Iterable[Certificate], authority: Iterable[Problem], now:
     for each in held:
         left, life = each.expires - now, each.expires - each.not_before
         where = Where(object=f"Proxy {each.proxy}")
-        hint = f"look at it: weft proxy-config secret {each.proxy}; why it is not renewed, its node's agent says"
+        if each.names:
+            whose, refused = f"its certificate for {', '.join(each.names[:_LISTED])}", "whoever calls by TLS refuses it"
+            hint = f"renew it where it is from, which is told by: weft proxy-config secret {each.proxy} --why"
+        else:
+            whose, refused = "its certificate", "its calls are refused"
+            hint = f"look at it: weft proxy-config secret {each.proxy}; why it is not renewed, its node's agent says"
         if left <= timedelta():
-            what = f"its certificate expired at {_time(each.expires)}: its calls are refused"
-            findings.append(Problem(where, what, hint))
+            findings.append(Problem(where, f"{whose} expired at {_time(each.expires)}: {refused}", hint))
         elif left < life * NOT_RENEWED:
-            what = f"its certificate ends at {_time(each.expires)}, in {_span(left)}, and should have been renewed"
+            what = f"{whose} ends at {_time(each.expires)}, in {_span(left)}, and should have been renewed"
             findings.append(Problem(where, what, hint, Severity.WARNING))
     told: tuple[str, ...] = ()
     if held:
@@ -149,13 +154,20 @@ def certificates_of(proxy: str, answer: bytes) -> Iterator[Certificate]:
         for own in each.cert_chain[:1]:
             if own.serial_number not in seen:
                 seen.add(own.serial_number)
-                yield Certificate(proxy, own.valid_from, own.expiration_time, own.serial_number)
+                yield Certificate(proxy, own.valid_from, own.expiration_time, own.serial_number, _names(own))
+
+
+def _names(own: _Cert) -> tuple[str, ...]:
+    if any(str(each.get("uri", "")).startswith("spiffe://") for each in own.subject_alt_names):
+        return ()
+    return tuple(str(name) for each in own.subject_alt_names for name in each.values())
 
 
 class _Cert(msgspec.Struct, frozen=True):
     valid_from: datetime
     expiration_time: datetime
     serial_number: str = ""
+    subject_alt_names: tuple[dict[str, Any], ...] = ()  # each a kind and a name
 
 
 class _Chain(msgspec.Struct, frozen=True):

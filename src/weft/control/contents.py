@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -135,10 +135,18 @@ def _without_secrets(rest: Mapping[str, Any]) -> dict[str, Any]:
     held: dict[str, Any] = {}
     for field in ("data", "stringData"):
         for name, value in rest[field].items() if isinstance(rest.get(field), Mapping) else ():
-            public = name in _PUBLIC and isinstance(value, str)
+            public = name in _PUBLIC and isinstance(value, str) and not _holds_key(value, encoded=field == "data")
             hidden = HIDDEN.decode() if field == "stringData" else b64encode(HIDDEN).decode()
             held.setdefault(field, {})[str(name)] = value if public else hidden
     return {**({"type": rest["type"]} if isinstance(rest.get("type"), str) else {}), **held}
+
+
+def _holds_key(value: str, *, encoded: bool) -> bool:
+    """Some keep it beside its certificate."""
+    try:
+        return b"PRIVATE KEY" in (b64decode("".join(value.split()), validate=True) if encoded else value.encode())
+    except ValueError:
+        return False  # nobody can read it
 
 
 _encoder = msgspec.json.Encoder(order="deterministic", enc_hook=lambda value: _plain(value))

@@ -48,6 +48,14 @@ class NoSuchService(Exception):
         self.problem = Problem(Where(), what, hint)
 
 
+class ServiceInSeveralNamespaces(NoSuchService):
+    def __init__(self, name: str, namespaces: Iterable[str]) -> None:
+        places = sorted(namespaces)
+        what = f"there is a service `{name}` in several namespaces: {', '.join(places)}"
+        Exception.__init__(self, what)
+        self.problem = Problem(Where(), what, f"say which: {name}.{places[0]}")
+
+
 class Port(msgspec.Struct, frozen=True):
     """A port of a service, and where one pod serves it."""
 
@@ -259,16 +267,20 @@ def describe_service(
 
 
 def find_service(mesh: Mesh, word: str, namespace: str = "") -> Service:
-    """`NAME`, `NAME.NAMESPACE`, `NAMESPACE/NAME`, a host or the beginning of one. Raises NoSuchService."""
+    """`NAME`, `NAME.NAMESPACE`, `NAMESPACE/NAME`, a host or the beginning of one. Raises NoSuchService, or
+    ServiceInSeveralNamespaces, which is one."""
     wanted = word.removeprefix("svc/").removeprefix("service/").lower().rstrip(".")
     before, slash, after = wanted.partition("/")
     if slash:
         namespace, wanted = before, after
     near = sorted((each for each in mesh.services() if namespace in ("", each.namespace)), key=_place)
     for fits in (_has_host, _has_name, _has_short_host):
-        for each in near:
-            if fits(each, wanted):
-                return each
+        found = [each for each in near if fits(each, wanted)]
+        places = {each.namespace for each in found}
+        if fits is _has_name and len(places) > 1:  # a host is the same wherever it is called from
+            raise ServiceInSeveralNamespaces(wanted, places)
+        if found:
+            return found[0]
     raise NoSuchService(word, (name for each in mesh.services() for name in (each.name, each.host)))
 
 

@@ -75,9 +75,10 @@ class NoSuchPort(Exception):
 def tls_check(
     mesh: Mesh, stage: Stage, host: str, *, port: int = 0, caller: str = "", namespace: str = ""
 ) -> tuple[TlsRow, ...]:
-    """`port` 0: all of them. `caller`: a pod; everyone who has a proxy otherwise, and `namespace` is the host's. Raises
-    NoSuchService, NoSuchPort, NoSuchWorkload."""
-    service = find_service(mesh, host, namespace)
+    """`port` 0: all of them. `caller`: a pod, to which the host means what it would if it called; everyone who has a
+    proxy otherwise. `namespace` is the host's. Raises NoSuchService, NoSuchPort, NoSuchWorkload."""
+    meant = stage.service(host, stage.instance(caller).namespace) if caller and not namespace else None
+    service = meant or find_service(mesh, host, namespace)
     ports = [each for each in service.ports if port in (0, each.number)]
     if port and not ports:
         raise NoSuchPort(service, port)

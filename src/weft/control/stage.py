@@ -49,6 +49,16 @@ class NoSuchWorkload(Exception):
         self.problem = Problem(Where(), what, hint)
 
 
+class InSeveralNamespaces(NoSuchWorkload):
+    """Nobody guesses which one is meant: what is said of one is wrong of the other."""
+
+    def __init__(self, name: str, namespaces: Iterable[str]) -> None:
+        places = sorted(namespaces)
+        what = f"`{name}` is in several namespaces: {', '.join(places)}"
+        Exception.__init__(self, what)
+        self.problem = Problem(Where(), what, f"say which: {name}.{places[0]}, or -n {places[0]}")
+
+
 class Stage:
     """`served`: what proxies have now, where somebody serves them; other groups are translated here. `listening`: on
     which ports the program of a pod takes connections, where that can be known. `calls`: what groups have called, and
@@ -173,7 +183,7 @@ class Stage:
 
     def find(self, word: str, namespace: str = "") -> str:
         """The name, in this world, of a pod: `POD`, `WORKLOAD`, with `.NAMESPACE` or `NAMESPACE/` where it is needed,
-        or `deploy/WORKLOAD`. Raises NoSuchWorkload."""
+        or `deploy/WORKLOAD`. Raises NoSuchWorkload, or InSeveralNamespaces, which is one."""
         return self._as_workload(self.instance(word, namespace)).name
 
     def instance(self, word: str, namespace: str = "") -> Instance:
@@ -185,9 +195,11 @@ class Stage:
             found = [each for each in self._called(name) if within in ("", each.namespace)]
             if found:
                 # The one that is called so, rather than one of those; who is ready, rather than who is not.
-                return min(
-                    found, key=lambda each: (each.name != name, each.workload != name, not each.ready, each.name)
-                )
+                best = min(found, key=lambda each: (*_unlike(each, name), not each.ready, each.name))
+                places = {each.namespace for each in found if _unlike(each, name) == _unlike(best, name)}
+                if len(places) > 1:
+                    raise InSeveralNamespaces(name, places)
+                return best
         short = wanted if self._called(wanted) else wanted.rpartition(".")[0]
         elsewhere = (f"{short}.{each.namespace}" for each in self._called(short))
         raise NoSuchWorkload(word, (each.workload or each.name for each in self._instances), elsewhere)
@@ -324,6 +336,11 @@ def _goes_out_by_proxy(written: Written, to: IPv4Address | IPv6Address, port: in
 
 def _within(address: IPv4Address | IPv6Address, ranges: Iterable[str]) -> bool:
     return any(address in ip_network(each.strip(), strict=False) for each in ranges if each.strip())
+
+
+def _unlike(instance: Instance, name: str) -> tuple[bool, bool]:
+    """How far from being called so: a pod's own name is nearest, then its workload's."""
+    return instance.name != name, instance.workload != name
 
 
 def _name(instance: Instance) -> str:

@@ -49,7 +49,7 @@ class StreamStatus(msgspec.Struct, frozen=True):
 def type_status(subscription: Subscription, *, settled: bool) -> TypeStatus:
     sync = Sync.SYNCED if settled else Sync.STALE
     return TypeStatus(
-        sync=sync if subscription.nonce or (settled and subscription.settled) else Sync.NOT_SENT,
+        sync=sync if subscription.nonce or (settled and subscription.had) else Sync.NOT_SENT,
         wildcard=subscription.wildcard,
         names=len(subscription.names),
         sent=subscription.nonce,

@@ -37,6 +37,7 @@ class Subscription:
         self.owed: dict[str, bool] = {}
         self.answer_due = False  # a wildcard is answered even when there is nothing to say
         self.started = False
+        self.had = False  # the client came with something of it, as it still is
         self.revision = 0  # everything up to here has been looked at, and is owed, out, or settled
         self.settled = 0  # everything up to here has been answered
         self.behind = 0  # the first change after that; meaningful while the client is not settled
@@ -113,6 +114,7 @@ class Subscription:
                 taken.append(resource)
             else:
                 self.owed[name] = held is None
+        self.had = bool(taken)
         return taken
 
     def look(self, table: Table) -> None:
