@@ -7,7 +7,7 @@ Rule: what is owed is a set of names, never a queue. A slow client is owed the l
 from __future__ import annotations
 
 from collections.abc import Mapping
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
@@ -16,8 +16,9 @@ from weft.xds.response import Dialect, Response
 from weft.xds.table import Behind, Resource, Table
 from weft.xds.types import WHOLE_SET, WILDCARD, is_held
 
-# Proxies of one group ask for the same names, thousands of them: one set of strings serves them all.
-_names: WeakValueDictionary[frozenset[str], frozenset[str]] = WeakValueDictionary()
+# Proxies of one group ask for the same names, thousands of them: one set of strings serves them all. It is its own key,
+# so neither may keep it alive: every name more makes another.
+_names: WeakKeyDictionary[frozenset[str], ref[frozenset[str]]] = WeakKeyDictionary()
 
 
 class Flight(msgspec.Struct, frozen=True):
@@ -92,7 +93,7 @@ class Subscription:
         names = had_names.difference(unwanted).union(added) - {WILDCARD}
         if len(names) > NAMES:
             raise Refused(f"{len(names)} names of {self.type_url} on one stream; {NAMES} are the most")
-        self.names = _names.setdefault(names, names)
+        self.names = _shared(names)
         for name in unwanted:
             self._unsubscribe(name)
         for name in added:
@@ -236,3 +237,12 @@ class Subscription:
             self.refused.pop(name, None)
         elif self.started:
             self.owed[name] = True  # the client cannot tell whether the wildcard still covers it
+
+
+def _shared(names: frozenset[str]) -> frozenset[str]:
+    kept = _names.get(names)
+    found = kept() if kept is not None else None
+    if found is None:
+        found = names
+        _names[names] = ref(names)
+    return found
