@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from e2e.looking import envoy
 from e2e.mesh import eventually, running_mesh, tell
-from e2e.objects import http_service, istio, service, text, virtual_service, workload
+from e2e.objects import http_service, istio, service, text, to, virtual_service, workload
 from weft.control.answer import answer as explained
 from weft.control.config_dump import as_json
 from weft.control.description import describe_pod
@@ -421,6 +421,29 @@ async def test_a_changed_endpoint_reaches_who_has_called_the_service(mesh):
         return {answer["body"]["version"] for answer in await mesh.requests("client", "http://web/", 5)} == {"v9"}
 
     await eventually(versions)
+
+
+async def test_routes_that_come_and_go_leave_open_connections_as_they_are(mesh):
+    """A service that was called has listeners of its own for HTTP: its routes are no part of them."""
+    await mesh.try_out(http_service("routed") | {"spec": http_service("web")["spec"]})
+    assert (await mesh.get("client", f"http://{address(mesh, 'routed')}/"))["status"] == 200
+    await mesh.tell("client", "keep", name="routed", host=address(mesh, "routed"), port=80)
+
+    async def served_by():
+        asked = "GET /kept HTTP/1.1\r\nhost: routed\r\n\r\n"
+        answer = (await mesh.tell("client", "say", name="routed", send=asked, until="/kept")).lower()
+        assert "http/1.1 200" in answer and "connection: close" not in answer, answer
+        return "x-by: route" in answer
+
+    changes = r"^listener_manager\.(listener_modified|total_listeners_draining|total_filter_chains_draining)$"
+    before, by = await mesh.stats(mesh.pod("client").name, changes), {"response": {"set": {"x-by": "route"}}}
+    assert not await served_by()
+    await mesh.edit({"routes.yaml": text(virtual_service("routed", {"headers": by, "route": [to("routed")]}))})
+    assert await served_by()
+    await mesh.edit({"routes.yaml": None})
+    assert not await served_by()
+    after = await mesh.stats(mesh.pod("client").name, changes)
+    assert all(after[name] <= before[name] for name in before), (before, after)
 
 
 async def test_without_the_setting_everything_is_told_and_with_it_again_nothing_is_taken(mesh):
