@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+import sys
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
@@ -26,6 +27,7 @@ from weft.envoy import command
 from weft.envoy.difference import differences
 from weft.explain.decision import Kind
 from weft.model.group import Group
+from weft.model.proxy import MARKS
 from weft.netns.interception import Interception
 from weft.xds.types import CLUSTER, LISTENER
 
@@ -160,6 +162,44 @@ async def test_who_calls_the_proxys_own_ports_does_not_send_it_round(mesh, port)
     name = {15001: "0.0.0.0_15001", 15002: "127.0.0.1_15002", 15003: "127.0.0.1_15003"}[port]
     found = await mesh.stats(mesh.pod("client").name, rf"^listener\.{name}\.downstream_cx_active$")
     assert set(found.values()) == {0}, found
+
+
+MARKED = """
+import socket, sys
+with socket.socket() as connection:
+    connection.settimeout(8)
+    connection.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, int(sys.argv[3]) << 2)
+    try:
+        connection.connect((sys.argv[1], int(sys.argv[2])))
+        connection.sendall(b"hello")
+        connection.shutdown(socket.SHUT_WR)
+        print(connection.recv(100).decode())
+    except OSError as error:
+        print(type(error).__name__)
+"""
+
+
+@pytest.mark.parametrize("mark", [mark for mark, _ in MARKS.values()])
+async def test_who_marks_his_connections_as_the_proxy_does_is_met_as_everybody(mesh, mark):
+    """Neither is he passed on where nobody may be, nor unprotected past the listener of a service."""
+
+    async def call(caller, host, port):
+        enter = ("nsenter", "-t", str(mesh.pod(caller).pid), "-n", sys.executable, "-c", MARKED)
+        process = await asyncio.create_subprocess_exec(
+            *enter, host, str(port), str(mark), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        return (await process.communicate())[0].decode().strip()
+
+    passed_on = r"^(cluster\.PassthroughCluster\.upstream_cx_total|listener\.127.0.0.1_1500[23]\.downstream_cx_total)$"
+    before = await mesh.stats(mesh.pod("named").name, passed_on)
+    assert (await call("named", address(mesh, "web"), 9000)).startswith("hello")
+    assert await mesh.stats(mesh.pod("named").name, passed_on) == before
+    assert await call("locked", nobody(address(mesh, "web"), 78), 9000) in ("", "ConnectionResetError")
+    for port in (15002, 15003):  # nor can they be reached at the pod's own address, from it or from another
+        for caller in ("locked", "client"):
+            assert await call(caller, mesh.pod("locked").addresses[0], port) in ("", "ConnectionResetError",
+                                                                                "ConnectionRefusedError")  # fmt: skip
+    assert set((await mesh.stats(mesh.pod("locked").name, r"^cluster\.PassthroughCluster.*cx_total$")).values()) == {0}
 
 
 async def test_who_tries_one_port_after_the_other_is_held_by_one_cluster(mesh):
