@@ -626,6 +626,23 @@ def test_a_slow_client_is_told_of_what_changes_while_somebody_is_held(snapshots)
     assert client.settle() == []
 
 
+@pytest.mark.parametrize("type_url", [CLUSTER, LISTENER, ROUTE])
+def test_who_is_held_goes_on_when_the_one_that_is_refused_was_found(snapshots, type_url):
+    client = envoy(snapshots)
+    client.bad = {("bad", "1")}
+    client.ask(CLUSTER, HELD)
+    client.ask(ROUTE, "bad", "n")
+    client.settle()
+    good = {CLUSTER: blobs(HELD, "n"), LISTENER: blobs("m", "n"), ROUTE: blobs("n")}
+    snapshots.update("shop", {**good, type_url: {**good[type_url], **blobs("bad")}})
+    client.settle()
+    assert client.seen[-1] == f"CDS +{HELD}" and not client.stream.wake_at
+    assert {(each, name) for each, names in client.have.items() for name in names} >= {
+        *((CLUSTER, name) for name in ("a", "n")), (LISTENER, "m"), (LISTENER, "n"), (ROUTE, "n"),
+    }  # fmt: skip
+    assert snapshots.rejected("shop").keys() == {(type_url, "bad")}
+
+
 def test_endpoints_that_go_and_somebody_who_is_held_do_not_wait_for_each_other(snapshots):
     client = envoy(snapshots)
     client.ask(CLUSTER, HELD)
