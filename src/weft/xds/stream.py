@@ -171,8 +171,11 @@ class Stream:
     def _answerable(self) -> frozenset[str]:
         """What calls wait for here, and may be sent."""
         clusters, live = self.subscriptions.get(CLUSTER), self._table(CLUSTER).live
-        owed = clusters.owed if clusters is not None else ()
-        return frozenset(name for name in owed if is_held(CLUSTER, name) and name in live)
+        if clusters is None or not clusters.owed or not clusters.names:
+            return frozenset()
+        # Few are owed in most turns, and few asked for by name on most streams.
+        few, many = sorted((clusters.owed.keys(), clusters.names), key=len)
+        return frozenset(name for name in few if name in many and is_held(CLUSTER, name) and name in live)
 
     def _begin_round(self, names: frozenset[str], now: float) -> None:
         for type_url in _PINNED:
