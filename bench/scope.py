@@ -1,6 +1,7 @@
 """What a proxy holds by default, which is on demand where there are many services, and what it would hold if it were
 told of all: a workload that calls five services of a hundred, a thousand, and five thousand. Memory, size of
-configuration, how long a first call takes, and what one changed route costs.
+configuration, how long a first call takes, and what one changed route costs. Of so few services that the default is to
+be told of all, also what it holds on demand.
 
 A real mesh on this machine. All services are answered by one workload without a proxy: what is measured is the caller's
 proxy, and what the control plane does for it.
@@ -20,22 +21,18 @@ import msgspec
 
 from bench import mesh
 from bench.figure import Effort, Figure, Say
-from bench.process import Failed, memory
+from bench.process import Failed, cpu_seconds, memory
+from weft.api.mesh_config import ON_DEMAND
 from weft.local.engine import Engine
 from weft.local.pod import Pod
 from weft.model.group import group_of
+from weft.model.on_demand import FEW, OnDemand
 
 _CALLED = 5
 _SIZES, _QUICK_SIZES = (100, 1_000, 5_000), (50, 200)
 _MEGABYTE = 1_000_000
 _SYNC_SECONDS = 240.0
 _SETTLE_SECONDS = 3.0  # Envoy gives memory back a while after it has taken a large response apart
-_TOLD_OF_ALL: mesh.Object = {
-    "apiVersion": "v1",
-    "kind": "ConfigMap",
-    "metadata": {"name": "istio", "namespace": "istio-system", "annotations": {"weft.dev/on-demand": "false"}},
-    "data": {"mesh": "{}"},
-}
 _SERVER = """
 import http.server
 class Answer(http.server.BaseHTTPRequestHandler):
@@ -46,7 +43,8 @@ http.server.ThreadingHTTPServer(("", 8080), Answer).serve_forever()
 
 
 class _Change(msgspec.Struct, frozen=True):
-    cpu: float  # seconds
+    cpu: float  # seconds, of the control plane and all that is in its process
+    proxy_cpu: float  # seconds
     took: float  # seconds until the proxy has ACKed
     received: int  # bytes, by the caller's proxy
 
@@ -63,41 +61,48 @@ def run(effort: Effort, say: Say) -> list[Figure]:
     sizes = _QUICK_SIZES if effort.quick else _SIZES
     figures: list[Figure] = []
     for size in sizes:
-        whole, default = (asyncio.run(_measure(size, effort.of(9, 3), every=every)) for every in (True, False))
-        title = f"scope, {_CALLED} of {size:,} services called"
-        figures += [
-            Figure(f"{title}: configuration by default (baseline: all)", default.configuration / 1024, "KiB", None,
-                   whole.configuration / 1024),
-            Figure(f"{title}: sidecar's private memory by default (baseline: all)", default.private / _MEGABYTE, "MB",
-                   None, whole.private / _MEGABYTE),
-            Figure(f"{title}: first call, median (baseline: all)", default.first * 1000, "ms", None,
-                   whole.first * 1000),
-            Figure(f"{title}: later call, median (baseline: all)", default.later * 1000, "ms", None,
-                   whole.later * 1000),
-        ]  # fmt: skip
-        say(
-            f"{size:,} services: {default.configuration / 1024:,.0f} KiB and {default.private / _MEGABYTE:.1f} MB "
-            f"by default, {whole.configuration / 1024:,.0f} KiB and {whole.private / _MEGABYTE:.1f} MB of all"
-        )
-        for what, measured in (("all", whole), ("by default", default)):
+        whole = asyncio.run(_measure(size, effort.of(9, 3), OnDemand.OFF))
+        compared = {"by default": OnDemand.AUTO} | ({"on demand": OnDemand.ON} if size <= FEW else {})
+        found = {what: asyncio.run(_measure(size, effort.of(9, 3), setting)) for what, setting in compared.items()}
+        for what, measured in found.items():
+            figures += _held(f"scope, {_CALLED} of {size:,} services called", what, measured, whole)
+            say(
+                f"{size:,} services: {measured.configuration / 1024:,.0f} KiB and {measured.private / _MEGABYTE:.1f} "
+                f"MB {what}, {whole.configuration / 1024:,.0f} KiB and {whole.private / _MEGABYTE:.1f} MB of all"
+            )
+        for what, measured in {"all": whole, **found}.items():
             name = f"one changed route at {size:,} services, {what}"
             figures += [
                 Figure(f"{name}: CPU", _mid(measured, "cpu") * 1000, "ms"),
+                Figure(f"{name}: CPU of the caller's proxy", _mid(measured, "proxy_cpu") * 1000, "ms"),
                 Figure(f"{name}: received by the caller's proxy", _mid(measured, "received") / 1024, "KiB"),
                 Figure(f"{name}: saved → ACKed", _mid(measured, "took") * 1000, "ms"),
             ]
     return figures
 
 
-async def _measure(size: int, repeats: int, *, every: bool) -> _Measured:
-    """`every`: the caller is told of all services, whatever their number."""
+def _held(title: str, what: str, measured: _Measured, whole: _Measured) -> list[Figure]:
+    calls = "" if what == "by default" else f" {what}"
+    return [
+        Figure(f"{title}: configuration {what} (baseline: all)", measured.configuration / 1024, "KiB", None,
+               whole.configuration / 1024),
+        Figure(f"{title}: sidecar's private memory {what} (baseline: all)", measured.private / _MEGABYTE, "MB", None,
+               whole.private / _MEGABYTE),
+        Figure(f"{title}: first call{calls}, median (baseline: all)", measured.first * 1000, "ms", None,
+               whole.first * 1000),
+        Figure(f"{title}: later call{calls}, median (baseline: all)", measured.later * 1000, "ms", None,
+               whole.later * 1000),
+    ]  # fmt: skip
+
+
+async def _measure(size: int, repeats: int, setting: OnDemand) -> _Measured:
+    every = setting is OnDemand.OFF
     with tempfile.TemporaryDirectory(prefix="weft-bench-") as directory:
         path = Path(directory)
         Path(directory).chmod(0o755)
         mesh.save(path / "workloads.yaml", mesh.workload("caller"), _server())
-        if every:
-            mesh.save(path / "settings.yaml", _TOLD_OF_ALL)
-        else:
+        mesh.save(path / "settings.yaml", _settings(setting))
+        if not every:
             mesh.save(path / "services.yaml", *_services(size))
         async with mesh.running(path) as engine:
             await mesh.until_ready(engine, 2)
@@ -111,11 +116,19 @@ async def _measure(size: int, repeats: int, *, every: bool) -> _Measured:
             first = [await _call(engine, caller, name) for name in names]
             later = [await _call(engine, caller, name) for name in names for _ in range(5)]
             await asyncio.sleep(_SETTLE_SECONDS)
-            if caller.proxy is None or not caller.proxy.pid:
-                raise Failed("the caller has no proxy")
-            private = memory(caller.proxy.pid)[0]
+            private = memory(_proxy(caller))[0]
             changes = [await _change(engine, caller, path, names[0], 10 + repeat) for repeat in range(repeats)]
             return _Measured(_configuration(engine, caller), private, median(first), median(later), tuple(changes))
+
+
+def _settings(setting: OnDemand) -> mesh.Object:
+    annotations = {ON_DEMAND: setting.value}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "istio", "namespace": "istio-system", "annotations": annotations},
+        "data": {"mesh": "{}"},
+    }
 
 
 def _server() -> mesh.Object:
@@ -149,13 +162,20 @@ async def _change(engine: Engine, caller: Pod, directory: Path, name: str, secon
     route: dict[str, Any] = mesh.weighted_route(name, {name: 100})
     route["spec"]["http"][0]["timeout"] = f"{seconds}s"
     before = await _received(caller)
+    proxy_cpu = cpu_seconds(_proxy(caller))
     pushes, cpu, began = engine.control.pushes, time.process_time(), time.monotonic()
     mesh.save(directory / "route.yaml", route)
     await mesh.until(
         "the route is everywhere", lambda: engine.control.pushes > pushes and _in_sync(engine), every=0.001
     )
     took, cpu = time.monotonic() - began, time.process_time() - cpu
-    return _Change(cpu, took, await _received(caller) - before)
+    return _Change(cpu, cpu_seconds(_proxy(caller)) - proxy_cpu, took, await _received(caller) - before)
+
+
+def _proxy(caller: Pod) -> int:
+    if caller.proxy is None or not caller.proxy.pid:
+        raise Failed("the caller has no proxy")
+    return caller.proxy.pid
 
 
 def _in_sync(engine: Engine) -> bool:

@@ -12,6 +12,8 @@ def test_what_a_caller_of_five_holds_does_not_grow_with_the_mesh():
         figures[f"scope, 5 of {size} services called: configuration by default (baseline: all)"] for size in (50, 200)
     )
     assert small.value == small.baseline, "of a few services every proxy is told"
+    asked = figures["scope, 5 of 50 services called: configuration on demand (baseline: all)"]
+    assert asked.value < asked.baseline / 2 and asked.baseline == small.baseline
     assert large.value < small.value / 2 < large.baseline / 6
     received = {
         what: figures[f"one changed route at 200 services, {what}: received by the caller's proxy"].value

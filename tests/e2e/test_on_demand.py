@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+import sys
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest_asyncio
 
 from e2e.looking import envoy
 from e2e.mesh import eventually, running_mesh, tell
-from e2e.objects import http_service, istio, service, text, virtual_service, workload
+from e2e.objects import http_service, istio, service, text, to, virtual_service, workload
 from weft.control.answer import answer as explained
 from weft.control.config_dump import as_json
 from weft.control.description import describe_pod
@@ -26,6 +27,7 @@ from weft.envoy import command
 from weft.envoy.difference import differences
 from weft.explain.decision import Kind
 from weft.model.group import Group
+from weft.model.proxy import MARKS
 from weft.netns.interception import Interception
 from weft.xds.types import CLUSTER, LISTENER
 
@@ -160,6 +162,44 @@ async def test_who_calls_the_proxys_own_ports_does_not_send_it_round(mesh, port)
     name = {15001: "0.0.0.0_15001", 15002: "127.0.0.1_15002", 15003: "127.0.0.1_15003"}[port]
     found = await mesh.stats(mesh.pod("client").name, rf"^listener\.{name}\.downstream_cx_active$")
     assert set(found.values()) == {0}, found
+
+
+MARKED = """
+import socket, sys
+with socket.socket() as connection:
+    connection.settimeout(8)
+    connection.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, int(sys.argv[3]) << 2)
+    try:
+        connection.connect((sys.argv[1], int(sys.argv[2])))
+        connection.sendall(b"hello")
+        connection.shutdown(socket.SHUT_WR)
+        print(connection.recv(100).decode())
+    except OSError as error:
+        print(type(error).__name__)
+"""
+
+
+@pytest.mark.parametrize("mark", [mark for mark, _ in MARKS.values()])
+async def test_who_marks_his_connections_as_the_proxy_does_is_met_as_everybody(mesh, mark):
+    """Neither is he passed on where nobody may be, nor unprotected past the listener of a service."""
+
+    async def call(caller, host, port):
+        enter = ("nsenter", "-t", str(mesh.pod(caller).pid), "-n", sys.executable, "-c", MARKED)
+        process = await asyncio.create_subprocess_exec(
+            *enter, host, str(port), str(mark), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        return (await process.communicate())[0].decode().strip()
+
+    passed_on = r"^(cluster\.PassthroughCluster\.upstream_cx_total|listener\.127.0.0.1_1500[23]\.downstream_cx_total)$"
+    before = await mesh.stats(mesh.pod("named").name, passed_on)
+    assert (await call("named", address(mesh, "web"), 9000)).startswith("hello")
+    assert await mesh.stats(mesh.pod("named").name, passed_on) == before
+    assert await call("locked", nobody(address(mesh, "web"), 78), 9000) in ("", "ConnectionResetError")
+    for port in (15002, 15003):  # nor can they be reached at the pod's own address, from it or from another
+        for caller in ("locked", "client"):
+            assert await call(caller, mesh.pod("locked").addresses[0], port) in ("", "ConnectionResetError",
+                                                                                "ConnectionRefusedError")  # fmt: skip
+    assert set((await mesh.stats(mesh.pod("locked").name, r"^cluster\.PassthroughCluster.*cx_total$")).values()) == {0}
 
 
 async def test_who_tries_one_port_after_the_other_is_held_by_one_cluster(mesh):
@@ -421,6 +461,29 @@ async def test_a_changed_endpoint_reaches_who_has_called_the_service(mesh):
         return {answer["body"]["version"] for answer in await mesh.requests("client", "http://web/", 5)} == {"v9"}
 
     await eventually(versions)
+
+
+async def test_routes_that_come_and_go_leave_open_connections_as_they_are(mesh):
+    """A service that was called has listeners of its own for HTTP: its routes are no part of them."""
+    await mesh.try_out(http_service("routed") | {"spec": http_service("web")["spec"]})
+    assert (await mesh.get("client", f"http://{address(mesh, 'routed')}/"))["status"] == 200
+    await mesh.tell("client", "keep", name="routed", host=address(mesh, "routed"), port=80)
+
+    async def served_by():
+        asked = "GET /kept HTTP/1.1\r\nhost: routed\r\n\r\n"
+        answer = (await mesh.tell("client", "say", name="routed", send=asked, until="/kept")).lower()
+        assert "http/1.1 200" in answer and "connection: close" not in answer, answer
+        return "x-by: route" in answer
+
+    changes = r"^listener_manager\.(listener_modified|total_listeners_draining|total_filter_chains_draining)$"
+    before, by = await mesh.stats(mesh.pod("client").name, changes), {"response": {"set": {"x-by": "route"}}}
+    assert not await served_by()
+    await mesh.edit({"routes.yaml": text(virtual_service("routed", {"headers": by, "route": [to("routed")]}))})
+    assert await served_by()
+    await mesh.edit({"routes.yaml": None})
+    assert not await served_by()
+    after = await mesh.stats(mesh.pod("client").name, changes)
+    assert all(after[name] <= before[name] for name in before), (before, after)
 
 
 async def test_without_the_setting_everything_is_told_and_with_it_again_nothing_is_taken(mesh):

@@ -6,14 +6,17 @@ import asyncio
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 import pytest_asyncio
 
-from e2e.behind_agent import behind_agent
+from e2e import behind_agent as behind
+from e2e.behind_agent import NODE, behind_agent
 from e2e.mesh import eventually, running_mesh
 from e2e.objects import http_service, service, text, workload
 from e2e.separate import separate_mesh
 from e2e.test_on_demand import ON, address, held
+from weft.control.nodes import group_of
 from weft.xds.clients import Sync
 from weft.xds.types import CLUSTER, LISTENER
 
@@ -102,6 +105,29 @@ async def test_an_agent_tells_a_control_plane_that_has_forgotten_what_was_called
     assert await mesh.stats(mesh.pod("client").name, CHANGES) == before
 
 
+async def test_nothing_is_taken_from_a_proxy_whose_pod_gets_another_label(relayed, monkeypatch):
+    """It is of another group then, whose proxies have called nobody."""
+    mesh, _, agent = relayed
+    pod, target = mesh.pod("client").name, address(mesh, "web")
+    assert (await mesh.get("client", f"http://{target}/"))["status"] == 200
+    mesh.control.expect(agent.placed.group_of(client(mesh, agent).node.id), [address(mesh, "fourth")])  # and not held
+    await eventually(lambda: mesh.stats(pod, r"^cluster\.outbound\|80\|\|fourth.*\.membership_total$"))
+    await eventually(lambda: all_served(agent))
+    node_id, named = client(mesh, agent).node.id, client(mesh, agent).group
+    group = agent.placed.group_of(node_id)
+    other = msgspec.structs.replace(group, labels=(*group.labels, ("zone", "elsewhere")))
+    monkeypatch.setattr(
+        behind, "group_of", lambda found, metadata: other if found == node_id else group_of(found, metadata)
+    )
+    removals = CHANGES.replace("added|", "")  # what it had without a call may come once more, for the whole port
+    before, went_on = await mesh.stats(pod, removals), await held(mesh, pod)
+    agent.placed.put(node_id, NODE, other)
+    await eventually(lambda: named not in {each.group for each in agent.streams()} and all_served(agent))
+    assert await mesh.stats(pod, removals) == before
+    assert (await mesh.get("client", f"http://{target}/"))["status"] == 200
+    assert await held(mesh, pod) == went_on
+
+
 async def test_nothing_is_taken_from_proxies_when_a_new_agent_meets_a_control_plane_that_knows_of_no_call(relayed):
     """Neither agent nor control plane has what the proxy has: it is asked, before it is told anything."""
     mesh, line, agent = relayed
@@ -136,6 +162,11 @@ async def test_nothing_is_taken_from_proxies_when_a_new_agent_meets_a_control_pl
 
 
 CHANGES = r"(cluster|listener)_manager\.(cluster|listener)_(added|modified|removed)$"
+
+
+def client(mesh, agent):
+    """The stream of its proxy."""
+    return next(each for each in agent.streams() if f"~{mesh.pod('client').name}." in each.node.id)
 
 
 def all_asked(agent) -> bool:

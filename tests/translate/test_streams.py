@@ -3,7 +3,7 @@ from datetime import timedelta
 import msgspec
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
-from translate.views import HOST, routing, to, view
+from translate.views import HOST, route, routing, to, view
 from weft.model.destination_rule import (
     ClientTls,
     ClientTlsMode,
@@ -25,8 +25,8 @@ from weft.translate.view import Target
 TCP, TLS = {"protocol": Protocol.TCP}, {"protocol": Protocol.TLS}
 
 
-def _found(like=TCP, **routes):
-    seen = view(routes=(routing(**routes),), like=like)
+def _found(like=TCP, http=(), **routes):
+    seen = view(routes=(routing(*http, **routes),), like=like)
     return streams(seen, seen.ports[0])
 
 
@@ -52,6 +52,13 @@ def test_a_server_name_that_no_route_has_still_means_the_service():
     found = _found(TLS, tls=(L4Route((L4Match(sni_hosts=("a.example.com",)),), (to("a"),)),))
     assert [stream.server_names for stream in found] == [("a.example.com",), ()]
     assert found[1].clusters == ((f"outbound|80||{HOST}", 1),)
+
+
+def test_who_has_no_say_in_a_stream_is_no_source_of_it():
+    """Envoy would replace the listener for the name alone, and drain its connections."""
+    http = _found(like={}, http=(route(),))
+    tcp = _found(tcp=(L4Route((L4Match(destination_subnets=("10.0.0.0/8",)),), (to(),)),))
+    assert [[key.kind for key in each.sources] for each in (*http, *tcp)] == [[], ["VirtualService"], []]
 
 
 def test_the_rule_sets_idle_timeout_and_hash():

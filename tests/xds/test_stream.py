@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conversation import DELTA, SOTW, Client, blob, blobs, both, envoy, small_shop, told
+from conversation import DELTA, SOTW, Client, blob, blobs, both, contents, envoy, small_shop, told
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -326,6 +326,7 @@ steps = st.one_of(
     st.tuples(st.just("pass"), st.sampled_from([0.5, 3.0])),
     st.tuples(st.just("ask"), st.sampled_from((ENDPOINT, ROUTE)), NAMES),
     st.tuples(st.just("forget"), st.sampled_from((ENDPOINT, ROUTE)), NAMES),
+    st.tuples(st.just("call"), st.sampled_from("123")),
 )
 
 
@@ -376,9 +377,12 @@ def test_a_client_that_answers_ends_with_exactly_the_snapshot(dialect, history):
                 client.ask(type_url, name)
             case ("forget", type_url, name) if name in client.asked[type_url]:
                 client.forget(type_url, name)
+            case ("call", number) if dialect is DELTA:
+                client.ask(CLUSTER, f"{HELD}{number}")
+                snapshots.update("shop", {CLUSTER: blobs(f"{HELD}{number}")})
     for response in out:
         client.ack(response)
-    for _ in range(2):
+    for _ in range(3):  # listeners may wait for clusters, and who is held, after them, for routes
         client.settle()
         client.now += 10
     for type_url in TYPES_USED:
@@ -505,6 +509,145 @@ def test_what_no_listener_asks_for_is_waited_for_once(snapshots):
     client.ask(CLUSTER, f"{HELD}2")
     snapshots.update("shop", {CLUSTER: blobs(f"{HELD}2"), ROUTE: blobs("of nobody", version="2")})
     assert client.settle() == []
+
+
+def call(snapshots, client, number):
+    """Somebody is called: a name is waited for, and there is what its call is to meet."""
+    name, host = f"hold|15001|10.96.1.{number}", f"s{number}"
+    client.ask(CLUSTER, name)
+    snapshots.update("shop", {
+        CLUSTER: blobs(name, host), ENDPOINT: blobs(host), LISTENER: blobs(host), ROUTE: blobs("r", version=host),
+    })  # fmt: skip
+    return name
+
+
+def test_who_is_held_goes_on_though_others_are_called_all_the_time(snapshots):
+    """Each of them is new to the client, and is to be taken before its call goes on: but no other call waits for it."""
+    client = envoy(snapshots)
+    began = {call(snapshots, client, 0): 0}
+    out, took = [], []
+    for at in range(1, 200):
+        out += client.turn()
+        response = out.pop(0)
+        took += [at - began[name] for name in began.keys() & contents(DELTA, response).keys()]
+        client.ack(response)
+        if response.type_url == CLUSTER:
+            new = contents(DELTA, response).keys() - began.keys()
+            client.ask(ENDPOINT, *new) if new else None
+        began[call(snapshots, client, at)] = at
+    assert len(took) > 150 and max(took) <= 10, took
+
+
+def test_who_is_held_does_not_wait_for_news_of_endpoints(snapshots):
+    client = envoy(snapshots)
+    client.ask(CLUSTER, HELD)
+    snapshots.update("shop", {CLUSTER: blobs(HELD), LISTENER: blobs("m"), ENDPOINT: blobs("a", version="0")})
+    out = client.turn()
+    for version in map(str, range(1, 10)):
+        snapshots.update("shop", {ENDPOINT: blobs("a", version=version)})
+        for response in out:
+            client.ack(response)
+        out = client.turn()
+        assert "EDS +a" in [told(each) for each in out]
+    assert HELD in client.have[CLUSTER]
+
+
+def test_who_is_held_waits_for_a_client_that_is_slow_however_slow(snapshots):
+    """Before its listener is there it would pass that by, and leave unprotected. If it takes too long, it is closed."""
+    client = envoy(snapshots)
+    client.ask(CLUSTER, HELD)
+    snapshots.update("shop", {CLUSTER: blobs(HELD, "b"), ENDPOINT: blobs("b"), LISTENER: blobs("m"), ROUTE: blobs("s")})
+    (clusters,) = client.turn()
+    client.ack(clusters)
+    for _ in range(3):
+        client.now += HOLD_SECONDS
+        client.turn()
+    assert client.seen == ["CDS +b", "LDS +m"]
+    client.ask(ENDPOINT, "b")
+    client.settle()
+    client.now += HOLD_SECONDS
+    assert client.turn() == [], "it has not answered for its listener"
+    client.send(LISTENER, nonce=client.stream.subscriptions[LISTENER].nonce)
+    assert client.turn() == [], "and is about to ask for routes"
+    client.now += HOLD_SECONDS / 2
+    client.ask(ROUTE, "s")
+    assert client.settle() == ["RDS +s", f"CDS +{HELD}"]
+
+
+def test_what_changes_while_somebody_is_held_comes_after_it_and_in_order(snapshots):
+    """A route that leads to a new cluster does not go before that, though a route of its name is due."""
+    client = envoy(snapshots)
+    client.ask(CLUSTER, HELD)
+    snapshots.update("shop", {CLUSTER: blobs(HELD, "b"), ROUTE: blobs("r", version="2"), LISTENER: blobs("m")})
+    (clusters,) = client.turn()
+    snapshots.update("shop", {CLUSTER: blobs("c"), ROUTE: blobs("r", version="3"), LISTENER: {"l": None}})
+    client.ack(clusters)
+    (routes, listeners) = client.turn()
+    assert contents(DELTA, routes) == {"r": "2"} and told(listeners) == "LDS +m"
+    client.ack(routes)
+    client.ack(listeners)
+    assert client.settle() == [f"CDS +{HELD}", "CDS +c", "RDS +r", "LDS -l"]
+    assert client.have[ROUTE] == {"r": "3"}
+
+
+def test_who_asks_for_what_others_wait_for_is_not_answered_with_them(snapshots):
+    """Another proxy of the group has called it: it is there, but what the call is to meet has not been looked at."""
+    client = envoy(snapshots)
+    client.ask(CLUSTER, HELD)
+    snapshots.update("shop", {CLUSTER: blobs(HELD), LISTENER: blobs("m")})
+    (listeners,) = client.turn()
+    snapshots.update("shop", {CLUSTER: blobs(f"{HELD}1"), LISTENER: blobs("n")})
+    client.ask(CLUSTER, f"{HELD}1")
+    client.ack(listeners)
+    assert client.settle() == [f"CDS +{HELD}", "LDS +n", f"CDS +{HELD}1"]
+
+
+def test_routes_of_others_are_not_waited_for(snapshots):
+    client = envoy(snapshots)
+    client.ask(CLUSTER, HELD)
+    snapshots.update("shop", {CLUSTER: blobs(HELD), LISTENER: blobs("m")})
+    (listeners,) = client.turn()
+    snapshots.update("shop", {ROUTE: blobs("of one who comes later")})
+    client.ack(listeners)
+    assert client.settle() == [f"CDS +{HELD}"]
+
+
+def test_a_slow_client_is_told_of_what_changes_while_somebody_is_held(snapshots):
+    client = envoy(snapshots)
+    client.ask(CLUSTER, HELD)
+    snapshots.update("shop", {CLUSTER: blobs(HELD), ROUTE: blobs("r", version="2")})
+    (routes,) = client.turn()
+    snapshots.update("shop", {LISTENER: blobs("l", version="2")})
+    assert client.turn() == []
+    assert client.stream.wake_at == client.now + HOLD_SECONDS
+    client.now += HOLD_SECONDS
+    assert [told(each) for each in client.turn()] == ["LDS +l"]
+    client.ack(routes)
+    assert client.settle() == []
+
+
+@pytest.mark.parametrize("type_url", [CLUSTER, LISTENER, ROUTE])
+def test_who_is_held_goes_on_when_the_one_that_is_refused_was_found(snapshots, type_url):
+    client = envoy(snapshots)
+    client.bad = {("bad", "1")}
+    client.ask(CLUSTER, HELD)
+    client.ask(ROUTE, "bad", "n")
+    client.settle()
+    good = {CLUSTER: blobs(HELD, "n"), LISTENER: blobs("m", "n"), ROUTE: blobs("n")}
+    snapshots.update("shop", {**good, type_url: {**good[type_url], **blobs("bad")}})
+    client.settle()
+    assert client.seen[-1] == f"CDS +{HELD}" and not client.stream.wake_at
+    assert {(each, name) for each, names in client.have.items() for name in names} >= {
+        *((CLUSTER, name) for name in ("a", "n")), (LISTENER, "m"), (LISTENER, "n"), (ROUTE, "n"),
+    }  # fmt: skip
+    assert snapshots.rejected("shop").keys() == {(type_url, "bad")}
+
+
+def test_endpoints_that_go_and_somebody_who_is_held_do_not_wait_for_each_other(snapshots):
+    client = envoy(snapshots)
+    client.ask(CLUSTER, HELD)
+    snapshots.update("shop", {CLUSTER: blobs(HELD), ENDPOINT: {"a": None}})
+    assert client.settle() == ["EDS -a", f"CDS +{HELD}"]
 
 
 def test_only_who_asked_for_a_held_name_is_sent_it(snapshots):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+from ipaddress import ip_address
+
 import pytest
 from conversation import DELTA, SOTW, Client, blob, blobs
 
+from weft.model.calls import MOST
+from weft.translate.names import called_at, held
 from weft.xds import subscription as module
 from weft.xds.request import Refused
 from weft.xds.snapshot import Snapshots
@@ -257,6 +262,28 @@ def test_the_names_of_one_stream_are_bounded_over_all_its_requests(snapshots, di
     client.ask(ENDPOINT, "a", "b")
     with pytest.raises(Refused, match="on one stream"):
         client.ask(ENDPOINT, "c", "d")
+
+
+def test_names_are_shared_by_who_asks_for_the_same_and_no_set_outlives_its_use(snapshots):
+    """An Envoy asks for one name after the other: each time for another set of them."""
+    gc.collect()  # what other tests have left
+    before = len(module._names)
+    clients = [Client(snapshots, DELTA) for _ in range(2)]
+    for number in range(100):
+        for client in clients:
+            client.ask(ENDPOINT, f"outbound|{number}||web")
+    one, two = (client.stream.subscriptions[ENDPOINT].names for client in clients)
+    assert len(one) == 100 and one is two
+    assert len(module._names) == before + 1
+
+
+def test_one_proxy_may_wait_for_more_addresses_than_a_group_calls_before_it_is_told_of_everything(snapshots):
+    client = Client(snapshots, DELTA)
+    called = [str(ip_address("10.96.0.0") + number) for number in range(MOST + 1)]
+    client.ask(CLUSTER, *(name for address in called[:-1] for name in held(address)))
+    client.ask(CLUSTER, *held(called[-1]))
+    waited = {address for name in client.stream.subscriptions[CLUSTER].names if (address := called_at(name))}
+    assert waited == set(called)
 
 
 def test_an_application_that_tries_every_address_neither_ends_its_stream_nor_is_remembered_whole(

@@ -8,7 +8,7 @@ import msgspec
 from envoy.config.listener.v3.listener_components_pb2 import FilterChain, FilterChainMatch
 
 from weft.model.destination_rule import DestinationRule, HashKey, TrafficPolicy
-from weft.model.names import ObjectKey
+from weft.model.names import ObjectKey, Origin
 from weft.model.service import Protocol, ServicePort
 from weft.model.settings import Settings
 from weft.model.virtual_service import Destination, L4Match, L4Route
@@ -100,7 +100,7 @@ def stream(view: ServiceView, port: ServicePort, route: L4Route, match: L4Match)
         first=parts[0].destination,
         server_names=match.sni_hosts,
         ranges=match.destination_subnets,
-        sources=_sources(view, parts[0].destination, port.number),
+        sources=_sources(view, parts[0].destination, port.number, view.routes[0].origin),
         is_taken_for_http=any(_offers_http(view, part.destination, port.number) for part in parts),
     )
 
@@ -131,8 +131,9 @@ def _claimed(match: L4Match) -> set[tuple[str, str]]:
     return {(name.lower(), written) for name in match.sni_hosts or ("",) for written in ranges or ("",)}
 
 
-def _sources(view: ServiceView, first: Destination, port: int) -> tuple[ObjectKey, ...]:
+def _sources(view: ServiceView, first: Destination, port: int, routed: Origin | None = None) -> tuple[ObjectKey, ...]:
+    """Only of those who have a say in it: for every other name in it Envoy would replace the listener, and drain its
+    connections. `routed`: whose route it is."""
     rule = _rule(view, first.host)
     tunneling = rule.origins if rule and _policy(view, first, port).tunnel else ()
-    origins = (view.service.origin if view.service else None, *(routing.origin for routing in view.routes[:1]))
-    return keys(*origins, *tunneling)
+    return keys(view.service.origin if view.service else None, routed, *tunneling)

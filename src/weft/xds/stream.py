@@ -2,7 +2,8 @@
 
 Delta and state-of-the-world are one thing here: both are owed the same names, and differ only in how a subscription is
 read and a response is filled. Rules: one unanswered response per type, the rest waits as names; nothing is taken from
-under what uses it (`types.PUSH_ORDER`); a refused response is taken apart until the one resource at fault is found.
+under what uses it (`types.PUSH_ORDER`); a refused response is taken apart until the one resource at fault is found;
+while calls are held, what is there is taken to its end before anything newer is looked at (`_Round`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ HOLD_SECONDS = 2.0
 TYPES = 32
 
 _ORDERED = frozenset(step.type_url for step in PUSH_ORDER)
+_PINNED = (CLUSTER, ROUTE, LISTENER)  # endpoints and secrets are news, and wait for nobody
 
 
 class NackedResource(msgspec.Struct, frozen=True):
@@ -51,6 +53,16 @@ class Nacked(msgspec.Struct, frozen=True):
     resource: NackedResource | None  # None while the one at fault is still being looked for
 
 
+class _Round(msgspec.Struct, frozen=True):
+    """Calls that are held go on when the client has all that was there when it began to wait for them. Somebody may be
+    called all the time: if they waited for what came later, too, none would ever go on."""
+
+    names: frozenset[str]  # whom it is for
+    since: float
+    endpoints: int  # their revision at that time
+    routes: frozenset[str]  # of that time, that the client has not asked for
+
+
 class Stream:
     def __init__(
         self,
@@ -69,6 +81,7 @@ class Stream:
         self._snapshots = snapshots
         self._responses = responses or Responses()
         self._warming: set[str] = set()  # clusters sent whose endpoints are known here and not yet answered there
+        self._round: _Round | None = None
         self._in_vain: dict[str, str] = {}  # routes that were waited for, and that no listener asked for; by version
         self._group = snapshots.attach(group, self)
         self._ended = ""
@@ -103,7 +116,7 @@ class Stream:
                     self._snapshots.accept(self._group.identifier, type_url, taken)
                 if type_url == ENDPOINT:
                     self._answer_warming(self._warming)
-            subscription.look(self._table(type_url))
+        self._look(now)
         others = [Step(type_url, Part.BOTH, (), "") for type_url in self.subscriptions if type_url not in _ORDERED]
         sent = [response for step in (*PUSH_ORDER, *others) if (response := self._take(step, now)) is not None]
         for type_url, subscription in self.subscriptions.items():
@@ -121,6 +134,8 @@ class Stream:
         """When a turn is due even if nothing happens."""
         both = ((each.held_since, each.answers_held_since) for each in self.subscriptions.values())
         held = [since for each in both for since in each if since is not None]
+        if self._round is not None:
+            held.append(self._round.since)
         return min(held) + HOLD_SECONDS if held else None
 
     def settled(self, type_url: str) -> int | None:
@@ -141,6 +156,44 @@ class Stream:
     def close(self) -> None:
         self._snapshots.detach(self._group, self)
 
+    def _look(self, now: float) -> None:
+        """A client that is slow is not kept from news for long: the round begins anew, with what is there by then."""
+        if self._round is not None:
+            over = now >= self._round.since + HOLD_SECONDS
+            if over or self._round.names.isdisjoint(self._answerable()):
+                self._end_round()
+        for type_url, subscription in self.subscriptions.items():
+            if self._round is None or type_url not in _PINNED:
+                subscription.look(self._table(type_url))
+        if self._round is None and (names := self._answerable()):
+            self._begin_round(names, now)
+
+    def _answerable(self) -> frozenset[str]:
+        """What calls wait for here, and may be sent."""
+        clusters, live = self.subscriptions.get(CLUSTER), self._table(CLUSTER).live
+        if clusters is None or not clusters.owed or not clusters.names:
+            return frozenset()
+        # Few are owed in most turns, and few asked for by name on most streams.
+        few, many = sorted((clusters.owed.keys(), clusters.names), key=len)
+        return frozenset(name for name in few if name in many and is_held(CLUSTER, name) and name in live)
+
+    def _begin_round(self, names: frozenset[str], now: float) -> None:
+        for type_url in _PINNED:
+            subscription = self.subscriptions.get(type_url)
+            if subscription is not None and subscription.started:
+                table = self._table(type_url)
+                # Of routes all: listeners of this round ask for theirs in the middle of it.
+                subscription.pin(table, every=type_url == ROUTE)
+        routes = self.subscriptions.get(ROUTE)
+        asked = routes.names if routes is not None else frozenset()
+        unasked = frozenset(name for name in self._table(ROUTE).live if name not in asked)
+        self._round = _Round(names, now, self._table(ENDPOINT).revision, unasked)
+
+    def _end_round(self) -> None:
+        self._round = None
+        for subscription in self.subscriptions.values():
+            subscription.pinned = {}
+
     def _take(self, step: Step, now: float) -> Response | None:
         subscription = self.subscriptions.get(step.type_url)
         if subscription is None or subscription.flight is not None:
@@ -156,10 +209,12 @@ class Stream:
         elif step.part is Part.REMOVALS:
             upserts = []
         if step.part is Part.ANSWERS:
-            upserts, removals = [name for name in upserts if is_held(step.type_url, name)], []
-            if not upserts or self._answers_wait(step, subscription, now):
+            due = self._round
+            if due is None or self._answers_wait(step, subscription, due, now):
                 return None
-            return self._send(subscription, table, tuple(upserts), (), now)
+            response = self._send(subscription, table, tuple(name for name in upserts if name in due.names), (), now)
+            self._end_round()
+            return response
         upserts = [name for name in upserts if not is_held(step.type_url, name)]
         if subscription.at_most is not None:
             upserts = upserts[: subscription.at_most]
@@ -177,7 +232,11 @@ class Stream:
         if clusters is None or not clusters.wildcard:
             return False
         if step.part is Part.REMOVALS:
-            return any(other.flight or other.owed for url in step.after if (other := self.subscriptions.get(url)))
+            return any(
+                other.flight or any(not is_held(url, name) for name in other.owed)
+                for url in step.after
+                if (other := self.subscriptions.get(url))
+            )
         unsent = ROUTE in step.after and self._routes_unsent()
         if CLUSTER not in step.after or not (unsent or self._clusters_awaited(clusters)):
             subscription.held_since = None
@@ -186,36 +245,43 @@ class Stream:
             subscription.held_since = now
         return now < subscription.held_since + HOLD_SECONDS
 
-    def _answers_wait(self, step: Step, subscription: Subscription, now: float) -> bool:
-        """A listener that is new asks for its routes, and is used when it has them: who is held would pass it by."""
-        routes = self.subscriptions.get(ROUTE)
-        asked = routes.names if routes is not None else frozenset()
-        ready = (
-            not any(other.flight or other.owed for url in step.after if (other := self.subscriptions.get(url)))
-            and not any(not is_held(step.type_url, name) for name in subscription.owed)
-            and not self._warming & self._table(ENDPOINT).live.keys()
-            and not self._unasked(asked).items() - self._in_vain.items()
-        )
-        if ready:
+    def _answers_wait(self, step: Step, subscription: Subscription, due: _Round, now: float) -> bool:
+        """Who goes on before the listeners are there that it is to meet would pass them by, and leave unprotected: so
+        it waits, however slow the client is, until that closes it. It does not wait for ever for clusters that are not
+        warm, where it would be answered, nor for routes, of which nobody knows whether they will be asked for."""
+        if any(self._is_behind(url, due) for url in step.after) or any(
+            not is_held(step.type_url, name) for name in subscription.owed
+        ):
             subscription.answers_held_since = None
+            return True
+        unasked = self._unasked(due)
+        if not self._warming & self._table(ENDPOINT).live.keys() and unasked.items() <= self._in_vain.items():
             return False
         if subscription.answers_held_since is None:
             subscription.answers_held_since = now
         waits = now < subscription.answers_held_since + HOLD_SECONDS
         if not waits:  # the next call is not to wait for what nobody asks for
-            self._in_vain = self._unasked(asked)
+            self._in_vain = unasked
         return waits
 
-    def _unasked(self, asked: frozenset[str]) -> dict[str, str]:
-        routes = self._table(ROUTE).live
-        return {} if routes.keys() <= asked else {name: routes[name].version for name in routes.keys() - asked}
+    def _is_behind(self, type_url: str, due: _Round) -> bool:
+        other = self.subscriptions.get(type_url)
+        if other is None or (type_url == ENDPOINT and other.settled >= due.endpoints):
+            return False
+        return bool(other.flight or other.owed)
+
+    def _unasked(self, due: _Round) -> dict[str, str]:
+        """A listener that is new asks for its routes, and is used when it has them."""
+        routes, live = self.subscriptions.get(ROUTE), self._table(ROUTE).live
+        asked = routes.names if routes is not None else frozenset()
+        return {name: live[name].version for name in due.routes - asked if name in live}
 
     def _routes_unsent(self) -> bool:
         """Whether there are news of routes that the client has. What was sent it reads before what comes next."""
         routes, table = self.subscriptions.get(ROUTE), self._table(ROUTE)
         if routes is None or not routes.started:
             return False
-        unseen = table.changed_since(routes.revision) if routes.flight is not None else ()
+        unseen = table.changed_since(routes.revision) if routes.flight is not None and self._round is None else ()
         return any(name in table.live for name in (*routes.owed, *filter(routes.watches, unseen)))
 
     def _clusters_awaited(self, clusters: Subscription) -> bool:
@@ -229,8 +295,9 @@ class Stream:
         if self.dialect is Dialect.STATE_OF_THE_WORLD and subscription.type_url in WHOLE_SET:
             resources, removed = self._everything(subscription, table, {*upserts, *removals}), ()
         else:
-            resources, removed = [table.live[name] for name in upserts], removals
-        nonce = subscription.next_nonce(table)
+            found = (subscription.resource(name, table) for name in upserts)
+            resources, removed = [each for each in found if each is not None], removals
+        nonce = subscription.next_nonce()
         # A kept response keeps its resources alive, so their ids name them, and no body is read to compare.
         response = self._responses.get(
             (self._group, self.dialect, subscription.type_url, nonce, tuple(map(id, resources)), removed),

@@ -7,7 +7,7 @@ Rule: what is owed is a set of names, never a queue. A slow client is owed the l
 from __future__ import annotations
 
 from collections.abc import Mapping
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
@@ -16,8 +16,9 @@ from weft.xds.response import Dialect, Response
 from weft.xds.table import Behind, Resource, Table
 from weft.xds.types import WHOLE_SET, WILDCARD, is_held
 
-# Proxies of one group ask for the same names, thousands of them: one set of strings serves them all.
-_names: WeakValueDictionary[frozenset[str], frozenset[str]] = WeakValueDictionary()
+# Proxies of one group ask for the same names, thousands of them: one set of strings serves them all. It is its own key,
+# so neither may keep it alive: every name more makes another.
+_names: WeakKeyDictionary[frozenset[str], ref[frozenset[str]]] = WeakKeyDictionary()
 
 
 class Flight(msgspec.Struct, frozen=True):
@@ -50,6 +51,7 @@ class Subscription:
         self.error: str | None = None
         self.refused: dict[str, str] = {}  # name → the version this client will not have
         self.at_most: int | None = None  # upserts per response while looking for the one that is refused
+        self.pinned: dict[str, Resource | None] = {}  # sent as they were when this was filled, whatever they are by now
         self._named = False  # naming nothing means everything only until something has been named
         self._versions: Mapping[str, str] = {}
         self._held: set[str] = set()  # of the names, those that calls wait for
@@ -92,7 +94,7 @@ class Subscription:
         names = had_names.difference(unwanted).union(added) - {WILDCARD}
         if len(names) > NAMES:
             raise Refused(f"{len(names)} names of {self.type_url} on one stream; {NAMES} are the most")
-        self.names = _names.setdefault(names, names)
+        self.names = _shared(names)
         for name in unwanted:
             self._unsubscribe(name)
         for name in added:
@@ -122,8 +124,20 @@ class Subscription:
         once for all streams, and a client that never answers costs nothing until it is too far behind."""
         if self.revision < table.floor:
             raise Behind(f"{self.type_url}: changes before push {table.floor} are forgotten")
-        if self.flight is not None or self.revision == table.revision:
-            return
+        if self.flight is None and self.revision != table.revision:
+            self._see(table)
+
+    def pin(self, table: Table, *, every: bool) -> None:
+        """Look, though a response be out, and send what is owed as it is now until `pinned` is emptied. `every`: and
+        whatever else is asked for by then."""
+        self._see(table)
+        out = self.flight.upserts if self.flight is not None else ()  # if it is refused, it is owed again
+        self.pinned = {name: table.live.get(name) for name in (*self.owed, *out, *(table.live if every else ()))}
+
+    def resource(self, name: str, table: Table) -> Resource | None:
+        return self.pinned[name] if name in self.pinned else table.live.get(name)
+
+    def _see(self, table: Table) -> None:
         for name in table.changed_since(self.revision):
             if self.watches(name):
                 self.owed.setdefault(name, False)
@@ -146,7 +160,7 @@ class Subscription:
         upserts: list[str] = []
         removals: list[str] = []
         for name, awaited in tuple(self.owed.items()):
-            resource = table.live.get(name)
+            resource = self.resource(name, table)
             if resource is not None:
                 if self.withholds(resource, table):
                     del self.owed[name]
@@ -193,12 +207,12 @@ class Subscription:
             and self.revision == table.revision
         )
 
-    def next_nonce(self, table: Table) -> str:
+    def next_nonce(self) -> str:
         """The push number, so that streams with the same news get the same bytes; counted on where one push takes
         several responses, for a nonce names one response."""
         push, _, count = self.nonce.partition(".")
-        if push != str(table.revision):
-            return str(table.revision)
+        if push != str(self.revision):
+            return str(self.revision)
         return f"{push}.{int(count or 0) + 1}"
 
     def _subscribe(self, name: str, table: Table, *, again: bool) -> None:
@@ -225,3 +239,12 @@ class Subscription:
             self.refused.pop(name, None)
         elif self.started:
             self.owed[name] = True  # the client cannot tell whether the wildcard still covers it
+
+
+def _shared(names: frozenset[str]) -> frozenset[str]:
+    kept = _names.get(names)
+    found = kept() if kept is not None else None
+    if found is None:
+        found = names
+        _names[names] = ref(names)
+    return found
