@@ -71,7 +71,8 @@ _CHECKS: tuple[Check, ...] = (
           "Between workloads only the older one's are used. Put the routes of one host into one VirtualService, or "
           "delegate.", ("IST0109",)),
     Check("WFT0109", WARNING, "A delegated route is left out",
-          "The delegate is not there, delegates further, or its match is not within that of the root's route."),
+          "The delegate is not there, has hosts of its own, is not exported to the root's namespace or delegates "
+          "further, or its match is not within that of the root's route."),
     Check("WFT0110", WARNING, "A header's value names a command that Envoy does not know",
           "It is sent as it is written. A percent sign is written as `%%`."),
     Check("WFT0111", WARNING, "A route is never used",

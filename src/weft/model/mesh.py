@@ -40,7 +40,7 @@ from weft.model.registry import Registry
 from weft.model.request_authentication import RequestAuthentication
 from weft.model.routings import Routings
 from weft.model.rules import Rules
-from weft.model.scope import Scope, scope_of
+from weft.model.scope import Scope, exported, scope_of
 from weft.model.service import Resolution, Service, ServicePort
 from weft.model.settings import Namespace, Settings
 from weft.model.settling import Settling
@@ -51,7 +51,7 @@ from weft.model.telemetry import Telemetry, settings_for
 from weft.model.touched import EVERYWHERE, Touched, joined
 from weft.model.value import Value
 from weft.model.virtual_ranges import own_addresses
-from weft.model.virtual_service import MESH, Destination, VirtualService, destination_hosts
+from weft.model.virtual_service import MESH, Destination, HttpRoute, VirtualService, destination_hosts
 
 
 class Index(typing.Protocol):
@@ -379,9 +379,16 @@ class Mesh:
         """Whether routes of other hosts lead there."""
         return self._routings.lead_to(host)
 
-    def delegate(self, namespace: str, name: str) -> VirtualService | None:
-        values = self.get(ObjectKey("VirtualService", namespace, name))
-        return next((value for value in values if isinstance(value, VirtualService)), None)
+    def delegate(self, routing: VirtualService, route: HttpRoute) -> VirtualService | None:
+        """Whom a route of a VirtualService hands over to, if that one is a delegate and exported to its namespace."""
+        if route.delegate is None:
+            return None
+        values = self.get(ObjectKey("VirtualService", route.delegate.namespace, route.delegate.name))
+        found = next((value for value in values if isinstance(value, VirtualService) and not value.hosts), None)
+        if found is None:
+            return None
+        export_to = found.export_to or self.settings.virtual_service_export_to
+        return found if exported(export_to, owner=found.namespace, viewer=routing.namespace) else None
 
     def routed_hosts(self) -> Iterable[str]:
         """Every host or wildcard that some VirtualService speaks for."""

@@ -154,7 +154,7 @@ def _seen(
         found
         for routing in routes
         for route in routing.http
-        if route.delegate and (found := mesh.delegate(route.delegate.namespace, route.delegate.name))
+        if (found := mesh.delegate(routing, route)) is not None
     )
     routing = (*routes, *delegates)
     targets = tuple(
