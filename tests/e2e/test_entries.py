@@ -22,6 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HTTP = {"number": 8080, "name": "http", "protocol": "HTTP"}
 TCP = {"number": 9000, "name": "tcp", "protocol": "TCP"}
+HIDDEN = ("one", "two")
 
 
 def files(control):
@@ -396,6 +397,44 @@ async def test_a_sidecar_shows_a_host_on_one_port_alone(mesh):
     clusters = await mesh.stats(mesh.pod("client").name, r"^cluster\.outbound.*two-ports.*membership_total$")
     assert [name.split("|")[1] for name in clusters] == ["8080"]
     assert await answering(mesh, "http://two-ports.example.com:8080/") == {"one": 20}
+
+
+@proves("Sidecar", "spec.egress[].hosts")
+async def test_where_the_routes_of_shown_hosts_lead_can_be_called_by_these_alone(mesh):
+    one, two = ({"resolution": "STATIC", "endpoints": [{"address": mesh.pod(name).addresses[0]}]} for name in HIDDEN)
+    scope = istio(
+        "Sidecar",
+        "one",
+        {
+            "workloadSelector": {"labels": {"app": "client"}},
+            "egress": [{"hosts": ["./shared.shop.svc.cluster.local"]}],
+            "outboundTrafficPolicy": {"mode": "REGISTRY_ONLY"},
+        },
+    )
+    hidden = [
+        entry("one", "one.hidden.example.com", HTTP, namespace="field", **one),
+        entry("two", "two.hidden.example.com", HTTP, namespace="field", **two),
+    ]
+    leaf = istio("VirtualService", "leaf", {"http": [{"route": [to("two.hidden.example.com")]}]}, namespace="field")
+    root = virtual_service(
+        "shared",
+        {"match": [{"uri": {"prefix": "/one"}}], "route": [to("one.hidden.example.com")]},
+        {"match": [{"uri": {"prefix": "/two"}}], "delegate": {"name": "leaf", "namespace": "field"}},
+        {"route": [to("shared")]},
+    )
+    for documents in ((), (leaf, root), (root,), (leaf, root), ()):
+        await mesh.try_out(scope, *hidden, *documents)
+        led = {name for name, by in zip(HIDDEN, (root, leaf), strict=True) if by in documents}
+        assert await seen_by(mesh, "client") == {
+            "shared.shop.svc.cluster.local",
+            *(f"{name}.hidden.example.com" for name in led),
+        }
+        for name in HIDDEN:
+            answer = await mesh.get("client", f"http://shared/{name}")
+            assert answer["body"]["pod"] == f"{name if name in led else 'shared'}-0", (name, led)
+            url = f"http://{mesh.pod(name).addresses[0]}:8080/"
+            answer = await mesh.get("client", url, headers={"host": f"{name}.hidden.example.com:8080"})
+            assert answer["status"] == 0, answer  # closed: no host that is shown has this port
 
 
 @proves("Sidecar", "spec.egress[].port.protocol")

@@ -61,7 +61,8 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0104", WARNING, "A route leads to a host that does not exist",
           "Requests sent there fail with 503, connections are closed.", ("IST0101",)),
     Check("WFT0105", WARNING, "A route leads to a host that is hidden from its callers",
-          "The host's `exportTo`, or the callers' Sidecar, keeps it from them: requests sent there fail with 503."),
+          "The host's `exportTo` keeps it from them: requests sent there fail with 503. What a Sidecar hides can still "
+          "be called by the routes of what it shows."),
     Check("WFT0106", WARNING, "A route leads to a port that the destination does not have",
           "Requests sent there fail with 503."),
     Check("WFT0107", WARNING, "A route leads to a subset that no DestinationRule names",

@@ -134,7 +134,7 @@ def _against(destination: Destination, view: ServiceView, mesh: Mesh) -> tuple[s
                 return (
                     "WFT0105",
                     f"destination {host} is hidden from namespace {view.caller.namespace}",
-                    "see its exportTo, and the Sidecar of the callers",
+                    "see its exportTo",
                 )
             return (
                 "WFT0104",
