@@ -191,3 +191,19 @@ def test_a_delegate_has_no_hosts_and_is_exported_to_who_hands_over():
     assert mesh.delegate(root, HttpRoute()) is None
     mesh.apply(ObjectKey("Settings", "", ""), (Settings(virtual_service_export_to=(".",)),))
     assert mesh.delegate(root, route) is None  # as the mesh exports what does not say it
+
+
+def test_a_name_answers_only_where_names_are_looked_up_and_a_socket_only_where_they_are_not():
+    mesh = Mesh()
+    looked_up = service("looked-up", selector=labels_of({"app": "vm"}), resolution=Resolution.DNS)
+    fixed = service("fixed", selector=labels_of({"app": "vm"}))
+    put(
+        mesh,
+        looked_up,
+        fixed,
+        instance("plain", "vm"),
+        instance("name", "vm", address="vm.example.com", named=True),
+        instance("socket", "vm", address="unix:///run/vm"),
+    )
+    assert [each.instance for each in mesh.endpoints(looked_up, looked_up.ports[0])] == ["shop/name", "shop/plain"]
+    assert [each.instance for each in mesh.endpoints(fixed, fixed.ports[0])] == ["shop/plain", "shop/socket"]

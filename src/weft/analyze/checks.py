@@ -222,6 +222,9 @@ _CHECKS: tuple[Check, ...] = (
           "The workload's proxy can treat it in one way only: calls by way of the other meet something else."),
     Check("WFT0319", INFO, "A port is UDP, which is left alone",
           "Only TCP is taken to the proxies. UDP goes its way as without a mesh: no routes, no policies, no TLS."),
+    Check("WFT0320", WARNING, "A WorkloadEntry has an address that a service which selects it cannot call",
+          "A Service, or a ServiceEntry with `resolution: STATIC`, does not look names up, and one that does cannot "
+          "call a Unix socket. The service's other endpoints are called."),
     # Scope
     Check("WFT0401", WARNING, "A Sidecar shows a host that nobody has",
           "The entry of `egress.hosts` shows nothing: calls to what was meant are not known to the proxy."),

@@ -345,6 +345,7 @@ class Mesh:
                 for instance in self._registry.members(service) or ()
                 if not (instance.by_slice and service.sliced)
                 and (instance.ready or service.publish_not_ready)
+                and instance.can_answer(service.resolution)
                 and (endpoint := endpoint_of(instance, port, off)) is not None
             ]
         found.sort(key=lambda endpoint: (endpoint.instance, endpoint.address, endpoint.port))
