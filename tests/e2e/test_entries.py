@@ -34,7 +34,7 @@ def files(control):
             workload("two", control=control, serve="http=8080 echo=9000", annotations=outside),
         ),
         "inner.yaml": text(
-            workload("inner", control=control, serve="http=8080"),
+            workload("inner", control=control, serve="http=8080", environment={"SOCKET": f"{control}/inner-http"}),
             service("inner", {"name": "http", "port": 80, "targetPort": 9090}),
         ),
         "shared.yaml": text(workload("shared", control=control, serve="http=8080"), http_service("shared")),
@@ -312,6 +312,21 @@ async def test_workload_entries_answer_where_their_labels_are_selected(mesh):
     assert await answering(mesh, "http://machines.example.com/", 40) == {"one": 8, "two": 32}
 
 
+async def test_a_workload_entry_with_a_name_answers_where_names_are_looked_up(mesh):
+    """Where they are not, it takes nothing away from the others: Envoy would refuse them all for one name."""
+    labels = {"labels": {"app": "machine"}}
+    machines = [
+        istio("WorkloadEntry", "one", {"address": mesh.pod("one").addresses[0], **labels}),
+        istio("WorkloadEntry", "two", {"address": "two.example.com", **labels}),
+    ]
+    for resolution, answers in (("STATIC", {"one"}), ("DNS", {"one", "two"})):
+        selecting = entry("machines", "machines.example.com", HTTP, resolution=resolution, workloadSelector=labels)
+        await mesh.try_out(selecting, *machines)
+        while await members(mesh, r"outbound\|8080\|\|machines\.example\.com") != len(answers):
+            await asyncio.sleep(0.05)
+        assert {*await answering(mesh, "http://machines.example.com:8080/", 30)} == answers
+
+
 async def seen_by(mesh, workload):
     found = await mesh.stats(mesh.pod(workload).name, r"^cluster\.outbound.*membership_total$")
     return {name.split("|")[3].removesuffix(".membership_total") for name in found}
@@ -377,6 +392,20 @@ async def test_a_sidecar_opens_a_port_that_leads_to_another_with_a_pool_of_its_o
         assert (await mesh.get("client", "http://inner/"))["status"] == 200
         statuses = Counter(each["status"] for each in await mesh.requests("client", "http://inner/busy", 8, parallel=8))
         assert (503 in statuses) is bool(pools), (pools, statuses)
+
+
+@proves("Sidecar", "spec.ingress[].defaultEndpoint")
+async def test_a_sidecar_opens_a_port_that_leads_to_each_kind_of_place(mesh):
+    """All of them are the same application; nobody but it listens where the service leads."""
+    port = {"number": 9090, "name": "http", "protocol": "HTTP"}
+    for endpoint in ("127.0.0.1:8080", "[::1]:8080", "0.0.0.0:8080", "[::]:8080", f"unix://{mesh.sockets}/inner-http"):
+        spec = {
+            "workloadSelector": {"labels": {"app": "inner"}},
+            "ingress": [{"port": port, "defaultEndpoint": endpoint}],
+        }
+        await mesh.try_out(istio("Sidecar", "inner", spec))
+        answer = await mesh.get("client", "http://inner/")
+        assert answer["status"] == 200 and answer["body"]["pod"] == "inner-0", (endpoint, answer)
 
 
 @proves("Sidecar", "spec.egress[].port.number")
