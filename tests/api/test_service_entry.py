@@ -77,6 +77,11 @@ def test_an_entry_that_can_be_told_from_others_takes_no_port(rest):
         (f"{{hosts: ['*'], {PORT}}}", "5 a service entry cannot be for `*` (name the hosts, or `*.example.com`)"),
         (f"{{hosts: [], {PORT}}}", "5 `hosts` must not be empty"),
         (
+            f"{{hosts: ['*.b'], resolution: DYNAMIC_DNS, {PORT}}}",
+            "5 `resolution: DYNAMIC_DNS` is not supported by this version of weft "
+            "(with `resolution: NONE` calls go where the caller meant)",
+        ),
+        (
             "{hosts: [a.b], ports: [{number: 80, name: a, protocol: HTTP}, {number: 81, name: a, protocol: HTTP}]}",
             "5 two ports are named `a`",
         ),

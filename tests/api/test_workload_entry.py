@@ -30,6 +30,13 @@ def test_is_meshed_by_label_or_service_account(spec, meshed):
 
 
 @pytest.mark.parametrize(
+    ("address", "named"), [("vm.example.com", True), ("1.2.3.4", False), ("'fd00::1'", False), ("'unix:///x'", False)]
+)
+def test_a_host_name_is_told_from_an_address(address, named):
+    assert entry(f"{{address: {address}}}").named is named
+
+
+@pytest.mark.parametrize(
     ("spec", "problem"),
     [
         ("{}", "4 `address` is required"),

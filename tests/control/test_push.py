@@ -30,7 +30,7 @@ from weft.model.service import Protocol, ServicePort
 from weft.model.settings import Settings
 from weft.model.sidecar import EgressListener, OutboundPolicy, Sidecar
 from weft.model.telemetry import AccessLogging, Telemetry
-from weft.model.virtual_service import Destination, HttpMatch, HttpRoute, VirtualService, WeightedDestination
+from weft.model.virtual_service import Delegate, Destination, HttpMatch, HttpRoute, VirtualService, WeightedDestination
 from weft.translate.service import contribute
 from weft.translate.view import service_view
 from weft.xds.snapshot import Snapshots
@@ -38,6 +38,7 @@ from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
 ORDERS = "orders.shop.svc.cluster.local"
 CART = "cart.shop.svc.cluster.local"
+DB = "db.shop.svc.cluster.local"
 
 
 class Rig:
@@ -428,7 +429,14 @@ HISTORIES = {
         chance.choice(("default", "a")),
         "shop",
         selector=chance.choice((None, labels_of({"app": "a"}))),
-        egress=chance.choice(((), (EgressListener(("./*",)),), (EgressListener(("*/cart.shop.svc.cluster.local",)),))),
+        egress=chance.choice(
+            (
+                (),
+                (EgressListener(("./*",)),),
+                (EgressListener((f"*/{CART}",)),),
+                (EgressListener((f"*/{ORDERS}",), ServicePort(81)), EgressListener((f"*/{CART}",))),
+            )
+        ),
         outbound_policy=chance.choice((None, *OutboundPolicy)),
     ),
     "rule": lambda chance: DestinationRule(
@@ -449,6 +457,16 @@ HISTORIES = {
                 route=(WeightedDestination(Destination(chance.choice((ORDERS, CART)))),),
             ),
         ),
+    ),
+    "root": lambda chance: VirtualService(
+        "root", "shop", hosts=(CART,), http=(HttpRoute(delegate=Delegate("leaf", chance.choice(("shop", "bank")))),)
+    ),
+    "leaf": lambda chance: VirtualService(
+        "leaf",
+        chance.choice(("shop", "bank")),
+        hosts=chance.choice(((), (), ("leaf.example",))),
+        http=(HttpRoute(route=(WeightedDestination(Destination(chance.choice((ORDERS, DB)))),)),),
+        export_to=chance.choice(((), (".",), ("shop",))),
     ),
     "telemetry": lambda chance: Telemetry(
         "logs", "shop", chance.choice(((), labels_of({"app": "a"}))), (AccessLogging(providers=("envoy",)),)

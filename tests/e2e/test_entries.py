@@ -22,6 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HTTP = {"number": 8080, "name": "http", "protocol": "HTTP"}
 TCP = {"number": 9000, "name": "tcp", "protocol": "TCP"}
+HIDDEN = ("one", "two")
 
 
 def files(control):
@@ -33,7 +34,7 @@ def files(control):
             workload("two", control=control, serve="http=8080 echo=9000", annotations=outside),
         ),
         "inner.yaml": text(
-            workload("inner", control=control, serve="http=8080"),
+            workload("inner", control=control, serve="http=8080", environment={"SOCKET": f"{control}/inner-http"}),
             service("inner", {"name": "http", "port": 80, "targetPort": 9090}),
         ),
         "shared.yaml": text(workload("shared", control=control, serve="http=8080"), http_service("shared")),
@@ -311,6 +312,21 @@ async def test_workload_entries_answer_where_their_labels_are_selected(mesh):
     assert await answering(mesh, "http://machines.example.com/", 40) == {"one": 8, "two": 32}
 
 
+async def test_a_workload_entry_with_a_name_answers_where_names_are_looked_up(mesh):
+    """Where they are not, it takes nothing away from the others: Envoy would refuse them all for one name."""
+    labels = {"labels": {"app": "machine"}}
+    machines = [
+        istio("WorkloadEntry", "one", {"address": mesh.pod("one").addresses[0], **labels}),
+        istio("WorkloadEntry", "two", {"address": "two.example.com", **labels}),
+    ]
+    for resolution, answers in (("STATIC", {"one"}), ("DNS", {"one", "two"})):
+        selecting = entry("machines", "machines.example.com", HTTP, resolution=resolution, workloadSelector=labels)
+        await mesh.try_out(selecting, *machines)
+        while await members(mesh, r"outbound\|8080\|\|machines\.example\.com") != len(answers):
+            await asyncio.sleep(0.05)
+        assert {*await answering(mesh, "http://machines.example.com:8080/", 30)} == answers
+
+
 async def seen_by(mesh, workload):
     found = await mesh.stats(mesh.pod(workload).name, r"^cluster\.outbound.*membership_total$")
     return {name.split("|")[3].removesuffix(".membership_total") for name in found}
@@ -378,6 +394,20 @@ async def test_a_sidecar_opens_a_port_that_leads_to_another_with_a_pool_of_its_o
         assert (503 in statuses) is bool(pools), (pools, statuses)
 
 
+@proves("Sidecar", "spec.ingress[].defaultEndpoint")
+async def test_a_sidecar_opens_a_port_that_leads_to_each_kind_of_place(mesh):
+    """All of them are the same application; nobody but it listens where the service leads."""
+    port = {"number": 9090, "name": "http", "protocol": "HTTP"}
+    for endpoint in ("127.0.0.1:8080", "[::1]:8080", "0.0.0.0:8080", "[::]:8080", f"unix://{mesh.sockets}/inner-http"):
+        spec = {
+            "workloadSelector": {"labels": {"app": "inner"}},
+            "ingress": [{"port": port, "defaultEndpoint": endpoint}],
+        }
+        await mesh.try_out(istio("Sidecar", "inner", spec))
+        answer = await mesh.get("client", "http://inner/")
+        assert answer["status"] == 200 and answer["body"]["pod"] == "inner-0", (endpoint, answer)
+
+
 @proves("Sidecar", "spec.egress[].port.number")
 async def test_a_sidecar_shows_a_host_on_one_port_alone(mesh):
     static = {"resolution": "STATIC", "endpoints": [{"address": mesh.pod("one").addresses[0]}]}
@@ -396,6 +426,44 @@ async def test_a_sidecar_shows_a_host_on_one_port_alone(mesh):
     clusters = await mesh.stats(mesh.pod("client").name, r"^cluster\.outbound.*two-ports.*membership_total$")
     assert [name.split("|")[1] for name in clusters] == ["8080"]
     assert await answering(mesh, "http://two-ports.example.com:8080/") == {"one": 20}
+
+
+@proves("Sidecar", "spec.egress[].hosts")
+async def test_where_the_routes_of_shown_hosts_lead_can_be_called_by_these_alone(mesh):
+    one, two = ({"resolution": "STATIC", "endpoints": [{"address": mesh.pod(name).addresses[0]}]} for name in HIDDEN)
+    scope = istio(
+        "Sidecar",
+        "one",
+        {
+            "workloadSelector": {"labels": {"app": "client"}},
+            "egress": [{"hosts": ["./shared.shop.svc.cluster.local"]}],
+            "outboundTrafficPolicy": {"mode": "REGISTRY_ONLY"},
+        },
+    )
+    hidden = [
+        entry("one", "one.hidden.example.com", HTTP, namespace="field", **one),
+        entry("two", "two.hidden.example.com", HTTP, namespace="field", **two),
+    ]
+    leaf = istio("VirtualService", "leaf", {"http": [{"route": [to("two.hidden.example.com")]}]}, namespace="field")
+    root = virtual_service(
+        "shared",
+        {"match": [{"uri": {"prefix": "/one"}}], "route": [to("one.hidden.example.com")]},
+        {"match": [{"uri": {"prefix": "/two"}}], "delegate": {"name": "leaf", "namespace": "field"}},
+        {"route": [to("shared")]},
+    )
+    for documents in ((), (leaf, root), (root,), (leaf, root), ()):
+        await mesh.try_out(scope, *hidden, *documents)
+        led = {name for name, by in zip(HIDDEN, (root, leaf), strict=True) if by in documents}
+        assert await seen_by(mesh, "client") == {
+            "shared.shop.svc.cluster.local",
+            *(f"{name}.hidden.example.com" for name in led),
+        }
+        for name in HIDDEN:
+            answer = await mesh.get("client", f"http://shared/{name}")
+            assert answer["body"]["pod"] == f"{name if name in led else 'shared'}-0", (name, led)
+            url = f"http://{mesh.pod(name).addresses[0]}:8080/"
+            answer = await mesh.get("client", url, headers={"host": f"{name}.hidden.example.com:8080"})
+            assert answer["status"] == 0, answer  # closed: no host that is shown has this port
 
 
 @proves("Sidecar", "spec.egress[].port.protocol")

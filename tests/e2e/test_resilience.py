@@ -141,9 +141,11 @@ async def test_a_fault_for_some_requests_leaves_the_others_alone(mesh):
     "spec.trafficPolicy.connectionPool.http.http1MaxPendingRequests",
     "spec.trafficPolicy.connectionPool.http.http2MaxRequests",
 )
-async def test_requests_beyond_the_pool_overflow(mesh):
-    pool = {"http": {"http1MaxPendingRequests": 1, "http2MaxRequests": 1, "maxRequestsPerConnection": 1},
-            "tcp": {"maxConnections": 1}}  # fmt: skip
+@pytest.mark.parametrize("pool", [
+    {"http": {"http1MaxPendingRequests": 1, "maxRequestsPerConnection": 1}, "tcp": {"maxConnections": 1}},
+    {"http": {"http2MaxRequests": 1}},
+], ids=["waiting", "under way"])  # fmt: skip
+async def test_requests_beyond_the_pool_overflow(mesh, pool):
     await mesh.try_out(
         destination_rule("app", connectionPool=pool),
         virtual_service("app", {"retries": {"attempts": 0}, "route": [to("app")]}),
@@ -158,7 +160,7 @@ async def test_requests_beyond_the_pool_overflow(mesh):
     assert all("overflow" in str(answer["body"]) for answer in overflow)
     assert {answer["headers"].get("x-envoy-overloaded") for answer in overflow} == {"true"}
     stats = r"^cluster\.outbound\|80\|\|app.*upstream_rq_pending_overflow$"
-    assert await mesh.stat("client", stats) + await mesh.stat("app", r"upstream_rq_pending_overflow$") >= len(overflow)
+    assert await mesh.stat("client", stats) + await mesh.stat("app", r"upstream_rq_pending_overflow$") >= 10
 
 
 @proves(
@@ -183,14 +185,14 @@ async def test_tcp_connections_beyond_the_pool_are_refused(mesh):
     "spec.trafficPolicy.outlierDetection.maxEjectionPercent",
 )
 async def test_a_pod_that_keeps_failing_is_ejected_and_gets_no_more_requests_until_its_time_is_over(mesh):
-    outlier = {"consecutive5xxErrors": 3, "interval": "0.5s", "baseEjectionTime": "60s", "maxEjectionPercent": 50}
+    outlier = {"consecutive5xxErrors": 9, "interval": "0.5s", "baseEjectionTime": "60s", "maxEjectionPercent": 50}
     once = virtual_service("pool", {"retries": {"attempts": 0}, "route": [to("pool")]})
     balanced = {"loadBalancer": {"simple": "ROUND_ROBIN"}}
     await mesh.try_out(destination_rule("pool", outlierDetection=outlier, **balanced), once)
     bad = mesh.pods("pool")[1].name
     await tell(mesh.sockets, bad, "script", path="/work", forever={"status": 500})
-    seen = Counter(answer["status"] for answer in await mesh.requests("client", "http://pool/work", 30, parallel=1))
-    assert seen[500] >= 3
+    seen = Counter(answer["status"] for answer in await mesh.requests("client", "http://pool/work", 60, parallel=1))
+    assert seen[500] >= 9  # Envoy's own number is 5
 
     async def ejected():
         return await mesh.stat("client", r"^cluster\.outbound\|80\|\|pool.*ejections_active$")
@@ -207,7 +209,7 @@ async def test_a_pod_that_keeps_failing_is_ejected_and_gets_no_more_requests_unt
     await mesh.try_out(destination_rule("pool", outlierDetection=outlier, **balanced), once)
     had = (await cluster(mesh, "client", "outbound|80||pool.shop.svc.cluster.local"))["outlier_detection"]
     assert (had["interval"], had["base_ejection_time"]) == ("0.250s", "1s")
-    await mesh.requests("client", "http://pool/work", 30, parallel=1)
+    await mesh.requests("client", "http://pool/work", 60, parallel=1)
     await tell(mesh.sockets, bad, "script", path="/work")
 
     async def back():

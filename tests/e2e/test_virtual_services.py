@@ -361,6 +361,17 @@ async def test_another_one_decides_part_of_it(mesh):
         assert (await mesh.get("client", f"http://app{path}"))["body"] == word
 
 
+@proves("VirtualService", "spec.exportTo")
+async def test_only_one_that_is_exported_there_decides_part_of_it(mesh):
+    """It is the namespace of who hands over that counts, and not the caller's."""
+    root = virtual_service("app", {"delegate": {"name": "part", "namespace": "far"}}, answer("root"))
+    for export_to, word in ((["."], "root"), (["shop"], "part"), (["far", "shop"], "part"), (["*"], "part")):
+        part = {"http": [answer("part")], "exportTo": export_to}
+        await mesh.try_out(root, istio("VirtualService", "part", part, namespace="far"))
+        for who in ("client", "stranger"):
+            assert (await mesh.get(who, "http://app.shop/"))["body"] == word, (export_to, who)
+
+
 @proves(
     "VirtualService",
     "spec.http[].fault.abort.grpcStatus",
@@ -443,6 +454,7 @@ async def test_which_connections_a_route_takes(mesh, kind):
     both = {"app-v1", "app-v2"}
     for match, who in (
         ({"port": port}, "client stranger"),
+        ({"port": port + 1}, ""),
         ({"sourceLabels": {"team": "blue"}}, "stranger"),
         ({"sourceNamespace": "far"}, "stranger"),
         ({"gateways": ["mesh"]}, "client stranger"),

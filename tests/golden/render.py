@@ -105,7 +105,7 @@ def compile_group(mesh: Mesh, group: Group, *, judge: bool = True) -> tuple[Reso
         contributions.append(contribute(seen, view.settings))
         problems += (str(problem) for problem in problems_of(seen, mesh)) if judge else ()
         if seen.service is not None:
-            for port in seen.ports:
+            for port in (*seen.ports, *seen.behind):
                 answering += assignments(
                     seen.service,
                     port,

@@ -10,6 +10,7 @@ from weft.model.service import Protocol, Resolution, Service, ServicePort, Stati
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy, Sidecar
 from weft.model.touched import EVERYWHERE, Touched
+from weft.model.virtual_service import Delegate, HttpRoute, VirtualService
 
 SHOP = Scope("shop")
 ORDERS = "orders.shop.svc.cluster.local"
@@ -170,3 +171,39 @@ def test_one_more_instance_of_a_kind_is_nothing_to_the_proxies_of_its_namespace(
     assert put(mesh, instance("orders-0", "orders", ports=(("web", 8080),))).inbound == {"shop"}
     assert not put(mesh, instance("orders-1", "orders", ports=(("web", 8080),))).inbound
     assert put(mesh, instance("orders-2", "orders", ports=(("web", 9090),))).inbound == {"shop"}
+
+
+def test_a_delegate_has_no_hosts_and_is_exported_to_who_hands_over():
+    mesh = Mesh()
+    route = HttpRoute(delegate=Delegate("leaf", "far"))
+    root = VirtualService("root", "shop", ("app",), http=(route,))
+    for export_to, hosts, taken in (
+        ((), (), True),
+        (("shop",), (), True),
+        ((".",), (), False),
+        (("far",), (), False),
+        ((), ("leaf",), False),
+    ):
+        leaf = VirtualService("leaf", "far", hosts, export_to=export_to)
+        put(mesh, leaf)
+        assert (mesh.delegate(root, route) == leaf) is taken, (export_to, hosts)
+    put(mesh, VirtualService("leaf", "far", ()))
+    assert mesh.delegate(root, HttpRoute()) is None
+    mesh.apply(ObjectKey("Settings", "", ""), (Settings(virtual_service_export_to=(".",)),))
+    assert mesh.delegate(root, route) is None  # as the mesh exports what does not say it
+
+
+def test_a_name_answers_only_where_names_are_looked_up_and_a_socket_only_where_they_are_not():
+    mesh = Mesh()
+    looked_up = service("looked-up", selector=labels_of({"app": "vm"}), resolution=Resolution.DNS)
+    fixed = service("fixed", selector=labels_of({"app": "vm"}))
+    put(
+        mesh,
+        looked_up,
+        fixed,
+        instance("plain", "vm"),
+        instance("name", "vm", address="vm.example.com", named=True),
+        instance("socket", "vm", address="unix:///run/vm"),
+    )
+    assert [each.instance for each in mesh.endpoints(looked_up, looked_up.ports[0])] == ["shop/name", "shop/plain"]
+    assert [each.instance for each in mesh.endpoints(fixed, fixed.ports[0])] == ["shop/plain", "shop/socket"]

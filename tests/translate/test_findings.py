@@ -6,7 +6,7 @@ from weft.model.group import ProxyKind
 from weft.model.mesh import Mesh
 from weft.model.peer_authentication import PeerAuthentication, TlsMode
 from weft.model.service import Protocol, Resolution
-from weft.model.virtual_service import Delegate, HeaderChanges, Headers, HttpRoute
+from weft.model.virtual_service import Delegate, HeaderChanges, Headers, HttpRoute, VirtualService
 from weft.translate.findings import problems_of
 from weft.translate.view import Target
 
@@ -47,6 +47,18 @@ def test_routes_that_come_to_nothing_are_said():
     assert "does not exist" in _said(HttpRoute(name="gone", delegate=Delegate("leaf", "shop")))[0]
     (said,) = _said(route(), routes=(routing(route(), name="second"),))
     assert "VirtualService shop/second" in said and "shop/orders already has them" in said
+
+
+def test_why_somebody_who_is_there_is_no_delegate():
+    root = HttpRoute(delegate=Delegate("leaf", "far"))
+    for leaf, why in (
+        (VirtualService("leaf", "far", (), export_to=(".",)), "is not exported to namespace shop"),
+        (VirtualService("leaf", "far", (HOST,)), "has `hosts`"),
+    ):
+        mesh = Mesh()
+        put(mesh, leaf)
+        (said,) = _said(root, mesh=mesh)
+        assert f"far/leaf {why}" in said
 
 
 def test_each_finding_is_a_warning():

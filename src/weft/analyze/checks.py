@@ -61,7 +61,8 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0104", WARNING, "A route leads to a host that does not exist",
           "Requests sent there fail with 503, connections are closed.", ("IST0101",)),
     Check("WFT0105", WARNING, "A route leads to a host that is hidden from its callers",
-          "The host's `exportTo`, or the callers' Sidecar, keeps it from them: requests sent there fail with 503."),
+          "The host's `exportTo` keeps it from them: requests sent there fail with 503. What a Sidecar hides can still "
+          "be called by the routes of what it shows."),
     Check("WFT0106", WARNING, "A route leads to a port that the destination does not have",
           "Requests sent there fail with 503."),
     Check("WFT0107", WARNING, "A route leads to a subset that no DestinationRule names",
@@ -71,7 +72,8 @@ _CHECKS: tuple[Check, ...] = (
           "Between workloads only the older one's are used. Put the routes of one host into one VirtualService, or "
           "delegate.", ("IST0109",)),
     Check("WFT0109", WARNING, "A delegated route is left out",
-          "The delegate is not there, delegates further, or its match is not within that of the root's route."),
+          "The delegate is not there, has hosts of its own, is not exported to the root's namespace or delegates "
+          "further, or its match is not within that of the root's route."),
     Check("WFT0110", WARNING, "A header's value names a command that Envoy does not know",
           "It is sent as it is written. A percent sign is written as `%%`."),
     Check("WFT0111", WARNING, "A route is never used",
@@ -220,6 +222,9 @@ _CHECKS: tuple[Check, ...] = (
           "The workload's proxy can treat it in one way only: calls by way of the other meet something else."),
     Check("WFT0319", INFO, "A port is UDP, which is left alone",
           "Only TCP is taken to the proxies. UDP goes its way as without a mesh: no routes, no policies, no TLS."),
+    Check("WFT0320", WARNING, "A WorkloadEntry has an address that a service which selects it cannot call",
+          "A Service, or a ServiceEntry with `resolution: STATIC`, does not look names up, and one that does cannot "
+          "call a Unix socket. The service's other endpoints are called."),
     # Scope
     Check("WFT0401", WARNING, "A Sidecar shows a host that nobody has",
           "The entry of `egress.hosts` shows nothing: calls to what was meant are not known to the proxy."),

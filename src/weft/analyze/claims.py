@@ -8,6 +8,7 @@ from weft.analyze.facts import Facts
 from weft.analyze.finding import finding
 from weft.base.problem import Problem
 from weft.model.claims import strength
+from weft.model.instance import Instance
 from weft.model.service import Resolution, Service
 
 _ENTRY = "ServiceEntry"
@@ -99,6 +100,20 @@ def _of_workload_entries(facts: Facts) -> Iterator[Problem]:
         if (place, runner.name) not in selected:
             what = f"no Service or ServiceEntry of namespace {place} selects its labels: nobody is sent there"
             yield finding("WFT0316", runner.instance.origin, "spec", what, "a ServiceEntry's `workloadSelector` does")
+    for service in facts.services if selected else ():
+        for runner in facts.selected(service.namespace, service.selector) if service.selector else ():
+            if not runner.instance.can_answer(service.resolution):
+                yield _of_address(runner.instance, service)
+
+
+def _of_address(entry: Instance, service: Service) -> Problem:
+    address, who = entry.addresses[0], f"{_kind(service)} {service.namespace}/{service.name}"
+    what = f"{who} selects it and looks names up: it cannot call the socket {address}"
+    hint = "a ServiceEntry with `resolution: STATIC` can"
+    if entry.named:
+        what = f"{who} selects it and calls addresses alone: nobody looks {address} up"
+        hint = "write an address, or select it in a ServiceEntry with `resolution: DNS`"
+    return finding("WFT0320", entry.origin, "spec.address", what, hint)
 
 
 def _kind(service: Service) -> str:

@@ -23,7 +23,7 @@ def read_service_entry(root: Fields, meta: Meta) -> tuple[Service, ...]:
     spec = root.fields("spec", required=True)
     if spec is None:
         return ()
-    resolution = _RESOLUTIONS[spec.choice("resolution", _RESOLUTIONS, default="NONE")]
+    resolution = _resolution(spec)
     location = spec.choice("location", ("MESH_EXTERNAL", "MESH_INTERNAL"), default="MESH_EXTERNAL")
     hosts = _hosts(spec)
     ports = _ports(spec)
@@ -54,6 +54,14 @@ def read_service_entry(root: Fields, meta: Meta) -> tuple[Service, ...]:
         )
         for host in hosts
     )
+
+
+def _resolution(spec: Fields) -> Resolution:
+    chosen = spec.choice("resolution", _RESOLUTIONS, default="NONE", refused=("DYNAMIC_DNS",))
+    if chosen == "DYNAMIC_DNS":
+        what = "`resolution: DYNAMIC_DNS` is not supported by this version of weft"
+        spec.error("resolution", what, "with `resolution: NONE` calls go where the caller meant")
+    return _RESOLUTIONS.get(chosen, Resolution.NONE)
 
 
 def _hosts(spec: Fields) -> tuple[str, ...]:

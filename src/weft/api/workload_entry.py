@@ -34,6 +34,7 @@ def read_workload_entry(root: Fields, meta: Meta) -> tuple[Instance, ...]:
             locality=entry.locality,
             network=entry.network,
             workload=meta.name,
+            named=is_host(entry.address) and not is_address(entry.address),
             origin=meta.origin,
         ),
     )

@@ -52,7 +52,7 @@ def _paths(mesh: Mesh, door: Door) -> list[str]:
     for routing in door.routes:
         found.update(_spoken_of(routing))
         for route in routing.http:
-            delegate = route.delegate and mesh.delegate(route.delegate.namespace, route.delegate.name)
+            delegate = mesh.delegate(routing, route)
             found.update(_spoken_of(delegate) if delegate else ())
     return sorted(found)
 

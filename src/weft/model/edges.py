@@ -9,10 +9,10 @@ from weft.model.gateways import Edge, edge
 from weft.model.routings import Routings
 from weft.model.scope import Scope
 from weft.model.settings import Settings
-from weft.model.virtual_service import VirtualService, destinations
+from weft.model.virtual_service import HttpRoute, VirtualService, destinations
 
 _MOST = 256  # that are remembered; a gateway whose Services change leaves old ones behind
-Delegates = Callable[[str, str], VirtualService | None]  # by namespace and name
+Delegates = Callable[[VirtualService, HttpRoute], VirtualService | None]  # of a routing's route
 
 
 class Edges:
@@ -38,7 +38,7 @@ class Edges:
 
     def _leads_to(self, routing: VirtualService) -> Iterator[str]:
         for route in routing.http:
-            found = self._delegate(route.delegate.namespace, route.delegate.name) if route.delegate else None
+            found = self._delegate(routing, route)
             if found is not None:
                 yield from (destination.host for _, destination in destinations(found))
         yield from (destination.host for _, destination in destinations(routing))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import msgspec
 
 from weft.model.names import Labels, Origin
-from weft.model.service import Protocol, ServicePort
+from weft.model.service import Protocol, Resolution, ServicePort
 from weft.model.workload import Workload
 
 TLS_MODE_LABEL = "security.istio.io/tlsMode"
@@ -30,6 +30,7 @@ class Instance(msgspec.Struct, frozen=True):
     locality: str = ""
     network: str = ""
     workload: str = ""  # the Workload or Deployment it belongs to
+    named: bool = False  # a WorkloadEntry with a host name in the place of an address
     published: tuple[int, ...] = ()  # ports of a gateway that a machine's own callers reach, by a socket each
     by_slice: bool = False  # a Kubernetes pod: it answers for a Service where an EndpointSlice of the Service names it
     origin: Origin | None = None
@@ -57,6 +58,12 @@ class Instance(msgspec.Struct, frozen=True):
         """Whether a call to this port of it can be the mesh's TLS, whatever policies say. A label may turn it off, or
         say of one without a sidecar that it brings its own."""
         return self.intercepts(number) and _NO_TLS not in self.labels if self.meshed else _OWN_TLS in self.labels
+
+    def can_answer(self, resolution: Resolution) -> bool:
+        """A name has to be looked up, and a Unix socket cannot be."""
+        if resolution is Resolution.STATIC:
+            return not self.named
+        return not any(address.startswith("unix://") for address in self.addresses)
 
     def port_for(self, port: ServicePort) -> int | None:
         """The port number on which this instance serves a service port, or None if it does not."""

@@ -38,7 +38,7 @@ from weft.model.policies import Kind, Policies, Policy
 from weft.model.reach import Reach, seen
 from weft.model.registry import Registry
 from weft.model.request_authentication import RequestAuthentication
-from weft.model.routings import Routings
+from weft.model.routings import Routings, is_exported
 from weft.model.rules import Rules
 from weft.model.scope import Scope, scope_of
 from weft.model.service import Resolution, Service, ServicePort
@@ -51,7 +51,7 @@ from weft.model.telemetry import Telemetry, settings_for
 from weft.model.touched import EVERYWHERE, Touched, joined
 from weft.model.value import Value
 from weft.model.virtual_ranges import own_addresses
-from weft.model.virtual_service import MESH, Destination, VirtualService, destination_hosts
+from weft.model.virtual_service import MESH, Destination, HttpRoute, VirtualService, destination_hosts
 
 
 class Index(typing.Protocol):
@@ -176,11 +176,12 @@ class Mesh:
                 return self._touched_by_service(value)
             case VirtualService():
                 self._edges.forget()
-                # Of a headless service that routes of others lead to, there is more to tell.
+                # Of a service that routes of others lead to there is more to tell, if it is headless or hidden.
+                hiding = self._sidecars.hiding
                 hosts = self._routings.changed_by(value) | {
                     host
-                    for host in destination_hosts(value)
-                    if any(service.headless for service in self._registry.services.to(host))
+                    for host in (self._led_to(value) if hiding else destination_hosts(value))
+                    if hiding or any(service.headless for service in self._registry.services.to(host))
                 }
                 # A VirtualService for gateways alone, often for `*`, is nothing to all the sidecars.
                 alone = MESH not in value.gateways and bool(value.hosts)
@@ -201,6 +202,11 @@ class Mesh:
                 return self._touched_by_policy(value)
             case _:
                 return Touched()
+
+    def _led_to(self, routing: VirtualService) -> frozenset[str]:
+        """By itself, or by those whom it hands over to."""
+        delegates = (self.delegate(routing, route) for route in routing.http)
+        return destination_hosts(routing).union(*(destination_hosts(each) for each in delegates if each is not None))
 
     def _set(self, settings: Settings) -> Touched:
         before, self.settings = self.settings, settings
@@ -339,6 +345,7 @@ class Mesh:
                 for instance in self._registry.members(service) or ()
                 if not (instance.by_slice and service.sliced)
                 and (instance.ready or service.publish_not_ready)
+                and instance.can_answer(service.resolution)
                 and (endpoint := endpoint_of(instance, port, off)) is not None
             ]
         found.sort(key=lambda endpoint: (endpoint.instance, endpoint.address, endpoint.port))
@@ -379,9 +386,19 @@ class Mesh:
         """Whether routes of other hosts lead there."""
         return self._routings.lead_to(host)
 
-    def delegate(self, namespace: str, name: str) -> VirtualService | None:
-        values = self.get(ObjectKey("VirtualService", namespace, name))
-        return next((value for value in values if isinstance(value, VirtualService)), None)
+    def hidden_service(self, host: str, scope: Scope) -> Service | None:
+        """One that a Sidecar may hide from a scope, in whole or some ports, and that routes which it shows lead to."""
+        if scope.imports is None or not self._routings.lead_to_from(host, scope, self.settings):
+            return None
+        return self.service(host, scope) or self.service(host, Scope(scope.namespace))
+
+    def delegate(self, routing: VirtualService, route: HttpRoute) -> VirtualService | None:
+        """Whom a route of a VirtualService hands over to, if that one is a delegate and exported to its namespace."""
+        if route.delegate is None:
+            return None
+        values = self.get(ObjectKey("VirtualService", route.delegate.namespace, route.delegate.name))
+        found = next((value for value in values if isinstance(value, VirtualService) and not value.hosts), None)
+        return found if found is not None and is_exported(found, routing.namespace, self.settings) else None
 
     def routed_hosts(self) -> Iterable[str]:
         """Every host or wildcard that some VirtualService speaks for."""

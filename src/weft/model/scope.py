@@ -44,6 +44,12 @@ class Scope(msgspec.Struct, frozen=True, cache_hash=True):
         """Whether a VirtualService of that namespace may speak for that host here."""
         return self.imports is None or any(entry.covers(namespace, host) for entry in self.imports)
 
+    def may_see_routes(self, namespace: str, pattern: str) -> bool:
+        """The same of some host that a pattern covers."""
+        return self.sees_routes(namespace, pattern) or any(
+            entry.namespace in ("*", namespace) and host_covers(pattern, entry.host) for entry in self.imports or ()
+        )
+
     def _shown(self, service: Service) -> tuple[ServicePort, ...]:
         """To the workloads, which may call them."""
         if not exported(service.export_to, owner=service.namespace, viewer=self.namespace):

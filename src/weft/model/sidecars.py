@@ -19,6 +19,11 @@ class Sidecars:
     def remove(self, sidecar: Sidecar) -> None:
         self._by_namespace.discard(sidecar.namespace, sidecar)
 
+    @property
+    def hiding(self) -> bool:
+        """Whether any of them may hide something."""
+        return any(each.egress for each in self._by_namespace)
+
     def of(self, group: Group, settings: Settings) -> Sidecar | None:
         own = self._by_namespace.to(group.namespace)
         selecting = (each for each in own if each.selector and selects(each.selector, group.labels))

@@ -10,13 +10,13 @@ from weft.base.suggest import did_you_mean_name
 from weft.model.destination_rule import asks_for_tls, effective
 from weft.model.group import ProxyKind
 from weft.model.mesh import Mesh
-from weft.model.names import Origin, where_of
+from weft.model.names import ObjectKey, Origin, where_of
 from weft.model.peer_authentication import TlsMode
 from weft.model.proxy import TAKEN_PORTS
 from weft.model.service import Resolution
 from weft.model.virtual_service import Destination, VirtualService, destinations
 from weft.translate.commands import harmless
-from weft.translate.delegates import written_out
+from weft.translate.delegates import Dropped, written_out
 from weft.translate.view import ServiceView, speaking, takes_whole_port
 
 _BY_NAME = (Resolution.DNS, Resolution.DNS_ROUND_ROBIN)
@@ -26,7 +26,7 @@ def problems_of(view: ServiceView, mesh: Mesh) -> tuple[Problem, ...]:
     """In the words of the objects that the view was gathered from; `mesh` only tells hidden hosts from unknown ones."""
     return (
         *_of_destinations(view, mesh),
-        *_of_routes(view),
+        *_of_routes(view, mesh),
         *_of_headers(view),
         *_of_ports(view),
         *_of_grpc_clients(view, mesh),
@@ -41,17 +41,29 @@ def _of_destinations(view: ServiceView, mesh: Mesh) -> Iterator[Problem]:
                 yield _warning(code, routing.origin, what, hint, line=line)
 
 
-def _of_routes(view: ServiceView) -> Iterator[Problem]:
+def _of_routes(view: ServiceView, mesh: Mesh) -> Iterator[Problem]:
     taken = speaking(view)
     for dropped in (each for routing in taken for each in written_out(routing, view.delegates)[1]):
         name = f"route {dropped.route.name!r}" if dropped.route.name else "a route"
-        what = f"{name} is left out: {dropped.why}"
+        what = f"{name} is left out: {_why_not_handed_over(dropped, mesh) or dropped.why}"
         yield _warning("WFT0109", dropped.routing.origin, what, "", line=dropped.route.line)
     for other in view.routes:
         if other not in taken and other.http and not (other.attached and taken[0].attached):
             routing = taken[0]
             what = f"the http routes for {view.host} are not used: {routing.namespace}/{routing.name} already has them"
             yield _warning("WFT0108", other.origin, what, "put the routes of one host into one VirtualService")
+
+
+def _why_not_handed_over(dropped: Dropped, mesh: Mesh) -> str:
+    """Of a delegate that is there, and does not serve as one."""
+    delegate = dropped.route.delegate
+    found = mesh.get(ObjectKey("VirtualService", delegate.namespace, delegate.name)) if delegate else ()
+    if delegate is None or not found:
+        return ""
+    name = f"{delegate.namespace}/{delegate.name}"
+    if any(isinstance(value, VirtualService) and value.hosts for value in found):
+        return f"{name} has `hosts`, and so it is no delegate"
+    return f"the delegate {name} is not exported to namespace {dropped.routing.namespace}"
 
 
 def _of_headers(view: ServiceView) -> Iterator[Problem]:
@@ -122,7 +134,7 @@ def _against(destination: Destination, view: ServiceView, mesh: Mesh) -> tuple[s
                 return (
                     "WFT0105",
                     f"destination {host} is hidden from namespace {view.caller.namespace}",
-                    "see its exportTo, and the Sidecar of the callers",
+                    "see its exportTo",
                 )
             return (
                 "WFT0104",

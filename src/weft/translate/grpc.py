@@ -31,12 +31,12 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
     service = view.service
     if service is None or service.resolution is not Resolution.STATIC:
         return Contribution()
-    ports = [port for port in view.ports if port.protocol.is_http or port.protocol is Protocol.UNDECLARED]
+    ports, behind = ([port for port in held if _is_spoken(port)] for held in (view.ports, view.behind))
     subsets: tuple[Subset | None, ...] = (None, *(view.rule.subsets if view.rule else ()))
     return Contribution(
         clusters=tuple(
             _cluster(view, port, subset, settings)
-            for port in ports
+            for port in (*ports, *behind)
             for subset in subsets
             # What this client does not do here: it has no such cluster then, and no call goes out in plaintext.
             if not asks_for_tls(policy.effective(view.rule, port.number, subset))
@@ -49,6 +49,10 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
         ),
         hosts=tuple((f"{view.host}:{port.number}", _host(view, port)) for port in ports),
     )
+
+
+def _is_spoken(port: ServicePort) -> bool:
+    return port.protocol.is_http or port.protocol is Protocol.UNDECLARED
 
 
 def _cluster(view: ServiceView, port: ServicePort, subset: Subset | None, settings: Settings) -> Built:

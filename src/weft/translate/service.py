@@ -3,6 +3,8 @@ need by itself? Both are pure: equal views give equal contributions."""
 
 from __future__ import annotations
 
+import msgspec
+
 from weft.model.group import ProxyKind
 from weft.model.proxy import TAKEN_PORTS
 from weft.model.service import Protocol
@@ -30,6 +32,11 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
     hosts: list[tuple[str, VirtualHost]] = []
     chains: list[tuple[int, Chain]] = []
     addressed: set[str] = set()
+    for port in view.behind:
+        made += clusters.outbound(view, port, settings) if port.protocol is not Protocol.UDP else ()
+    if not view.ports:  # to its callers it is not there
+        called = _unowned(msgspec.structs.replace(view, service=None), settings)
+        return msgspec.structs.replace(called, clusters=tuple(made))
     for port in view.ports:
         if port.protocol is Protocol.UDP:
             continue

@@ -73,6 +73,9 @@ class ServiceView(msgspec.Struct, frozen=True):
     caller: Caller
     service: Service | None = None
     ports: tuple[ServicePort, ...] = ()  # those visible to the group, with what it speaks to them
+    behind: tuple[
+        ServicePort, ...
+    ] = ()  # those hidden from it, that routes of others lead to: told of as clusters alone
     rule: DestinationRule | None = None
     routes: tuple[VirtualService, ...] = ()  # the deciding one first
     delegates: tuple[VirtualService, ...] = ()  # those the routes delegate to
@@ -132,11 +135,17 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str, *, held: boo
         service = mesh.service(host, scope) if host in edge.destinations else None
         found = dict.fromkeys(routing for door in doors for routing in door.routes)
         return _seen(mesh, group, scope, host, service, tuple(found), doors) if service or doors else None
-    service = mesh.service(host, scope)
+    hidden = mesh.hidden_service(host, scope)
+    service = hidden or mesh.service(host, scope)
     routes = mesh.virtual_services(host, scope)
     if service is None and not routes:
         return None
-    return _seen(mesh, group, scope, host, service, routes, held=held)
+    seen = _seen(mesh, group, scope, host, service, routes, held=held)
+    if hidden is None:
+        return seen
+    visible = {port.number for port in seen.ports}
+    behind = tuple(port for port in hidden.ports if port.number not in visible)
+    return msgspec.structs.replace(seen, behind=behind)
 
 
 def _seen(
@@ -151,10 +160,7 @@ def _seen(
     held: bool = False,
 ) -> ServiceView:
     delegates = tuple(
-        found
-        for routing in routes
-        for route in routing.http
-        if route.delegate and (found := mesh.delegate(route.delegate.namespace, route.delegate.name))
+        found for routing in routes for route in routing.http if (found := mesh.delegate(routing, route)) is not None
     )
     routing = (*routes, *delegates)
     targets = tuple(
@@ -321,7 +327,7 @@ def _gateway_view(mesh: Mesh, group: Group) -> GroupView:
 
 
 def _target(mesh: Mesh, group: Group, scope: Scope, host: str) -> Target:
-    service = mesh.service(host, scope)
+    service = mesh.service(host, scope) or mesh.hidden_service(host, scope)
     rule = mesh.destination_rule(host, service, group)
     return Target(
         host=host,

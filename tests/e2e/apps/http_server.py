@@ -5,6 +5,7 @@ import hashlib
 import os
 import socket
 from collections import Counter, defaultdict
+from pathlib import Path
 
 from aiohttp import WSMsgType, web
 
@@ -17,7 +18,8 @@ always = {}  # by path
 runners = []
 
 
-async def serve(port):
+async def serve(port=0, *, path=""):
+    """At a port, or at a Unix socket that everybody may open."""
     app = web.Application(client_max_size=1 << 20)
     app.router.add_get("/bytes/{size}", download)
     app.router.add_post("/sum", upload)
@@ -25,7 +27,11 @@ async def serve(port):
     app.router.add_route("*", "/{path:.*}", echo)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=5, keepalive_timeout=3600)
     await runner.setup()
-    await web.TCPSite(runner, host=None, port=port, backlog=2048).start()
+    if path:
+        await web.UnixSite(runner, path).start()
+        Path(path).chmod(0o777)
+    else:
+        await web.TCPSite(runner, host=None, port=port, backlog=2048).start()
     runners.append(runner)
 
 
@@ -49,7 +55,7 @@ async def echo(request):
         "path": request.raw_path,
         "host": request.host,
         "headers": [[name.lower(), value] for name, value in request.headers.items()],
-        "peer": request.transport.get_extra_info("peername")[0] if request.transport else "",
+        "peer": next(iter(request.transport.get_extra_info("peername")), "") if request.transport else "",
         "body": await request.text(),
     }
     return web.json_response(body, status=step.get("status", 200), headers=step.get("headers", {"server-says": NAME}))

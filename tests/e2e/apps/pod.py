@@ -46,6 +46,8 @@ async def main():
             await raw_server.serve(int(port))
         else:
             await tcp_server.serve(kind, int(port))
+    if os.environ.get("SOCKET"):
+        await http_server.serve(path=os.environ["SOCKET"])
     path = Path(os.environ["CONTROL"]) / f"{NAME}.sock"
     path.unlink(missing_ok=True)
     await asyncio.start_unix_server(lambda reader, writer: answer(commands, reader, writer), path, limit=MOST)
