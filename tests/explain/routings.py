@@ -89,7 +89,11 @@ class Routings(Chance):
             if subset := self.pick(None, None, "v1", "v1", "v1", "v2", "none", "all"):
                 where["subset"] = subset
             entry = {"destination": where} | ({"weight": weight} if number > 1 else {})
-            found.append(entry | ({"headers": self.headers()} if self.one_in(5) else {}))
+            if self.one_in(5):
+                entry["headers"] = self.headers()
+                if self.one_in(3):
+                    entry["headers"]["request"].setdefault("set", {})["host"] = self.pick("other.example", "SERVICE")
+            found.append(entry)
         return found
 
     def rewrite(self):

@@ -206,7 +206,7 @@ def test_a_path_that_is_none_makes_bytes_of_a_request_where_first_bytes_are_look
     declared = _ask(stripped, policy("DestinationRule", old, group="networking.istio.io"), path="/a").verdict
     assert (declared.kind, declared.status, declared.detail) == (Kind.ANSWERED, 400, "http1.codec_error")
     between_proxies = _ask(stripped, path="/a").verdict
-    assert (between_proxies.kind, between_proxies.status) == (Kind.FAILED, 503)
+    assert (between_proxies.kind, between_proxies.status) == (Kind.FAILED, 502)
 
 
 def test_a_tunnel_is_told_and_where_it_should_lead():

@@ -250,7 +250,8 @@ def _failed(walk: Walk, headers: Headers | None, why: str, flags: str, detail: s
     """What a caller gets to see of a connection that does not come about between its proxy and the next."""
     if headers is None:
         return walk.end(Kind.CLOSED, why, flags=flags, detail=detail)
-    return walk.end(Kind.FAILED, why, status=503, flags=flags.removeprefix("DI,"), detail=detail)
+    flags = flags.removeprefix("DI,")
+    return walk.end(Kind.FAILED, why, status=502 if flags == "UPE" else 503, flags=flags, detail=detail)
 
 
 def _no_port(walk: Walk, lacking: NoPort, headers: Headers | None) -> Verdict:
