@@ -156,8 +156,10 @@ class Routings(Chance):
         kind = self.pick(*["route"] * 6, "redirect", "redirect", "direct", "direct", "delegate")
         if kind == "delegate":
             return self.delegating(route)
-        if kind != "route" and self.one_in(3):
-            route["headers"] = self.headers()
+        if kind != "route":
+            for field, often, make in (("headers", 3, self.headers), ("corsPolicy", 4, self.cors)):
+                if self.one_in(often):
+                    route[field] = make()
         if kind == "redirect":
             return route | {"redirect": self.redirect()}
         if kind == "direct":

@@ -224,6 +224,8 @@ def _filter(
     if (injected := resources.opened(config, HTTPFault)) is not None:
         return fault.inject(walk, injected, sources)
     if (shared := resources.opened(config, CorsPolicy)) is not None:
+        if route is None or not route.HasField("route"):
+            return None  # a route that answers itself answers preflights, too
         return fault.preflight(walk, shared, seen.headers, sources)
     if (rules := resources.opened(config, RBAC)) is not None:
         why = rbac.denied(walk, rules, seen)
