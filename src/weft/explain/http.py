@@ -102,10 +102,9 @@ def _tidy(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | N
     for name in _HOP_BY_HOP:
         if name not in kept:
             headers.remove(name)
-    spoken = headers.joined("x-forwarded-proto")
-    if spoken is None:
-        spoken = "https" if seen.identities else "http"
-        headers.set("x-forwarded-proto", spoken)
+    given = headers.values("x-forwarded-proto")
+    spoken = ",".join(filter(None, given)) if given else "https" if seen.identities else "http"
+    headers.set("x-forwarded-proto", spoken)
     if spoken.lower() in ("http", "https"):
         headers.set(":scheme", spoken.lower())
     headers.make_up("x-request-id")
