@@ -28,6 +28,8 @@ from weft.explain.world import NoPort, Resources, Workload, World
 _OFFERS = "envoy.network.application_protocols"
 # Why a connection that does not come about is tried again: to Envoy it is a reset, and would be a 5xx.
 _UNCONNECTED = frozenset({"connect-failure", "reset", "reset-before-request", "5xx", "gateway-error"})
+# So is a request that is not read.
+_TRIED_AGAIN = {"UF": _UNCONNECTED, "UPE": frozenset({"reset", "5xx", "gateway-error"})}
 
 
 def explain(request: Request, world: World) -> Explanation:
@@ -271,11 +273,11 @@ def _passed_on(walk: Walk, address: str, port: int, headers: Headers | None) -> 
 
 def _after_retries(verdict: Verdict, route: Route) -> Verdict:
     """A connection that fails is tried again where the route says so, and the log says that it was."""
-    policy = route.route.retry_policy
-    tried = policy.num_retries.value and _UNCONNECTED & {*policy.retry_on.split(",")}
-    if not verdict.flags.endswith("UF") or not tried:
+    policy, flag = route.route.retry_policy, verdict.flags.rpartition(",")[2]
+    reasons = _TRIED_AGAIN.get(flag, frozenset())
+    if not policy.num_retries.value or not reasons & {*policy.retry_on.split(",")}:
         return verdict
-    return msgspec.structs.replace(verdict, flags=verdict.flags.replace("UF", "URX,UF"))
+    return msgspec.structs.replace(verdict, flags=verdict.flags.replace(flag, f"URX,{flag}"))
 
 
 def _tcp_cluster(walk: Walk, proxy: TcpProxy) -> str:
