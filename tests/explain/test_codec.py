@@ -5,10 +5,10 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
     HttpConnectionManager,
 )
 
-from weft.explain.codec import unreadable
+from weft.explain.codec import leave_of_te, unreadable
 from weft.explain.decision import Kind
 from weft.explain.listener import Connection
-from weft.explain.request import Request, Speaks, headers_of
+from weft.explain.request import Headers, Request, Speaks, headers_of
 from weft.explain.rule import Seen
 from weft.explain.walk import Walk
 
@@ -40,7 +40,9 @@ def test_says_400_to_http1_that_it_cannot_read(asked):
     assert (refusal.kind, refusal.status, refusal.detail) == (Kind.ANSWERED, 400, "http1.codec_error")
 
 
-@pytest.mark.parametrize("asked", [{"path": "a"}, {"host": "a/b"}, {"headers": [("te", "")]}])
+@pytest.mark.parametrize(
+    "asked", [{"path": "a"}, {"host": "a/b"}, {"headers": [("te", "")]}, {"headers": [("te", "gzip")]}]
+)
 def test_ends_http2_that_it_cannot_read(asked):
     refusal, _ = read(**asked, http2=True)
     assert (refusal.kind, refusal.status) == (Kind.CLOSED, 0)
@@ -71,6 +73,16 @@ def test_takes_away_what_connection_names():
     assert not left.has("x-user") and left.has("x-env") and left.value("te") == "trailers"
 
 
-@pytest.mark.parametrize(("said", "left"), [("gzip", None), ("gzip, trailers", "trailers"), ("Trailers", None)])
+def test_takes_nothing_away_from_who_asks_for_an_upgrade():
+    sent = [("connection", "upgrade, x-user"), ("upgrade", "websocket"), ("x-user", "a")]
+    refusal, left = read(headers=sent)
+    assert refusal is None and left.has("x-user")
+
+
+@pytest.mark.parametrize(
+    ("said", "left"), [("gzip", None), ("gzip, trailers", "trailers"), ("Trailers", None), ("", "")]
+)
 def test_leaves_of_te_only_trailers(said, left):
-    assert read(headers=[("te", said)])[1].joined("te") == left
+    headers = Headers([("te", said)])
+    leave_of_te(headers)
+    assert headers.joined("te") == left

@@ -45,16 +45,25 @@ def unreadable(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdic
         return _refused(walk, seen, f"{authority!r} is no host")
     if not path.startswith("/") and not (method == "OPTIONS" and path.startswith("*")):
         return _refused(walk, seen, f"{path!r} is no path: it does not begin with a slash")
-    if seen.http2 and headers.has("te") and not headers.value("te"):
-        return _refused(walk, seen, "TE is empty, which HTTP/2 does not know")
-    if not seen.http2 and not _take_away(walk, headers):
+    if seen.http2 and headers.has("te") and headers.value("te") != "trailers":
+        return _refused(walk, seen, f"TE is {headers.value('te')!r}, and in HTTP/2 it can only be trailers")
+    if not seen.http2 and upgrade_of(headers) in ("", "h2c") and not _take_away(walk, headers):
         return _refused(walk, seen, f"Connection: {headers.value('connection')} names what it must not")
-    if headers.value("te"):
-        told = [each.strip() for each in headers.value("te").split(",")]
-        headers.remove("te")
-        if "trailers" in told:
-            headers.add("te", "trailers")
     return None
+
+
+def upgrade_of(headers: Headers) -> str:
+    """The protocol that a request asks to go on in, lower case."""
+    named = [token.strip().lower() for token in headers.value("connection").split(",")]
+    return headers.value("upgrade").lower() if "upgrade" in named else ""
+
+
+def leave_of_te(headers: Headers) -> None:
+    """Only trailers can be had; an empty one is passed over, and stays."""
+    if said := headers.value("te"):
+        headers.remove("te")
+        if "trailers" in (each.strip() for each in said.split(",")):
+            headers.add("te", "trailers")
 
 
 def _take_away(walk: Walk, headers: Headers) -> bool:

@@ -23,7 +23,7 @@ from google.protobuf.duration_pb2 import Duration
 from weft.explain import fault, jwt, matchers, rbac
 from weft.explain.action import REDIRECTS, change_headers, location, rewrite
 from weft.explain.cluster import by_weight
-from weft.explain.codec import unreadable
+from weft.explain.codec import leave_of_te, unreadable, upgrade_of
 from weft.explain.decision import Kind, Source, Stage, Unsure, Verdict, sources_of
 from weft.explain.listener import is_address
 from weft.explain.path import normalized
@@ -102,6 +102,8 @@ def _tidy(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | N
     for name in _HOP_BY_HOP:
         if name not in kept:
             headers.remove(name)
+    if not kept:
+        leave_of_te(headers)
     given = headers.values("x-forwarded-proto")
     spoken = ",".join(filter(None, given)) if given else "https" if seen.identities else "http"
     headers.set("x-forwarded-proto", spoken)
@@ -143,12 +145,6 @@ def _upgrade(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict 
         return None
     walk.tell(Stage.ROUTE, f"it asks for an upgrade to {wanted}, which the proxy does not know")
     return walk.end(Kind.ANSWERED, f"no upgrade to {wanted}", status=403, detail="upgrade_failed")
-
-
-def upgrade_of(headers: Headers) -> str:
-    """The protocol that a request asks to go on in, lower case."""
-    named = [token.strip().lower() for token in headers.value("connection").split(",")]
-    return headers.value("upgrade").lower() if "upgrade" in named else ""
 
 
 def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, seen: Seen) -> Route | None:
