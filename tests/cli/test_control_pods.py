@@ -52,6 +52,14 @@ def test_the_replicas_are_those_that_run_and_who_remembers_most_is_first(api_ser
     assert found == ["one", "two", "a-young-one"]
 
 
+def test_who_was_started_again_remembers_less_than_a_younger_pod():
+    again, young = pod("again", since="2026-11-16T15:00:00Z"), pod("young", since="2026-11-16T14:00:00Z")
+    young["status"]["startTime"] = "2026-11-16T13:59:00Z"
+    assert sorted((again, young), key=control_pods._since) == [young, again]
+    silent = {"metadata": {"name": "silent"}, "status": {"startTime": "2026-11-16T14:30:00Z"}}
+    assert sorted((again, silent, young), key=control_pods._since) == [young, silent, again]
+
+
 def test_where_none_runs_the_next_step_is_said(api_server, capsys):
     with pytest.raises(typer.Exit):
         run(api_server, lambda client: control_pods.replicas(client, "default"))
