@@ -23,7 +23,7 @@ test: $(READY) packages test-packages ## Run all tests (as root: real namespaces
 	$(BIN)/python -m pytest -m 'not kube' -n 2 --dist loadfile --no-loadscope-reorder
 
 test-explain: $(READY) ## Send ten thousand generated requests through real Envoys and compare with what explain says
-	WEFT_EXPLAIN_CASES=10000 $(BIN)/python -m pytest tests/explain/test_agreement.py
+	WEFT_EXPLAIN_CASES=10000 $(BIN)/python -m pytest tests/explain/test_agreement.py tests/explain/test_edge_agreement.py
 
 test-routes: $(READY) ## Ask Envoy about hundreds of sets of generated VirtualServices and Gateways: it takes them all
 	WEFT_ROUTE_SETS=300 $(BIN)/python -m pytest tests/translate/test_any_routes.py

@@ -92,7 +92,7 @@ async def gateway(text, *, labels=None, namespace="edge", listening=(), memory=N
         async with agent(f"{directory}/sds", authority.issue(IDENTITY), {}):
             process = await asyncio.create_subprocess_exec(
                 *(str(binary.find()), "--config-path", str(file), "--disable-hot-restart", "--concurrency", "1"),
-                *("--log-level", "error"),
+                *("--log-level", "error", "--file-flush-interval-msec", "20"),
                 cwd=directory,
             )
             try:

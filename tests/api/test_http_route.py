@@ -148,6 +148,7 @@ def test_reads_rewrites_and_mirrors():
                 ("timeout", "1s"),
                 ("retries", "{attempts: 2}"),
                 ("mirror", "{host: b}"),
+                ("corsPolicy", '{allowOrigins: [{exact: "https://a.example"}]}'),
                 ("mirrors", "[{destination: {host: b}}]"),
             )
         ),

@@ -15,11 +15,14 @@ def test_every_command_is_measured_against_its_goal(monkeypatch):
     monkeypatch.setattr(answers, "ANSWERS", chosen)
     said = []
     figures = answers.run(Effort(quick=True), said.append)
-    assert [(figure.name, figure.goal) for figure in figures] == [
+    commands = (
         ("weft --help", 150),
         ("weft proxy-config log frontend", 300),
         ("weft history", 300),
         ("weft test examples/shop bench/requests.yaml", 300),
+    )
+    assert [(figure.name, figure.unit, figure.goal) for figure in figures] == [
+        (name, unit, goal) for name, goal in commands for unit in ("ms", "CPU ms")
     ]
     assert all(figure.value > 0 for figure in figures)
     assert said == ["the shop runs", "4 commands, each the best of 1"]

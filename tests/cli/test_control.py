@@ -83,6 +83,13 @@ def test_says_when_there_is_no_directory(tmp_path):
     assert said.startswith(f"error: {tmp_path / 'no'} is not a directory")
 
 
+def test_on_a_cluster_the_past_is_kept_by_nobody_but_a_replica(tmp_path):
+    process = start("--kubernetes", "--history", tmp_path / "past")
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 2 and not (tmp_path / "past").exists()
+    assert said.startswith("error: --history is for a mesh that stands in files\nhint: ")
+
+
 @pytest.fixture
 def issuer(tmp_path):
     """An issuer of tokens, and the file with its public key."""

@@ -14,13 +14,15 @@ from weft.kube.client import Client
 from weft.kube.config import load
 
 
-def pod(name, phase="Running", label="istiod"):
+def pod(name, phase="Running", label="istiod", since="2026-11-16T14:03:00Z"):
+    running = {"name": "control", "ready": True, "restartCount": 0, "image": "x", "imageID": "x"}
+    statuses = [running | {"state": {"running": {"startedAt": since}}}] if phase == "Running" else []
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "labels": {"app": label}},
         "spec": {"containers": [{"name": "control", "image": "x"}]},
-        "status": {"phase": phase},
+        "status": {"phase": phase, "startTime": "2026-11-15T00:00:00Z", "containerStatuses": statuses},
     }
 
 
@@ -28,7 +30,8 @@ def pod(name, phase="Running", label="istiod"):
 def system(api_server):
     name = api_server.make_namespace("system")
     api_server.make_default_account(name)
-    for each in (pod("two"), pod("one"), pod("later", "Pending"), pod("other", label="web")):
+    young = pod("a-young-one", since="2026-11-16T14:04:00Z")
+    for each in (pod("two"), young, pod("one"), pod("later", "Pending"), pod("other", label="web")):
         path = f"/api/v1/namespaces/{name}/pods"
         api_server.request("POST", path, {key: value for key, value in each.items() if key != "status"})
         path = f"{path}/{each['metadata']['name']}/status"
@@ -44,8 +47,17 @@ def run(api_server, ask):
     return asyncio.run(asked())
 
 
-def test_the_replicas_are_those_that_run(api_server, system):
-    assert run(api_server, lambda client: control_pods.replicas(client, system)) == ["one", "two"]
+def test_the_replicas_are_those_that_run_and_who_remembers_most_is_first(api_server, system):
+    found = run(api_server, lambda client: control_pods.replicas(client, system))
+    assert found == ["one", "two", "a-young-one"]
+
+
+def test_who_was_started_again_remembers_less_than_a_younger_pod():
+    again, young = pod("again", since="2026-11-16T15:00:00Z"), pod("young", since="2026-11-16T14:00:00Z")
+    young["status"]["startTime"] = "2026-11-16T13:59:00Z"
+    assert sorted((again, young), key=control_pods._since) == [young, again]
+    silent = {"metadata": {"name": "silent"}, "status": {"startTime": "2026-11-16T14:30:00Z"}}
+    assert sorted((again, silent, young), key=control_pods._since) == [young, silent, again]
 
 
 def test_where_none_runs_the_next_step_is_said(api_server, capsys):

@@ -37,13 +37,13 @@ def test_a_pipe_gets_whole_rows_without_colours(monkeypatch):
 
 def test_a_word_that_nobody_could_read_is_cut_in_an_error(capsys):
     with pytest.raises(typer.Exit):
-        fail(f"no mesh named `{'x' * 5_000}` is running")
+        fail(f"no mesh named `{'x' * 5_000}` is running", "")
     assert capsys.readouterr().err == f"error: no mesh named `{'x' * 199}… is running\n"
 
 
 def test_trouble_is_told_apart_from_an_answer(capsys):
     with pytest.raises(typer.Exit) as ended, trouble_is_no_answer():
-        fail("no")
+        fail("no", "")
     assert ended.value.exit_code == 2
     error = ValueError()
     error.problem = Problem(Where("a.yaml", 3), "no", "try another")

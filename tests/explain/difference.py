@@ -2,6 +2,8 @@
 
 import re
 
+_EARLY = ("query_missing_content_type",)  # before a route is looked for, which the log may name all the same
+
 
 def disagreement(told):
     """What is different; "" if one of the outcomes is what happened."""
@@ -10,8 +12,11 @@ def disagreement(told):
 
 
 def is_routed(told):
-    """Whether the caller's proxy read its HTTP; elsewhere it passes on bytes, and logs no case."""
-    return any(step.stage == "route" and step.proxy == told.asked.caller for step in told.explanation.outcomes[0].steps)
+    """Whether the caller's proxy read its HTTP; elsewhere it passes on bytes, or refuses them, and logs no case."""
+    outcome = told.explanation.outcomes[0]
+    if outcome.verdict.detail == "http1.codec_error" and outcome.steps[-1].proxy == told.asked.caller:
+        return False
+    return any(step.stage == "route" and step.proxy == told.asked.caller for step in outcome.steps)
 
 
 def _difference(outcome, told):
@@ -40,7 +45,9 @@ def _difference(outcome, told):
     if answer.status > 0 and proxied and is_routed(told) and not answer.logged:
         said.append("nothing was logged")
     if proxied and answer.logged:
-        same("route", verdict.route, _dash(answer.logged["route"]))
+        if verdict.detail not in _EARLY:
+            same("route", verdict.route, _dash(answer.logged["route"]))
+        same("delayed", verdict.delay > 0, "DI" in _dash(answer.logged["flags"]))
         if verdict.cluster and "NC" not in verdict.flags:  # Envoy does not log the name of a cluster that is not there
             same("cluster", verdict.cluster, _dash(answer.logged["cluster"]))
         if verdict.endpoint and verdict.kind in ("delivered", "denied"):

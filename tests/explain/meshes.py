@@ -126,7 +126,7 @@ class Maker(Attached, Policies):
         ):
             if self.one_in(often):
                 sent.append((name, self.pick(*values)))
-        method = self.pick("GET", "GET", "GET", "POST", "PUT", "HEAD", "DELETE", "OPTIONS")
+        method = self.pick(*["GET"] * 6, *["POST"] * 2, "PUT", "PUT", "HEAD", "DELETE", "OPTIONS", "PATCH", "TRACE")
         if kind == "preflight":
             method = "OPTIONS"
             sent.append(("Origin", self.pick("https://a.example", "http://a.example")))
@@ -139,10 +139,32 @@ class Maker(Attached, Policies):
             sent += [("Connection", "upgrade"), ("Upgrade", self.pick("websocket", "websocket", "tcp", "h2c", "else"))]
         token = self.token() if self.one_in(3) else None
         http2 = where["caller"] != "legacy" and self.one_in(6) and not any(name == "Upgrade" for name, _ in sent)
-        speaks = Speaks.HTTP2 if http2 else Speaks.HTTP
-        return Asked(**where, method=method, path=self.target(), headers=sent, token=token, speaks=speaks)
+        if http2:
+            return Asked(**where, method=method, path=self.target(), headers=sent, token=token, speaks=Speaks.HTTP2)
+        return Asked(**where, **self.plainly(method, where, sent), token=token)
+
+    def plainly(self, method, where, sent):
+        """With what HTTP/2 could not carry to the proxy that is asked."""
+        path = self.target()
+        if self.one_in(20):
+            sent.append(("TE", self.pick("trailers", "gzip", "gzip, trailers", "Trailers")))
+        if self.one_in(20) and not any(name in ("Upgrade", "Content-Type") for name, _ in sent):
+            named = ("x-user", "X-Env,x-user", "te", "x-forwarded-for", "authorization", "host", ":path", "connection")
+            sent.append(("Connection", self.pick(*named)))
+        if self.one_in(20):
+            method = self.pick("FOO", "get", "M-SEARCH", "MSEARCH", "PROPFIND", "QUERY")
+        elif self.one_in(30):
+            method, path = "OPTIONS", self.pick("*", "*", "**", "*?x=1")
+        elif self.one_in(30):
+            where["host"] = self.pick("a/b", "a b", "SERVICE.shop/", "%41", "SERVICE@shop", "SERVICE.shop:", "[::1]:80")
+        elif self.one_in(30):
+            sent.append(("X-Forwarded-Proto", ""))
+        elif self.one_in(30):
+            sent.append((self.pick("x y", "x=y", "x@y"), "1"))
+        return {"method": method, "path": path, "headers": sent}
 
     def _host(self):
         return self.pick(
-            "", "", "SERVICE.shop:80", "SERVICE.SHOP.svc.cluster.local", "SERVICE.shop.svc.cluster.local.:8080"
+            *("", "", "", "SERVICE.shop:80", "SERVICE.SHOP.svc.cluster.local", "SERVICE.shop.svc.cluster.local.:8080"),
+            *("SERVICE", "SERVICE:9000", "SERVICE.shop.svc", "nobody.example"),
         )

@@ -62,7 +62,8 @@ class Policies(Chance):
 
     def source(self):
         if self.one_in(6):
-            return {"serviceAccounts": self.some(("shop/frontend", "jobs/batch"))}
+            field = self.pick("serviceAccounts", "serviceAccounts", "notServiceAccounts")
+            return {field: self.some(("shop/frontend", "jobs/batch", "frontend"))}
         return self._fields(
             principals=_PRINCIPALS,
             namespaces=("shop", "jobs", "sh*", "*"),

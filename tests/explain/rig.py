@@ -61,7 +61,7 @@ NEAR, FAR = "eu/eu-a", "us/us-a"
 SERVED = (80, TCP_PORT, OPEN_PORT, WEB_PORT, TLS_PORT)
 OTHER = f"{NETWORK}.254.1"
 CALLERS = {"frontend": "shop", "batch": "jobs"}
-_LOG = {
+LOG = {
     "case": "%REQ(X-CASE)%",
     "route": "%ROUTE_NAME%",
     "cluster": "%UPSTREAM_CLUSTER_RAW%",
@@ -139,7 +139,7 @@ class _Batch:
         self.world.add(Workload("nobody", (NOBODY,), ports=frozenset()))
 
     def _mesh(self, settings):
-        log = FileLog("access.log", Encoding.JSON, json.dumps(_LOG))
+        log = FileLog("access.log", Encoding.JSON, json.dumps(LOG))
         mesh = Mesh(msgspec.structs.replace(settings, logs=(log,)))
         # A service that others' routes lead to. Behind it is the first of all.
         other = _instance("other", 0, _pod(0), "v1", meshed=True, service_account="orders", locality=NEAR)
@@ -265,7 +265,7 @@ class _Batch:
             if where == "param":
                 path += ("&" if "?" in path else "?") + f"access_token={token.text}"
             else:
-                headers.append(_carrying(where, token.text))
+                headers.append(carrying(where, token.text))
         headers.append(("X-Case", str(index)))
         request = Request(
             host=host,
@@ -317,7 +317,7 @@ class _Batch:
         return reader, writer
 
 
-def _carrying(where, token):
+def carrying(where, token):
     return {
         "header": ("Authorization", f"Bearer {token}"),
         "cookie": ("Cookie", f"other=1; session={token}"),

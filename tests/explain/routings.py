@@ -89,7 +89,11 @@ class Routings(Chance):
             if subset := self.pick(None, None, "v1", "v1", "v1", "v2", "none", "all"):
                 where["subset"] = subset
             entry = {"destination": where} | ({"weight": weight} if number > 1 else {})
-            found.append(entry | ({"headers": self.headers()} if self.one_in(5) else {}))
+            if self.one_in(5):
+                entry["headers"] = self.headers()
+                if self.one_in(3):
+                    entry["headers"]["request"].setdefault("set", {})["host"] = self.pick("other.example", "SERVICE")
+            found.append(entry)
         return found
 
     def rewrite(self):
@@ -152,8 +156,10 @@ class Routings(Chance):
         kind = self.pick(*["route"] * 6, "redirect", "redirect", "direct", "direct", "delegate")
         if kind == "delegate":
             return self.delegating(route)
-        if kind != "route" and self.one_in(3):
-            route["headers"] = self.headers()
+        if kind != "route":
+            for field, often, make in (("headers", 3, self.headers), ("corsPolicy", 4, self.cors)):
+                if self.one_in(often):
+                    route[field] = make()
         if kind == "redirect":
             return route | {"redirect": self.redirect()}
         if kind == "direct":

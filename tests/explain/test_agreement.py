@@ -16,6 +16,7 @@ from explain.asked import TCP_PORT, Asked, Case
 from explain.chance import ISTIO, document
 from explain.difference import disagreement
 from explain.meshes import cases
+from explain.odds import surprise
 from explain.rig import PATIENT, compare
 from explain.ways import most_ways, too_many
 from weft.explain.decision import Kind
@@ -28,6 +29,7 @@ CASES = int(os.environ.get("WEFT_EXPLAIN_CASES", "600"))
 SEED = int(os.environ.get("WEFT_EXPLAIN_SEED", "1"))
 PER_SERVICE, PER_BATCH = 20, 100
 MOST_SHOWN = 5
+MOST_SURPRISE = 6  # standard deviations
 PATHS = (PathNormalization.BASE, *(each for each in PathNormalization if each is not PathNormalization.BASE))
 
 
@@ -62,6 +64,7 @@ async def test_envoys_do_what_explain_says():
     wrong = [described(each) for each in told if each.disagreement]
     assert not wrong, f"{len(wrong)} of {len(told)}, among them:\n\n" + "\n\n".join(wrong[:MOST_SHOWN])
     kinds = {outcome.verdict.kind for each in told for outcome in each.explanation.outcomes}
+    assert surprise(told) < MOST_SURPRISE
     assert kinds >= {Kind.DELIVERED, Kind.ANSWERED, Kind.DENIED, Kind.FAILED, Kind.CLOSED} and Kind.UNKNOWN not in kinds
 
 
@@ -78,6 +81,60 @@ async def test_a_route_to_another_headless_service_reaches_its_pods():
     assert all(each.answer.app is not None for each in told)
     reached = {each.answer.logged["host"].partition(":")[0] for each in told if each.answer.logged}
     assert len(reached) == 2  # with a proxy, and without
+
+
+async def test_a_request_that_cannot_be_read_ends_no_other():
+    """An empty TE is allowed in HTTP/1 and not in HTTP/2, by which proxies share connections."""
+    asked = [Asked(path="/a", headers=[("TE", "")] if number % 10 == 0 else []) for number in range(200)]
+    told = await compare([Case([], asked, alone=True)])
+    assert not [described(each) for each in told if each.disagreement]
+    assert {each.answer.status for each in told if each.asked.headers} == {502}
+    assert all(each.answer.app for each in told if not each.asked.headers)
+
+
+async def test_what_is_left_to_chance_happens_as_often_as_is_said():
+    told = await compare([_by_chance(500)])
+    assert not [described(each) for each in told if each.disagreement]
+    assert surprise(told) < MOST_SURPRISE
+    arrived = [each for each in told if each.answer.logged["host"]]
+    to_both = [each for each in arrived if "|all|" in each.answer.logged["cluster"]]
+    (shares,) = {
+        outcome.verdict.endpoints
+        for each in to_both
+        for outcome in each.explanation.outcomes
+        if "|all|" in outcome.verdict.cluster
+    }
+    assert len(to_both) > 150 and len(shares) == 2
+    for place, share in shares:
+        met = sum(each.answer.logged["host"] == place for each in to_both) / len(to_both)
+        assert abs(met - share) < MOST_SURPRISE * (share * (1 - share) / len(to_both)) ** 0.5
+
+
+async def test_wrong_odds_would_be_noticed():
+    told = await compare([_by_chance(200)])
+    outcomes = told[0].explanation.outcomes
+    turned = [outcome.odds for outcome in reversed(outcomes)]
+    alike = [1 / len(outcomes)] * len(outcomes)
+    for odds in (turned, alike):
+        wrong = tuple(msgspec.structs.replace(each, odds=one) for each, one in zip(outcomes, odds, strict=True))
+        said = msgspec.structs.replace(told[0].explanation, outcomes=wrong)
+        assert surprise([dataclasses.replace(each, explanation=said) for each in told]) > MOST_SURPRISE
+
+
+def _by_chance(number):
+    """By weight to one, to another, or to either; or to a fault, which may come late."""
+    to = [
+        {"destination": {"host": "SERVICE", "subset": name, "port": {"number": 80}}, "weight": weight}
+        for weight, name in ((10, "v1"), (30, "v2"), (60, "all"))
+    ]
+    rare = {"percentage": {"value": 20}}
+    fault = {"delay": rare | {"fixedDelay": "0.001s"}, "abort": rare | {"httpStatus": 418}}
+    routing = {"hosts": ["SERVICE"], "http": [{"route": to, "fault": fault}]}
+    subsets = [{"name": name, "labels": {"version": name}} for name in ("v1", "v2")]
+    rule = {"host": "SERVICE", "subsets": [*subsets, {"name": "all"}]}
+    rule["trafficPolicy"] = {"loadBalancer": {"simple": "RANDOM"}}
+    documents = [document(ISTIO, "VirtualService", routing), document(ISTIO, "DestinationRule", rule)]
+    return Case(documents, [Asked(path="/a") for _ in range(number)])
 
 
 async def test_a_wrong_word_would_be_noticed():

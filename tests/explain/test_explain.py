@@ -206,7 +206,9 @@ def test_a_path_that_is_none_makes_bytes_of_a_request_where_first_bytes_are_look
     declared = _ask(stripped, policy("DestinationRule", old, group="networking.istio.io"), path="/a").verdict
     assert (declared.kind, declared.status, declared.detail) == (Kind.ANSWERED, 400, "http1.codec_error")
     between_proxies = _ask(stripped, path="/a").verdict
-    assert (between_proxies.kind, between_proxies.status) == (Kind.FAILED, 503)
+    assert (between_proxies.kind, between_proxies.status, between_proxies.flags) == (Kind.FAILED, 502, "UPE")
+    again = stripped.replace("{rewrite:", "{retries: {attempts: 1, retryOn: 5xx}, rewrite:")
+    assert _ask(again, path="/a").verdict.flags == "URX,UPE"
 
 
 def test_a_tunnel_is_told_and_where_it_should_lead():

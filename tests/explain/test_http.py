@@ -31,6 +31,16 @@ def test_a_route_that_redirects_or_answers_needs_nobody():
     assert _ask("{directResponse: {status: 201}}", path="/x").verdict.location == "http://orders/x"
 
 
+def test_a_route_that_answers_itself_answers_preflights_too():
+    asking = (("origin", "https://a.example"), ("access-control-request-method", "GET"))
+    cors = 'corsPolicy: {allowOrigins: [{exact: "https://a.example"}]}'
+    for route, detail in (
+        (f"{{{TO_ORDERS}, {cors}}}", "cors_response"),
+        (f"{{redirect: {{uri: /x}}, {cors}}}", "direct_response"),
+    ):
+        assert _ask(route, method="OPTIONS", headers=asking).verdict.detail == detail
+
+
 def test_what_no_route_takes_is_not_found():
     verdict = _ask(f"{{match: [{{uri: {{exact: /a}}}}], {TO_ORDERS}}}", path="/b").verdict
     assert (verdict.status, verdict.flags, verdict.detail) == (404, "NR", "route_not_found")

@@ -1,7 +1,7 @@
 import pytest
 
 from weft.explain.decision import Unsure
-from weft.explain.request import Headers, Request, Speaks, headers_of, is_target
+from weft.explain.request import Headers, Request, Speaks, headers_of
 
 
 def test_headers_are_held_as_envoy_holds_them():
@@ -36,8 +36,3 @@ def test_a_value_that_a_proxy_makes_up_is_there_and_not_known():
 def test_a_requests_own_host_header_is_its_authority():
     assert headers_of(Request(host="a", headers=(("Host", "b"),))).values(":authority") == ["b"]
     assert Request(host="a", speaks=Speaks.HTTP2).is_http and not Request(host="a", speaks=Speaks.TLS).is_http
-
-
-def test_what_does_not_begin_with_a_slash_can_hardly_be_asked_for():
-    assert is_target("GET", "/") and is_target("OPTIONS", "*")
-    assert not is_target("GET", "*") and not is_target("GET", "a") and not is_target("GET", "")

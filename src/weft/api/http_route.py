@@ -119,7 +119,7 @@ def _answered(item: Fields, words: str) -> None:
     for name in ("fault", "rewrite"):
         if item.has(name):
             item.error(name, f"{words} cannot have `{name}`")
-    for name in ("timeout", "retries", "mirror", "mirrors"):
+    for name in ("timeout", "retries", "mirror", "mirrors", "corsPolicy"):
         if item.has(name):
             item.warning(name, f"{words} is sent by the proxy itself: `{name}` has no effect", f"remove `{name}`")
 

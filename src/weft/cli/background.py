@@ -87,7 +87,8 @@ def _wait(process: subprocess.Popen[bytes], name: str, patience: float, log: Fil
             if words.startswith("error: "):  # it says itself what kept it from starting
                 say(words)
                 raise typer.Exit(1)
-            fail(f"the mesh ended with code {process.returncode}" + (words and f":\n{words}"))
+            hint = "watch it start: weft up without --detach"
+            fail(f"the mesh ended with code {process.returncode}" + (words and f":\n{words}"), hint)
         try:
             before, status = status, fetch_status(name)
         except LocalError:

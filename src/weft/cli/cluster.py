@@ -56,7 +56,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         fail("nobody is there to be asked", "say yes beforehand: -y", code=2)
     if not typer.confirm(question, err=True):
-        fail("nothing was changed")
+        fail("nothing was changed", "")
 
 
 class Progress:

@@ -84,6 +84,9 @@ def control(
     if kubernetes:
         from weft.cli.control_kubernetes import Listening, run
 
+        if history is not None:
+            hint = "leave it out: a replica remembers what has changed since its start, and weft asks the oldest"
+            fail("--history is for a mesh that stands in files", hint, code=2)
         log.configure(level)
         skew = duration_of(clock_skew, "--clock-skew 60s")
         listening = Listening(listen, ca_listen, webhook_listen, monitoring_listen)

@@ -7,6 +7,7 @@ Rule: the token is for this, lives for ten minutes, and is nowhere but in memory
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from weft.cli.output import fail
 from weft.kube import port_forward
@@ -22,7 +23,8 @@ _SECONDS = 600  # the shortest that Kubernetes gives
 
 
 async def replicas(client: Client, namespace: str) -> list[str]:
-    """Those that run; at least one."""
+    """Those that run; at least one. First the one that has run longest: what has changed in the mesh, each remembers
+    from its own start on."""
     listed = await client.list(PODS, dict, namespace=namespace, labels=_LABELS)
     running = [
         pod
@@ -34,7 +36,15 @@ async def replicas(client: Client, namespace: str) -> list[str]:
             f"no control plane runs in namespace {namespace}",
             "where it is: --istio-namespace NAMESPACE; to install one: weft install",
         )
-    return sorted(str(pod["metadata"]["name"]) for pod in running)
+    return [str(pod["metadata"]["name"]) for pod in sorted(running, key=_since)]
+
+
+def _since(pod: Mapping[str, Any]) -> tuple[str, str]:
+    """When its program was started, perhaps later than its pod. Kubernetes' times sort as they are written."""
+    status = pod.get("status", {})
+    states = (each.get("state") or {} for each in status.get("containerStatuses") or ())
+    begun = [str(each["running"].get("startedAt") or "") for each in states if each.get("running")]
+    return max(begun, default=str(status.get("startTime") or "")), str(pod["metadata"]["name"])
 
 
 async def token(client: Client, namespace: str) -> str:

@@ -43,7 +43,7 @@ def interception(
         typer.echo(f"# iptables-restore\n{wanted.rules(4)}\n# ip6tables-restore\n{wanted.rules(6)}", nl=False)
         return
     if apply and remove:
-        fail("--apply and --remove exclude each other", code=2)
+        fail("--apply and --remove exclude each other", "leave one of them out", code=2)
     if _is_machines_own() and not force:
         fail(
             "this is the machine's own network namespace, not a pod's: all of its traffic would be intercepted",

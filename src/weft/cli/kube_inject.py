@@ -74,7 +74,7 @@ def _settings(file: Path | None, revision: str) -> Settings:
     try:
         found = Settings() if file is None else read(file.read_bytes(), str(file))
     except OSError as error:
-        fail(f"{file} cannot be read: {error.strerror or error}")
+        fail(f"{file} cannot be read: {error.strerror or error}", "without one, weft's own settings hold")
     return msgspec.structs.replace(found, revision=revision) if revision else found
 
 
@@ -104,7 +104,9 @@ def _documents(files: list[Path]) -> Iterator[tuple[str, str, Any]]:
                     fail(f"{name}:{error.flaw.line}: {error.flaw.what}", error.flaw.hint)
                 if composed.value is not None and not _is_object(composed.value):
                     # The marker's own line is the end of the part before.
-                    fail(f"{name}:{line + bool(number)}: this is no Kubernetes object: it has no apiVersion and kind")
+                    hint = "give what kubectl apply would take; objects are separated by a line ---"
+                    place = f"{name}:{line + bool(number)}"
+                    fail(f"{place}: this is no Kubernetes object: it has no apiVersion and kind", hint)
                 yield name, part.removeprefix("\n") if number else part, composed.value
             line += part.count("\n")
 
@@ -121,7 +123,7 @@ def _read(file: Path) -> tuple[str, str]:
     except OSError as error:
         fail(f"{file} cannot be read: {error.strerror or error}", "give a file, or - for standard input")
     except UnicodeDecodeError as error:
-        fail(f"{file} is not UTF-8 text: {error}")
+        fail(f"{file} is not UTF-8 text: {error}", "write it anew in UTF-8, as YAML or JSON")
 
 
 def _written(document: Any) -> str:

@@ -64,7 +64,8 @@ def say(words: str) -> None:
     typer.echo(words, err=True)
 
 
-def fail(what: str, hint: str = "", *, code: int = 1) -> NoReturn:
+def fail(what: str, hint: str, *, code: int = 1) -> NoReturn:
+    """`hint`: what to do next; nothing only where there is nothing to do."""
     say(f"error: {_cut(what)}")
     for line in hint.splitlines():
         say(f"hint: {line}")

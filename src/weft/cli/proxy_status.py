@@ -125,7 +125,7 @@ def _contents(file: str) -> bytes:
     try:
         return Path(file).read_bytes()
     except OSError as error:
-        fail(f"{file}: {error.strerror}")
+        fail(f"{file}: {error.strerror}", "give what Envoy answers to /config_dump, or - for standard input")
 
 
 def _print_differences(found: list[Difference]) -> None:

@@ -73,7 +73,8 @@ class Kubernetes:
             )
         if answer.status != 200:
             said = answer.body[:200].decode(errors="replace").strip()
-            fail(f"{proxy}: Envoy answered {method} {path} with {answer.status}: {said}")
+            hint = f"it may say more in its log: kubectl logs -n {proxy.namespace} {proxy.name} -c {PROXY_CONTAINER}"
+            fail(f"{proxy}: Envoy answered {method} {path} with {answer.status}: {said}", hint)
         return answer.body
 
     def names(self, kind: str = "pod", namespace: str = "") -> list[str]:
@@ -107,7 +108,8 @@ class Kubernetes:
             if problem is not None:
                 fail(problem.what, problem.hint)
             said = answer.body[:300].decode(errors="replace").strip()
-            fail(f"the control plane, {replica}, answered /debug/{page} with {answer.status}: {said}")
+            hint = f"it may say more in its log: kubectl logs -n {self._system} {replica}"
+            fail(f"the control plane, {replica}, answered /debug/{page} with {answer.status}: {said}", hint)
         return answer.body
 
     def close(self) -> None:

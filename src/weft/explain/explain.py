@@ -28,6 +28,8 @@ from weft.explain.world import NoPort, Resources, Workload, World
 _OFFERS = "envoy.network.application_protocols"
 # Why a connection that does not come about is tried again: to Envoy it is a reset, and would be a 5xx.
 _UNCONNECTED = frozenset({"connect-failure", "reset", "reset-before-request", "5xx", "gateway-error"})
+# So is a request that is not read.
+_TRIED_AGAIN = {"UF": _UNCONNECTED, "UPE": frozenset({"reset", "5xx", "gateway-error"})}
 
 
 def explain(request: Request, world: World) -> Explanation:
@@ -250,7 +252,8 @@ def _failed(walk: Walk, headers: Headers | None, why: str, flags: str, detail: s
     """What a caller gets to see of a connection that does not come about between its proxy and the next."""
     if headers is None:
         return walk.end(Kind.CLOSED, why, flags=flags, detail=detail)
-    return walk.end(Kind.FAILED, why, status=503, flags=flags.removeprefix("DI,"), detail=detail)
+    flags = flags.removeprefix("DI,")
+    return walk.end(Kind.FAILED, why, status=502 if flags == "UPE" else 503, flags=flags, detail=detail)
 
 
 def _no_port(walk: Walk, lacking: NoPort, headers: Headers | None) -> Verdict:
@@ -270,11 +273,11 @@ def _passed_on(walk: Walk, address: str, port: int, headers: Headers | None) -> 
 
 def _after_retries(verdict: Verdict, route: Route) -> Verdict:
     """A connection that fails is tried again where the route says so, and the log says that it was."""
-    policy = route.route.retry_policy
-    tried = policy.num_retries.value and _UNCONNECTED & {*policy.retry_on.split(",")}
-    if not verdict.flags.endswith("UF") or not tried:
+    policy, flag = route.route.retry_policy, verdict.flags.rpartition(",")[2]
+    reasons = _TRIED_AGAIN.get(flag, frozenset())
+    if not policy.num_retries.value or not reasons & {*policy.retry_on.split(",")}:
         return verdict
-    return msgspec.structs.replace(verdict, flags=verdict.flags.replace("UF", "URX,UF"))
+    return msgspec.structs.replace(verdict, flags=verdict.flags.replace(flag, f"URX,{flag}"))
 
 
 def _tcp_cluster(walk: Walk, proxy: TcpProxy) -> str:

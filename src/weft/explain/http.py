@@ -23,10 +23,11 @@ from google.protobuf.duration_pb2 import Duration
 from weft.explain import fault, jwt, matchers, rbac
 from weft.explain.action import REDIRECTS, change_headers, location, rewrite
 from weft.explain.cluster import by_weight
+from weft.explain.codec import leave_of_te, unreadable, upgrade_of
 from weft.explain.decision import Kind, Source, Stage, Unsure, Verdict, sources_of
 from weft.explain.listener import is_address
 from weft.explain.path import normalized
-from weft.explain.request import Headers, Request, is_target
+from weft.explain.request import Headers, Request
 from weft.explain.route import first_match, is_grpc, virtual_host
 from weft.explain.rule import Seen
 from weft.explain.walk import Walk
@@ -79,11 +80,16 @@ def manage(
 def _tidy(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | None:
     headers = seen.headers
     written = headers.value(":path")
-    if not is_target(headers.value(":method"), written):
-        walk.tell(Stage.ROUTE, f"{written!r} is no path")
-        if seen.http2:
-            return walk.end(Kind.CLOSED, "its path does not begin with a slash", detail="http2.invalid.header.field")
-        return walk.end(Kind.ANSWERED, "its path does not begin with a slash", status=400, detail="http1.codec_error")
+    if (refusal := unreadable(walk, manager, seen)) is not None:
+        return refusal
+    if not headers.has(":authority"):
+        return _turned_away(walk, "it names no host", 400, "missing_host_header")
+    if not written.startswith("/"):  # `OPTIONS *`
+        return _turned_away(
+            walk, f"{written} is asked of a whole server, and of no service", 404, "absolute_path_rejected"
+        )
+    if headers.value(":method") == "QUERY" and not headers.value("content-type"):
+        return _turned_away(walk, "a QUERY says by Content-Type what it asks", 400, "query_missing_content_type")
     target = normalized(manager, written)
     if target is None:
         walk.tell(Stage.ROUTE, "its path is refused")
@@ -96,10 +102,11 @@ def _tidy(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | N
     for name in _HOP_BY_HOP:
         if name not in kept:
             headers.remove(name)
-    spoken = headers.joined("x-forwarded-proto") or ""
-    if not spoken:
-        spoken = "https" if seen.identities else "http"
-        headers.set("x-forwarded-proto", spoken)
+    if not kept:
+        leave_of_te(headers)
+    given = headers.values("x-forwarded-proto")
+    spoken = ",".join(filter(None, given)) if given else "https" if seen.identities else "http"
+    headers.set("x-forwarded-proto", spoken)
     if spoken.lower() in ("http", "https"):
         headers.set(":scheme", spoken.lower())
     headers.make_up("x-request-id")
@@ -126,6 +133,11 @@ def _tidy(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | N
     return None
 
 
+def _turned_away(walk: Walk, why: str, status: int, detail: str) -> Verdict:
+    walk.tell(Stage.ROUTE, why)
+    return walk.end(Kind.ANSWERED, why, status=status, detail=detail)
+
+
 def _upgrade(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | None:
     """To another protocol on the same connection; which ones, a proxy knows by name."""
     wanted = upgrade_of(seen.headers)
@@ -133,12 +145,6 @@ def _upgrade(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict 
         return None
     walk.tell(Stage.ROUTE, f"it asks for an upgrade to {wanted}, which the proxy does not know")
     return walk.end(Kind.ANSWERED, f"no upgrade to {wanted}", status=403, detail="upgrade_failed")
-
-
-def upgrade_of(headers: Headers) -> str:
-    """The protocol that a request asks to go on in, lower case."""
-    named = [token.strip().lower() for token in headers.value("connection").split(",")]
-    return headers.value("upgrade").lower() if "upgrade" in named else ""
 
 
 def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, seen: Seen) -> Route | None:
@@ -159,6 +165,11 @@ def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, 
     if host.require_tls == VirtualHost.ALL and seen.headers.value(":scheme") == "http":
         walk.tell(Stage.ROUTE, "it is for HTTPS alone", sources)
         return Route(redirect=RedirectAction(https_redirect=True))
+    if not seen.headers.value("x-forwarded-proto"):
+        walk.tell(
+            Stage.ROUTE, "x-forwarded-proto is empty, and no route takes what nobody knows the scheme of", sources
+        )
+        return None
     found = first_match(host, seen.headers)
     if found is None:
         walk.tell(Stage.ROUTE, f"none of its {len(host.routes)} routes takes {seen.headers.value(':path')}", sources)
@@ -208,6 +219,8 @@ def _filter(
     if (injected := resources.opened(config, HTTPFault)) is not None:
         return fault.inject(walk, injected, sources)
     if (shared := resources.opened(config, CorsPolicy)) is not None:
+        if route is None or not route.HasField("route"):
+            return None  # a route that answers itself answers preflights, too
         return fault.preflight(walk, shared, seen.headers, sources)
     if (rules := resources.opened(config, RBAC)) is not None:
         why = rbac.denied(walk, rules, seen)

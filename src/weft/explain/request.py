@@ -105,11 +105,6 @@ class Headers:
         self._made_up.discard(name)
 
 
-def is_target(method: str, target: str) -> bool:
-    """Whether a request may ask for it."""
-    return target.startswith("/") or (method, target) == ("OPTIONS", "*")
-
-
 def headers_of(request: Request) -> Headers:
     pseudo = ((":method", request.method), (":scheme", "http"), (":authority", request.host), (":path", request.path))
     given = [(name, value) for name, value in request.headers if not name.startswith(":")]

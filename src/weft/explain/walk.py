@@ -14,6 +14,7 @@ T = TypeVar("T")
 _MOST_WAYS = 128
 # To a gRPC caller, what a proxy says itself is an answer of status 200 that carries gRPC's own status.
 _GRPC_OF_HTTP = {400: 13, 401: 16, 403: 7, 404: 12, 429: 14, 502: 14, 503: 14, 504: 14}
+_BARE = ("NC", "NR")  # answers without a body
 
 
 class Walk:
@@ -52,7 +53,7 @@ class Walk:
             kind,
             why,
             status=200 if self.grpc and said else status,
-            grpc_status=_GRPC_OF_HTTP.get(said, 2) if said and (self.grpc or (self.web and flags != "NC")) else 0,
+            grpc_status=_GRPC_OF_HTTP.get(said, 2) if said and (self.grpc or (self.web and flags not in _BARE)) else 0,
             flags=f"DI,{flags}" if flags and self.delay else flags,
             detail=detail,
             location=location,

@@ -130,6 +130,8 @@ def manager(prefix: str, settings: Settings, end: End, noted: frozenset[str] = f
     result.stream_idle_timeout.CopyFrom(duration(timedelta(0)))  # a quiet stream is the application's business
     if end is End.INBOUND:
         _limit_windows(result, _WINDOWS)
+        # A caller's proxy sends many requests over one connection: one that cannot be read must not end the others.
+        result.http2_protocol_options.override_stream_error_on_invalid_http_message.value = True
     return result
 
 

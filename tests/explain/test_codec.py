@@ -1,0 +1,88 @@
+"""What Envoy does not read at all; that it is so, the generated requests ask of Envoy itself."""
+
+import pytest
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
+    HttpConnectionManager,
+)
+
+from weft.explain.codec import leave_of_te, unreadable
+from weft.explain.decision import Kind
+from weft.explain.listener import Connection
+from weft.explain.request import Headers, Request, Speaks, headers_of
+from weft.explain.rule import Seen
+from weft.explain.walk import Walk
+
+CONNECTION = Connection("10.0.0.1", "10.96.0.1", 80, Speaks.HTTP)
+
+
+def read(method="GET", path="/", host="orders", headers=(), *, http2=False):
+    seen = Seen(CONNECTION, headers=headers_of(Request(host, 80, method, path, tuple(headers))), http2=http2)
+    return unreadable(Walk(), HttpConnectionManager(), seen), seen.headers
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"method": "FOO"},
+        {"method": "get"},
+        {"method": "M-SEARCH"},
+        {"path": "a"},
+        {"path": "*"},
+        {"host": "a/b"},
+        {"headers": [("x y", "1")]},
+        {"headers": [("x", "a\x01")]},
+        {"headers": [("connection", "x-forwarded-for")]},
+        {"headers": [("connection", ",".join("abcdefghij"))]},
+    ],
+)
+def test_says_400_to_http1_that_it_cannot_read(asked):
+    refusal, _ = read(**asked)
+    assert (refusal.kind, refusal.status, refusal.detail) == (Kind.ANSWERED, 400, "http1.codec_error")
+
+
+@pytest.mark.parametrize(
+    "asked", [{"path": "a"}, {"host": "a/b"}, {"headers": [("te", "")]}, {"headers": [("te", "gzip")]}]
+)
+def test_ends_http2_that_it_cannot_read(asked):
+    refusal, _ = read(**asked, http2=True)
+    assert (refusal.kind, refusal.status) == (Kind.CLOSED, 0)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"method": "PROPFIND"},
+        {"method": "FOO", "http2": True},
+        {"method": "OPTIONS", "path": "*"},
+        {"host": "a_b,c%41@d:80"},
+        {"headers": [("te", "")]},
+    ],
+)
+def test_reads_the_rest(asked):
+    assert read(**asked)[0] is None
+
+
+def test_never_answers_as_grpc():
+    refusal, _ = read("FOO", headers=[("content-type", "application/grpc")])
+    assert (refusal.status, refusal.grpc_status) == (400, 0)
+
+
+def test_takes_away_what_connection_names():
+    sent = [("connection", "X-User, close, te"), ("x-user", "a"), ("x-env", "b"), ("te", "gzip, Trailers")]
+    _, left = read(headers=sent)
+    assert not left.has("x-user") and left.has("x-env") and left.value("te") == "trailers"
+
+
+def test_takes_nothing_away_from_who_asks_for_an_upgrade():
+    sent = [("connection", "upgrade, x-user"), ("upgrade", "websocket"), ("x-user", "a")]
+    refusal, left = read(headers=sent)
+    assert refusal is None and left.has("x-user")
+
+
+@pytest.mark.parametrize(
+    ("said", "left"), [("gzip", None), ("gzip, trailers", "trailers"), ("Trailers", None), ("", "")]
+)
+def test_leaves_of_te_only_trailers(said, left):
+    headers = Headers([("te", said)])
+    leave_of_te(headers)
+    assert headers.joined("te") == left
