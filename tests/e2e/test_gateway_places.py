@@ -187,6 +187,31 @@ async def test_replicas_share_a_port_and_one_that_ends_loses_no_request(mesh):
     assert statuses and set(statuses) == {200}
 
 
+async def test_callers_who_stop_reading_hold_up_no_other_caller(mesh):
+    """The gateway calls the app for all of them by one connection."""
+    await eventually(served)
+    pod = next(pod for pod in mesh.engine.pods() if pod.plan.workload.name == "edge")
+    received = []
+
+    async def all_stopped():
+        counts = (await pod.proxy.admin.stats(r"upstream_cx_rx_bytes_total$")).values
+        received.append(sum(count for name, count in counts.items() if "||app." in name))
+        await asyncio.sleep(0.2)
+        return len(received) > 4 and received[-1] > 1_000_000 and len(set(received[-4:])) == 1
+
+    async with contextlib.AsyncExitStack() as callers:
+
+        async def begun(size):
+            session = await callers.enter_async_context(aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)))
+            url = f"http://127.0.0.1:{PORT}/bytes/{size}"
+            return await callers.enter_async_context(session.get(url, headers={"host": "app.example"}))
+
+        for _ in range(20):
+            await begun(50_000_000)
+        await eventually(all_stopped)
+        assert len(await (await begun(1_000_000)).read()) == 1_000_000
+
+
 async def test_a_gateway_whose_envoy_dies_comes_back_behind_the_same_port(mesh):
     await eventually(served)
     before = proxy(mesh, "edge-0")

@@ -15,6 +15,7 @@ from e2e.objects import http_service, service, text, to, virtual_service, worklo
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 FIFTY_MEGABYTES = 50_000_000
+TWENTY_MEGABYTES = 20_000_000
 
 
 def files(control):
@@ -207,6 +208,39 @@ async def test_a_slow_reader_gets_everything_and_holds_up_nobody(mesh):
     answers = await mesh.requests("client", "http://server:81/beside", 50)
     assert {each["status"] for each in answers} == {200}
     assert await task == {"status": 200, "size": FIFTY_MEGABYTES}
+
+
+async def test_readers_who_have_stopped_hold_up_nobody(mesh):
+    """All of them share one connection between the proxies."""
+    await mesh.tell("client", "stall", url=f"http://server:81/bytes/{FIFTY_MEGABYTES}", count=5)
+    await quiet(mesh, "client", "rx")
+    beside = await mesh.tell("client", "download", url="http://server:81/bytes/1000000")
+    assert (beside["status"], beside["size"]) == (200, 1_000_000)
+    assert await mesh.tell("client", "go_on") == [FIFTY_MEGABYTES] * 5
+
+
+async def test_a_server_that_has_stopped_reading_some_requests_reads_others(mesh):
+    uploads = [
+        asyncio.create_task(mesh.tell("client", "upload", url="http://server/unread", size=TWENTY_MEGABYTES))
+        for _ in range(5)
+    ]
+    await quiet(mesh, "client", "tx")
+    beside = await mesh.tell("client", "upload", url="http://server/beside", size=1_000_000)
+    assert (beside["status"], beside["body"]["size"]) == (200, 1_000_000)
+    await mesh.tell("server", "read_on")
+    assert {answer["body"]["size"] for answer in await asyncio.gather(*uploads)} == {TWENTY_MEGABYTES}
+
+
+async def quiet(mesh, workload, direction):
+    """Until what may be sent has been."""
+    pattern, seen = rf"^cluster\.outbound\|8[01]\|\|server.*upstream_cx_{direction}_bytes_total$", []
+
+    async def unchanged():
+        seen.append(await mesh.stat(workload, pattern))
+        await asyncio.sleep(0.2)
+        return len(seen) > 4 and seen[-1] > 1_000_000 and len(set(seen[-4:])) == 1
+
+    await eventually(unchanged, timeout=60)
 
 
 async def test_a_peer_that_vanished_is_noticed_by_the_timeout_and_let_go_of(mesh):

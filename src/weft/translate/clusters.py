@@ -29,6 +29,7 @@ from weft.translate.endpoints import assignment, near, subset_endpoints
 from weft.translate.origination import is_foreign, name_by_request, originate, secrets
 from weft.translate.protos import duration, from_control_plane, packed, socket_address
 from weft.translate.provenance import keys, of_objects
+from weft.translate.resilience import EDGE_WINDOW, WINDOW, limit_windows
 from weft.translate.retries import IDLE_TO_OUTSIDE, IDLE_TO_WORKLOAD, allow_replays
 from weft.translate.view import ServiceView
 
@@ -136,7 +137,8 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
     foreign = chosen.tls if is_foreign(chosen.tls) else None
     if foreign is not None:
         name_by_request(options, view.service, port, foreign)
-    _speak(cluster, spoken, chosen.connection_pool, options)
+    window = EDGE_WINDOW if view.caller.kind is ProxyKind.GATEWAY else WINDOW
+    _speak(cluster, spoken, chosen.connection_pool, options, window)
     _secure(cluster, view, port, subset, chosen, settings)
     if chosen.proxy_protocol is not None:
         announce_caller(cluster, chosen.proxy_protocol)
@@ -262,7 +264,11 @@ def _inbound_upstream(protocol: Protocol, pool: ConnectionPool | None) -> Upstre
 
 
 def _speak(
-    cluster: Cluster, spoken: Upstream | None, pool: ConnectionPool | None, options: HttpProtocolOptions
+    cluster: Cluster,
+    spoken: Upstream | None,
+    pool: ConnectionPool | None,
+    options: HttpProtocolOptions,
+    window: int = WINDOW,
 ) -> None:
     if spoken is None:
         return
@@ -280,13 +286,14 @@ def _speak(
             options.explicit_http_config.http_protocol_options.enable_trailers = True
         case Upstream.HTTP2:
             http2 = options.explicit_http_config.http2_protocol_options
-            http2.allow_connect = True  # a WebSocket crosses HTTP/2 as an extended CONNECT
         case Upstream.AS_CALLED:
             options.use_downstream_protocol_config.http_protocol_options.enable_trailers = True
             http2 = options.use_downstream_protocol_config.http2_protocol_options
-            http2.allow_connect = True
-    if spoken is not Upstream.HTTP1 and pool is not None and pool.max_concurrent_streams:
-        http2.max_concurrent_streams.value = pool.max_concurrent_streams
+    if spoken is not Upstream.HTTP1:
+        http2.allow_connect = True  # a WebSocket crosses HTTP/2 as an extended CONNECT
+        limit_windows(http2, window)
+        if pool is not None and pool.max_concurrent_streams:
+            http2.max_concurrent_streams.value = pool.max_concurrent_streams
     cluster.typed_extension_protocol_options[_HTTP_OPTIONS].CopyFrom(packed(options))
 
 
@@ -301,6 +308,7 @@ def _original_destination(name: str, settings: Settings, idle: timedelta) -> Clu
     options = _idle(idle)
     options.use_downstream_protocol_config.http_protocol_options.enable_trailers = True
     options.use_downstream_protocol_config.http2_protocol_options.allow_connect = True
+    limit_windows(options.use_downstream_protocol_config.http2_protocol_options)
     cluster.typed_extension_protocol_options[_HTTP_OPTIONS].CopyFrom(packed(options))
     return cluster
 

@@ -1,14 +1,25 @@
-"""What holds by itself so that trouble does not grow: how many retries a cluster may have under way. Pure functions
-that the builders of clusters and routes call."""
+"""What holds by itself so that trouble does not grow: how many retries a cluster may have under way, and how much of an
+HTTP/2 stream is taken before somebody reads it. Pure functions that the builders of clusters and listeners call.
+
+Rule: nobody who reads slowly holds up another. Proxies carry many callers' streams by one connection, and what was
+taken of a stream that nobody reads counts against its connection, too: where a few such streams fill that, nothing else
+passes. So a connection takes as much as all of its streams may.
+"""
 
 from __future__ import annotations
 
 from envoy.config.cluster.v3.circuit_breaker_pb2 import CircuitBreakers
+from envoy.config.core.v3.protocol_pb2 import Http2ProtocolOptions
 
 from weft.model.destination_rule import RetryBudget
 
 # A fifth of what is under way, and three in any case: enough for a pod that ends, too little for a storm.
 DEFAULT_BUDGET = RetryBudget()
+# Bytes of a stream: inside the mesh enough for 250 MB/s at a round trip of 1 ms; at its edge, where readers are more
+# and trusted less, what Envoy's authors recommend.
+WINDOW = 256 << 10
+EDGE_WINDOW = 64 << 10
+_STREAMS = 1024  # that a connection has at most, by Envoy's default
 
 
 def limit_retries(limits: CircuitBreakers.Thresholds, written: RetryBudget | None, most: int | None) -> None:
@@ -20,3 +31,9 @@ def limit_retries(limits: CircuitBreakers.Thresholds, written: RetryBudget | Non
     budget = written or DEFAULT_BUDGET
     limits.retry_budget.budget_percent.value = budget.percent
     limits.retry_budget.min_retry_concurrency.value = budget.minimum
+
+
+def limit_windows(options: Http2ProtocolOptions, stream: int = WINDOW, connection: int = 0) -> None:
+    """By default the connection's is that of all its streams."""
+    options.initial_stream_window_size.value = stream
+    options.initial_connection_window_size.value = connection or stream * _STREAMS

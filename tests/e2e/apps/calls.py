@@ -214,6 +214,26 @@ async def slow_download(url, pause, pieces):
         return {"status": response.status, "size": size}
 
 
+stalled = []  # answers that nobody reads, with their sessions
+
+
+async def stall(url, count):
+    """Answers that are asked for and not read, each on a connection of its own."""
+    for _ in range(count):
+        session = _session(timeout=120)
+        stalled.append((session, await session.get(url)))
+
+
+async def go_on():
+    """Read what was not read: how much each had."""
+    sizes = []
+    for session, response in stalled:
+        sizes.append(len(await response.read()))
+        await session.close()
+    stalled.clear()
+    return sizes
+
+
 async def grpc_status(target, method, count=1, metadata=None):
     """How calls of one method end."""
     import grpc
@@ -414,6 +434,8 @@ COMMANDS = {
     "names": names,
     "raw": raw,
     "slow_download": slow_download,
+    "stall": stall,
+    "go_on": go_on,
     "grpc_status": grpc_status,
     "tcp": tcp,
     "datagram": datagram,
