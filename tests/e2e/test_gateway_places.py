@@ -20,6 +20,7 @@ from authority import Authority
 from e2e.commands import weft
 from e2e.mesh import eventually, running_mesh, unique_name
 from e2e.objects import http_service, istio, text, workload
+from translate.raw_http2 import MOST, flood_by_http2
 from weft.local.status import Phase
 from weft.model.proxy import PROXY_UID
 
@@ -185,6 +186,29 @@ async def test_replicas_share_a_port_and_one_that_ends_loses_no_request(mesh):
     going = False
     await asyncio.gather(*calls)
     assert statuses and set(statuses) == {200}
+
+
+async def test_a_websocket_is_upgraded_through_the_gateway(mesh):
+    await eventually(served)
+    headers = {"host": "app.example"}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(f"http://127.0.0.1:{PORT}/socket", headers=headers) as connection,
+    ):
+        for word in ("one", "two"):
+            await connection.send_str(word)
+            assert await connection.receive_str(timeout=20) == f"{mesh.pod('app').name}: {word}"
+
+
+@pytest.mark.parametrize("kind", ["resets", "continuations", "pings"])
+async def test_a_flood_of_frames_ends_its_connection_and_disturbs_no_other_caller(mesh, kind):
+    await eventually(served)
+    connection = socket.create_connection(("127.0.0.1", PORT))
+    connection.setblocking(False)
+    before = await mesh.received("app", "/flood")
+    assert await flood_by_http2(connection, kind, path="/flood", authority="app.example") < MOST
+    assert await mesh.received("app", "/flood") - before < 1000
+    assert (await call())[0] == 200
 
 
 async def test_callers_who_stop_reading_hold_up_no_other_caller(mesh):

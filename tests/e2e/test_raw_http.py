@@ -11,6 +11,8 @@ import pytest
 
 from e2e.mesh import eventually
 from e2e.objects import http_service, service, text, to, virtual_service, workload
+from translate.raw_http2 import MOST, flood_by_http2
+from weft.netns.namespace import socket_in
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -80,6 +82,14 @@ async def test_http_1_0_is_answered_in_kind(mesh):
     answer = await mesh.tell("client", "raw", host="server", port=80, send=request("GET /old HTTP/1.0", "host: server"))
     assert answer["received"].startswith("HTTP/1.0 200") or answer["received"].startswith("HTTP/1.1 200")
     assert '"path": "/old"' in answer["received"]
+
+
+async def test_http_1_0_keeps_its_connection_where_it_asks_to(mesh):
+    kept = ("host: server", "connection: keep-alive")
+    both = request("GET /first HTTP/1.0", *kept) + request("GET /second HTTP/1.0", *kept)
+    answer = await mesh.tell("client", "raw", host="server", port=80, send=both, until='"path": "/second"')
+    assert answer["received"].count("HTTP/1.0 200") == 2, answer
+    assert answer["received"].lower().count("connection: keep-alive") == 2, answer
 
 
 async def test_http_1_0_without_a_host_is_for_the_workload_and_refused_by_a_callers_proxy(mesh):
@@ -199,6 +209,63 @@ async def test_a_request_with_a_wrong_length_disturbs_nobody_else(mesh):
     )
     answer = await mesh.tell("client", "raw", host="server", port=80, send=both)
     assert " 400 " in answer["received"].partition("\r\n")[0], answer
+    assert (await mesh.get("client", "http://server/after"))["status"] == 200
+
+
+UNCLEAR = {
+    "two lengths": ("content-length: 3", "content-length: 4"),
+    "one length twice": ("content-length: 3", "content-length: 3"),
+    "a list of lengths": ("content-length: 3, 3",),
+    "a signed length": ("content-length: +3",),
+    "an unknown coding": ("transfer-encoding: xchunked",),
+    "two codings": ("transfer-encoding: chunked", "transfer-encoding: identity"),
+    "a space before the colon": ("transfer-encoding : chunked",),
+    "a coding after a length": ("content-length: 3", "transfer-encoding: chunked"),
+    "a null": ("content-length: 3", "x-a: b\0c"),
+}
+
+
+@pytest.mark.parametrize("way", ["client", "bare"])
+@pytest.mark.parametrize("lines", UNCLEAR.values(), ids=UNCLEAR)
+async def test_a_request_whose_end_is_unclear_reaches_nobody(mesh, way, lines):
+    """What one side takes for its content, the other may take for a next request (CVE-2024-23326). Refused by the
+    caller's proxy, and by the workload's if the caller has none."""
+    where = (
+        {"host": "server", "port": 80} if way == "client" else {"host": mesh.pod("server").addresses[0], "port": 8080}
+    )
+    before = (await mesh.tell("server", "raw_received")).get("/unclear", 0)
+    sent = request("POST /unclear HTTP/1.1", "host: server", *lines, body="3\r\nabc\r\n0\r\n\r\n")
+    answer = (await mesh.tell(way, "raw", send=sent, **where))["received"]
+    assert answer.split(" ")[1] in ("400", "501"), answer
+    assert (await mesh.tell("server", "raw_received")).get("/unclear", 0) == before
+
+
+@pytest.mark.parametrize("kind", ["resets", "continuations", "pings"])
+async def test_a_flood_of_frames_ends_its_connection_and_disturbs_nobody_else(mesh, kind):
+    bare = next(each for each in mesh.engine.pods() if each.plan.workload.name == "bare")
+    connection = socket_in(bare.namespace)
+    await asyncio.get_running_loop().sock_connect(connection, (mesh.pod("server").addresses[0], 8080))
+    before = (await mesh.tell("server", "raw_received")).get("/flood", 0)
+    assert await flood_by_http2(connection, kind, path="/flood", authority="server") < MOST
+    assert (await mesh.tell("server", "raw_received")).get("/flood", 0) - before < 1000
+    assert (await mesh.get("client", "http://server/after"))["status"] == 200
+
+
+async def test_an_answer_before_the_content_arrives_and_ends_only_its_own_connection(mesh):
+    for _ in range(3):
+        head = request("POST /early HTTP/1.1", "host: server", "content-length: 1000000")
+        answer = await mesh.tell("client", "raw", host="server", port=80, send=head, until="too much")
+        assert answer["received"].startswith("HTTP/1.1 413"), answer
+        answer = await mesh.tell("client", "raw", host="server", port=80, send=head + "x" * 1_000_000, until="too much")
+        assert answer["received"].startswith("HTTP/1.1 413"), answer
+    assert (await mesh.get("client", "http://server/after", method="POST"))["status"] == 200
+
+
+async def test_an_answer_that_is_reset_half_way_is_an_error_and_is_not_asked_for_again(mesh):
+    before = (await mesh.tell("server", "raw_received")).get("/cut", 0)
+    answer = await mesh.get("client", "http://server/cut")
+    assert answer["status"] == 0, answer  # what came is no whole answer
+    assert (await mesh.tell("server", "raw_received"))["/cut"] == before + 1
     assert (await mesh.get("client", "http://server/after"))["status"] == 200
 
 

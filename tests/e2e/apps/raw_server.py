@@ -41,6 +41,17 @@ async def exchange(reader, writer):
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         writer.transport.abort()
         return False
+    if path == "/early":  # answers what it has not read, and lets go
+        answer(writer, 413, b"too much")
+        await writer.drain()
+        return False
+    if path == "/cut":  # in the middle of its answer
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n" + b"x" * 1000)
+        await writer.drain()
+        await asyncio.sleep(0.1)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        writer.transport.abort()
+        return False
     if headers.get("expect") == "100-continue":
         if path == "/refuse":
             answer(writer, 417, b"")
