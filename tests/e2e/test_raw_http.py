@@ -10,7 +10,7 @@ import json
 import pytest
 
 from e2e.mesh import eventually
-from e2e.objects import http_service, service, text, to, virtual_service, workload
+from e2e.objects import service, text, to, virtual_service, workload
 from translate.raw_http2 import MOST, flood_by_http2
 from weft.netns.namespace import socket_in
 
@@ -37,7 +37,6 @@ def files(control):
         "server.yaml": text(
             workload("server", control=control, serve="raw=8080 http=8081 grpc=9090"), service("server", *ports)
         ),
-        "other.yaml": text(workload("other", control=control, serve="http=8080"), http_service("other")),
     }
 
 
@@ -308,40 +307,3 @@ async def quiet(mesh, workload, direction):
         return len(seen) > 4 and seen[-1] > 1_000_000 and len(set(seen[-4:])) == 1
 
     await eventually(unchanged, timeout=60)
-
-
-async def test_a_peer_that_vanished_is_noticed_by_the_timeout_and_let_go_of(mesh):
-    """Half-open: packets to the server's pod are dropped, in its own namespace, and nobody says so."""
-    await mesh.try_out(
-        virtual_service("server", {"timeout": "1s", "retries": {"attempts": 0}, "route": [to("server")]}),
-    )
-    assert (await mesh.get("client", "http://server/before"))["status"] == 200
-    pod = next(each for each in mesh.engine.pods() if each.plan.workload.name == "server")
-    await dropped(pod, "-I")
-    try:
-        assert (await mesh.get("client", "http://server/lost"))["status"] == 504
-        assert (await mesh.get("client", "http://other/"))["status"] == 200
-    finally:
-        await dropped(pod, "-D")
-
-    async def back():
-        return (await mesh.get("client", "http://server/back"))["status"] == 200
-
-    await eventually(back)
-
-
-async def dropped(pod, how):
-    process = await asyncio.create_subprocess_exec(
-        "nsenter",
-        f"--net={pod.namespace.path}",
-        "iptables",
-        how,
-        "INPUT",
-        "-p",
-        "tcp",
-        "--dport",
-        "15006",
-        "-j",
-        "DROP",
-    )
-    assert await process.wait() == 0

@@ -29,7 +29,7 @@ from weft.translate.endpoints import assignment, near, subset_endpoints
 from weft.translate.origination import is_foreign, name_by_request, originate, secrets
 from weft.translate.protos import duration, from_control_plane, packed, socket_address
 from weft.translate.provenance import keys, of_objects
-from weft.translate.resilience import EDGE_WINDOW, WINDOW, limit_windows
+from weft.translate.resilience import EDGE_WINDOW, WINDOW, limit_windows, notice_silence
 from weft.translate.retries import IDLE_TO_OUTSIDE, IDLE_TO_WORKLOAD, allow_replays
 from weft.translate.view import ServiceView
 
@@ -109,11 +109,14 @@ def upstream(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> Ups
     wish = pool.h2_upgrade if pool else ""
     if wish == "UPGRADE":
         return Upstream.HTTP2
-    # A headless service is called by address, and the address may be anyone's: only what the port declares is sure. TLS
-    # that a rule asks for goes to the application, past its proxy's eyes.
+    return Upstream.HTTP2 if _meets_proxies(view, port, chosen) and wish != "DO_NOT_UPGRADE" else Upstream.HTTP1
+
+
+def _meets_proxies(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> bool:
+    """Whether all who may answer have one. A headless service is called by address, and the address may be anyone's:
+    only what the port declares is sure. TLS that a rule asks for goes to the application, past its proxy's eyes."""
     by_address = view.service is None or (view.service.headless and view.caller.kind is not ProxyKind.GATEWAY)
-    between_proxies = port.number in view.meshed and not by_address and not is_foreign(chosen.tls)
-    return Upstream.HTTP2 if between_proxies and wish != "DO_NOT_UPGRADE" else Upstream.HTTP1
+    return port.number in view.meshed and not by_address and not is_foreign(chosen.tls)
 
 
 def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, settings: Settings) -> tuple[Built, ...]:
@@ -138,7 +141,7 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
     if foreign is not None:
         name_by_request(options, view.service, port, foreign)
     window = EDGE_WINDOW if view.caller.kind is ProxyKind.GATEWAY else WINDOW
-    _speak(cluster, spoken, chosen.connection_pool, options, window)
+    _speak(cluster, spoken, chosen.connection_pool, options, window, to_proxies=_meets_proxies(view, port, chosen))
     _secure(cluster, view, port, subset, chosen, settings)
     if chosen.proxy_protocol is not None:
         announce_caller(cluster, chosen.proxy_protocol)
@@ -269,6 +272,8 @@ def _speak(
     pool: ConnectionPool | None,
     options: HttpProtocolOptions,
     window: int = WINDOW,
+    *,
+    to_proxies: bool = False,
 ) -> None:
     if spoken is None:
         return
@@ -292,6 +297,8 @@ def _speak(
     if spoken is not Upstream.HTTP1:
         http2.allow_connect = True  # a WebSocket crosses HTTP/2 as an extended CONNECT
         limit_windows(http2, window)
+        if to_proxies:
+            notice_silence(http2)
         if pool is not None and pool.max_concurrent_streams:
             http2.max_concurrent_streams.value = pool.max_concurrent_streams
     cluster.typed_extension_protocol_options[_HTTP_OPTIONS].CopyFrom(packed(options))
