@@ -64,10 +64,16 @@ def http_by_route(prefix: str, route_name: str, settings: Settings) -> Filter:
 
 
 def http_at_gateway(
-    prefix: str, route_name: str, settings: Settings, guards: tuple[HttpFilter, ...], noted: frozenset[str]
+    prefix: str,
+    route_name: str,
+    settings: Settings,
+    guards: tuple[HttpFilter, ...],
+    noted: frozenset[str],
+    *,
+    grpc_web: bool = False,
 ) -> Filter:
     """From outside: past the guards, by routes that come from the control plane."""
-    return _routed(manager(prefix, settings, End.GATEWAY, noted), route_name, guards)
+    return _routed(manager(prefix, settings, End.GATEWAY, noted), route_name, guards, grpc_web=grpc_web)
 
 
 def http_to_workload(
@@ -145,8 +151,10 @@ def _distrust(manager: HttpConnectionManager) -> None:
     limit_windows(manager.http2_protocol_options, EDGE_WINDOW, _CONNECTION_WINDOW_OUTSIDE)
 
 
-def _routed(manager: HttpConnectionManager, route_name: str, guards: tuple[HttpFilter, ...]) -> Filter:
-    manager.http_filters.extend([*guards, *outbound_filters()])
+def _routed(
+    manager: HttpConnectionManager, route_name: str, guards: tuple[HttpFilter, ...], *, grpc_web: bool = False
+) -> Filter:
+    manager.http_filters.extend([*guards, *outbound_filters(grpc_web=grpc_web)])
     manager.access_log.append(own_answers())
     manager.rds.route_config_name = route_name
     manager.rds.config_source.CopyFrom(from_control_plane())
