@@ -50,6 +50,15 @@ def test_nobody_who_speaks_http2_has_the_windows_that_a_few_readers_fill(path):
         assert connection == 1024 * stream or (stream, connection) == (EDGE_WINDOW, 1 << 20)
 
 
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.parent.name)
+def test_every_cluster_limits_its_retries(path):
+    """But for the one that leads nowhere."""
+    made = [each for found in named("clusters", yaml.safe_load(path.read_text())) for each in found]
+    for cluster in (each for each in made if "connect_timeout" in each and each["name"] != "BlackHoleCluster"):
+        (limits,) = cluster["circuit_breakers"]["thresholds"]
+        assert "retry_budget" in limits or "max_retries" in limits, cluster["name"]
+
+
 def named(key, value):
     """Everything of this name, at any depth."""
     if isinstance(value, list):
