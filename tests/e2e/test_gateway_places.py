@@ -20,7 +20,8 @@ from authority import Authority
 from e2e.commands import weft
 from e2e.mesh import eventually, running_mesh, unique_name
 from e2e.objects import http_service, istio, text, workload
-from translate.raw_http2 import MOST, flood_by_http2
+from translate.raw_http2 import MOST, flood_by_http2, settings_by_http2
+from weft.envoy import bootstrap
 from weft.local.status import Phase
 from weft.model.proxy import PROXY_UID
 
@@ -28,6 +29,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 PORT, OTHER = free_port(), free_port()
+MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE = 3, 4  # settings of HTTP/2
 
 
 def edge(*published, name="edge", **spec):
@@ -186,6 +188,39 @@ async def test_replicas_share_a_port_and_one_that_ends_loses_no_request(mesh):
     going = False
     await asyncio.gather(*calls)
     assert statuses and set(statuses) == {200}
+
+
+async def test_callers_from_outside_have_so_much_and_no_more(mesh):
+    await eventually(served)
+    told = await settings_by_http2("127.0.0.1", PORT)
+    assert (told[MAX_CONCURRENT_STREAMS], told[INITIAL_WINDOW_SIZE]) == (100, 64 << 10)
+    reader, writer = await asyncio.open_connection("127.0.0.1", PORT)
+    writer.write(b"GET / HTTP/1.1\r\nHost: app.example\r\nX-Never-Ending: ")
+    async with asyncio.timeout(60):  # it has ten seconds
+        assert (await reader.read()).startswith(b"HTTP/1.1 408")
+    writer.close()
+
+
+async def test_a_gateway_takes_so_many_connections_and_goes_on_when_some_have_ended(monkeypatch):
+    monkeypatch.setattr(bootstrap, "_MOST_CONNECTIONS", 10)
+    port = free_port()
+
+    def published(control):
+        return files(control) | {"edge.yaml": text(edge({"port": 80, "hostPort": port}), gateway(80), route())}
+
+    async with running_mesh(published, name=unique_name("full")) as mesh, contextlib.AsyncExitStack() as held:
+        await eventually(lambda: served(port))
+        for _ in range(12):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            held.callback(writer.close)
+
+        async def turned_away():
+            return not await served(port)
+
+        await eventually(turned_away)
+        assert mesh.pod("edge").phase is Phase.READY
+        await held.aclose()
+        await eventually(lambda: served(port))
 
 
 async def test_a_websocket_is_upgraded_through_the_gateway(mesh):

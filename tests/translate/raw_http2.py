@@ -32,6 +32,18 @@ async def ask_by_http2(address, port, method="GET", path="/", headers=(), author
         writer.close()
 
 
+async def settings_by_http2(address, port):
+    """What a server says that it takes, by the number of the setting."""
+    reader, writer = await asyncio.open_connection(address, port)
+    writer.write(_PREFACE + _frame(_SETTINGS, 0, 0))
+    async with asyncio.timeout(15):
+        head = await reader.readexactly(9)
+        payload = await reader.readexactly(int.from_bytes(head[:3], "big"))
+    writer.close()
+    assert head[3] == _SETTINGS
+    return dict(struct.iter_unpack(">HI", payload))
+
+
 async def flood_by_http2(connection, kind, path="/", authority="orders"):
     """How many frames of a kind a peer took before it ended the connection, or MOST."""
     reader, writer = await asyncio.open_connection(sock=connection)
