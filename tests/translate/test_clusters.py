@@ -74,6 +74,14 @@ def test_websockets_may_cross_http2():
     assert _options(_read(built)).explicit_http_config.http2_protocol_options.allow_connect
 
 
+@pytest.mark.parametrize(("kind", "window"), [(ProxyKind.SIDECAR, 1 << 20), (ProxyKind.GATEWAY, 256 << 10)])
+def test_less_is_taken_at_once_for_callers_of_a_gateway(kind, window):
+    seen = view(kind=kind, like={"protocol": Protocol.GRPC})
+    (built,) = clusters.outbound(seen, seen.ports[0], Settings())
+    http2 = _options(_read(built)).explicit_http_config.http2_protocol_options
+    assert http2.initial_stream_window_size.value == window
+
+
 @pytest.mark.parametrize(("meshed", "asked"), [(True, True), (False, False)])
 def test_proxies_are_asked_whether_they_are_there_and_applications_never(meshed, asked):
     seen = view(meshed=(80,) if meshed else (), like={"protocol": Protocol.GRPC})

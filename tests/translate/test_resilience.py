@@ -6,7 +6,7 @@ from envoy.config.cluster.v3.circuit_breaker_pb2 import CircuitBreakers
 from envoy.config.core.v3.protocol_pb2 import Http2ProtocolOptions
 
 from weft.model.destination_rule import RetryBudget
-from weft.translate.resilience import EDGE_WINDOW, limit_retries, limit_windows
+from weft.translate.resilience import GATEWAY_WINDOW, limit_retries, limit_windows
 
 GOLDEN = sorted((Path(__file__).parent.parent / "golden").glob("*/resources.yaml"))
 
@@ -39,15 +39,15 @@ def windows(stream, connection=0):
 
 def test_a_connection_takes_what_all_its_streams_may():
     """1024 is how many streams Envoy lets a peer open; the tests on the wire are in `e2e/test_raw_http.py`."""
-    assert windows(EDGE_WINDOW) == (64 << 10, 1024 * (64 << 10))
-    assert windows(EDGE_WINDOW, 1 << 20) == (64 << 10, 1 << 20)
+    assert windows(GATEWAY_WINDOW) == (256 << 10, 256 << 20)
+    assert windows(64 << 10, 1 << 20) == (64 << 10, 1 << 20)
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.parent.name)
 def test_nobody_who_speaks_http2_has_the_windows_that_a_few_readers_fill(path):
     for options in named("http2_protocol_options", yaml.safe_load(path.read_text())):
         stream, connection = options["initial_stream_window_size"], options["initial_connection_window_size"]
-        assert connection == 1024 * stream or (stream, connection) == (EDGE_WINDOW, 1 << 20)
+        assert connection == 1024 * stream or (stream, connection) == (64 << 10, 1 << 20)
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.parent.name)

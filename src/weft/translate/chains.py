@@ -28,7 +28,7 @@ from weft.translate.connects import with_connects
 from weft.translate.filters import inbound_filters, outbound_filters
 from weft.translate.matches import route_match
 from weft.translate.protos import duration, from_control_plane, packed
-from weft.translate.resilience import EDGE_WINDOW, limit_windows
+from weft.translate.resilience import limit_windows
 
 # What the HTTP inspector says of a connection. HTTP/1.0 is HTTP: old load generators speak nothing else.
 DETECTED_HTTP = ("http/1.0", "http/1.1", "h2c")
@@ -39,7 +39,7 @@ UPGRADES = ("websocket", "spdy/3.1", "tcp")
 
 # What Envoy's authors recommend for an edge. A caller's connection is its own, and so are those whom it holds up.
 _STREAMS_OUTSIDE = 100
-_CONNECTION_WINDOW_OUTSIDE = 1 << 20
+_WINDOWS_OUTSIDE = (64 << 10, 1 << 20)  # of a stream, of a connection
 _QUIET_OUTSIDE = timedelta(minutes=5)
 _IDLE_OUTSIDE = timedelta(hours=1)
 _HEADERS_OUTSIDE = timedelta(seconds=10)
@@ -148,7 +148,7 @@ def _distrust(manager: HttpConnectionManager) -> None:
     manager.request_headers_timeout.CopyFrom(duration(_HEADERS_OUTSIDE))
     manager.common_http_protocol_options.idle_timeout.CopyFrom(duration(_IDLE_OUTSIDE))
     manager.http2_protocol_options.max_concurrent_streams.value = _STREAMS_OUTSIDE
-    limit_windows(manager.http2_protocol_options, EDGE_WINDOW, _CONNECTION_WINDOW_OUTSIDE)
+    limit_windows(manager.http2_protocol_options, *_WINDOWS_OUTSIDE)
 
 
 def _routed(

@@ -29,7 +29,7 @@ from weft.translate.endpoints import assignment, near, subset_endpoints
 from weft.translate.origination import is_foreign, name_by_request, originate, secrets
 from weft.translate.protos import duration, from_control_plane, packed, socket_address
 from weft.translate.provenance import keys, of_objects
-from weft.translate.resilience import EDGE_WINDOW, WINDOW, limit_windows, notice_silence
+from weft.translate.resilience import GATEWAY_WINDOW, WINDOW, limit_windows, notice_silence
 from weft.translate.retries import IDLE_TO_OUTSIDE, IDLE_TO_WORKLOAD, allow_replays
 from weft.translate.view import ServiceView
 
@@ -140,7 +140,7 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
     foreign = chosen.tls if is_foreign(chosen.tls) else None
     if foreign is not None:
         name_by_request(options, view.service, port, foreign)
-    window = EDGE_WINDOW if view.caller.kind is ProxyKind.GATEWAY else WINDOW
+    window = GATEWAY_WINDOW if view.caller.kind is ProxyKind.GATEWAY else WINDOW
     _speak(cluster, spoken, chosen.connection_pool, options, window, to_proxies=_meets_proxies(view, port, chosen))
     _secure(cluster, view, port, subset, chosen, settings)
     if chosen.proxy_protocol is not None:
