@@ -20,6 +20,8 @@ from authority import Authority
 from e2e.commands import weft
 from e2e.mesh import eventually, running_mesh, unique_name
 from e2e.objects import http_service, istio, text, workload
+from translate.raw_http2 import MOST, flood_by_http2, settings_by_http2
+from weft.envoy import bootstrap
 from weft.local.status import Phase
 from weft.model.proxy import PROXY_UID
 
@@ -27,6 +29,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 PORT, OTHER = free_port(), free_port()
+MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE = 3, 4  # settings of HTTP/2
 
 
 def edge(*published, name="edge", **spec):
@@ -185,6 +188,90 @@ async def test_replicas_share_a_port_and_one_that_ends_loses_no_request(mesh):
     going = False
     await asyncio.gather(*calls)
     assert statuses and set(statuses) == {200}
+
+
+async def test_callers_from_outside_have_so_much_and_no_more(mesh):
+    await eventually(served)
+    told = await settings_by_http2("127.0.0.1", PORT)
+    assert (told[MAX_CONCURRENT_STREAMS], told[INITIAL_WINDOW_SIZE]) == (100, 64 << 10)
+    reader, writer = await asyncio.open_connection("127.0.0.1", PORT)
+    writer.write(b"GET / HTTP/1.1\r\nHost: app.example\r\nX-Never-Ending: ")
+    async with asyncio.timeout(60):  # it has ten seconds
+        assert (await reader.read()).startswith(b"HTTP/1.1 408")
+    writer.close()
+
+
+async def test_a_gateway_takes_so_many_connections_and_goes_on_when_some_have_ended(monkeypatch):
+    monkeypatch.setattr(bootstrap, "_MOST_CONNECTIONS", 10)
+    port = free_port()
+
+    def published(control):
+        return files(control) | {"edge.yaml": text(edge({"port": 80, "hostPort": port}), gateway(80), route())}
+
+    async with running_mesh(published, name=unique_name("full")) as mesh, contextlib.AsyncExitStack() as held:
+        await eventually(lambda: served(port))
+        for _ in range(12):
+            with contextlib.suppress(ConnectionError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                held.callback(writer.close)
+                writer.write(b"GET / HTTP/1.1\r\nHost: app.example\r\n\r\n")
+                await reader.readline()  # an answer, or the end
+
+        async def turned_away():
+            return not await served(port)
+
+        await eventually(turned_away)
+        assert mesh.pod("edge").phase is Phase.READY
+        await held.aclose()
+        await eventually(lambda: served(port))
+
+
+async def test_a_websocket_is_upgraded_through_the_gateway(mesh):
+    await eventually(served)
+    headers = {"host": "app.example"}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(f"http://127.0.0.1:{PORT}/socket", headers=headers) as connection,
+    ):
+        for word in ("one", "two"):
+            await connection.send_str(word)
+            assert await connection.receive_str(timeout=20) == f"{mesh.pod('app').name}: {word}"
+
+
+@pytest.mark.parametrize("kind", ["resets", "continuations"])
+async def test_a_flood_of_frames_ends_its_connection_and_the_gateway_goes_on(mesh, kind):
+    await eventually(served)
+    connection = socket.create_connection(("127.0.0.1", PORT))
+    connection.setblocking(False)
+    before = await mesh.received("app", "/flood")
+    assert await flood_by_http2(connection, kind, path="/flood", authority="app.example") < MOST
+    assert await mesh.received("app", "/flood") - before < 1000
+    await eventually(served)
+
+
+async def test_callers_who_stop_reading_hold_up_no_other_caller(mesh):
+    """The gateway calls the app for all of them by one connection."""
+    await eventually(served)
+    pod = next(pod for pod in mesh.engine.pods() if pod.plan.workload.name == "edge")
+    received = []
+
+    async def all_stopped():
+        counts = (await pod.proxy.admin.stats(r"upstream_cx_rx_bytes_total$")).values
+        received.append(sum(count for name, count in counts.items() if "||app." in name))
+        await asyncio.sleep(0.2)
+        return len(received) > 4 and received[-1] > 1_000_000 and len(set(received[-4:])) == 1
+
+    async with contextlib.AsyncExitStack() as callers:
+
+        async def begun(size):
+            session = await callers.enter_async_context(aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)))
+            url = f"http://127.0.0.1:{PORT}/bytes/{size}"
+            return await callers.enter_async_context(session.get(url, headers={"host": "app.example"}))
+
+        for _ in range(20):
+            await begun(50_000_000)
+        await eventually(all_stopped)
+        assert len(await (await begun(1_000_000)).read()) == 1_000_000
 
 
 async def test_a_gateway_whose_envoy_dies_comes_back_behind_the_same_port(mesh):

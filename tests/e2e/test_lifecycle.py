@@ -171,7 +171,8 @@ async def test_a_pod_that_is_not_ready_gets_no_requests(mesh):
 
 
 async def changed_under_load(mesh, content, done, name):
-    await mesh.tell("client", "load_start", name=name, url="http://app/load", parallel=4, pause=0.002)
+    """With POST, which nobody on the way repeats."""
+    await mesh.tell("client", "load_start", name=name, url="http://app/load", parallel=4, pause=0.002, method="POST")
     mesh.write("app.yaml", content)
     await eventually(done, 60)
     seen = await mesh.tell("client", "load_stop", name=name)

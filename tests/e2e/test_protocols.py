@@ -22,9 +22,15 @@ def files(control):
         {"name": "tcp-closer", "port": 9001},
         {"name": "db", "port": 7306, "appProtocol": "mysql"},
         {"name": "grpc", "port": 9090},
+        {"name": "http2", "port": 8082, "targetPort": 9090},
     )
     # Nothing in these ports' names says what they speak.
-    surprises = ({"name": "web", "port": 8081}, {"name": "speaker", "port": 7307}, {"name": "listener", "port": 9002})
+    surprises = (
+        {"name": "web", "port": 8081},
+        {"name": "speaker", "port": 7307},
+        {"name": "listener", "port": 9002},
+        {"name": "calls", "port": 9091, "targetPort": 9090},
+    )
     datagrams = {"name": "udp", "protocol": "UDP", "port": 5301, "targetPort": 5300}
     only_datagrams = {"selector": {"matchLabels": {"app": "datagrams"}}}
     strict = istio("PeerAuthentication", "strict", {**only_datagrams, "mtls": {"mode": "STRICT"}})
@@ -84,13 +90,21 @@ async def test_proxies_speak_http2_between_them(mesh):
     assert await mesh.stat("client", cluster + ".*upstream_cx_http1_total$") == 0
 
 
+async def test_http2_by_prior_knowledge_is_understood_and_the_app_is_spoken_to_as_it_declares(mesh):
+    asked = ["curl", "-s", "--http2-prior-knowledge", "-w", " %{http_version} %{http_code}", "http://server/h2c"]
+    answer = await mesh.tell("client", "run", argv=asked)
+    assert answer["stdout"].endswith(" 2 200"), answer
+    for target in ("server:8082", "surprise:9091"):  # declared HTTP/2, and not declared at all
+        assert await mesh.tell("client", "grpc_status", target=target, method="Unary") == {"OK": 1}
+
+
 async def test_grpc_works_in_each_direction_and_both_at_once(mesh):
     answers = await mesh.tell("client", "grpc_calls", target="server:9090")
     assert answers == {
         "unary": f"hello from {mesh.pod('server').name}",
         "server_stream": list(range(100)),
         "client_stream": sum(range(100)),
-        "both": [f"again {number}" for number in range(5)],
+        "both": [*(f"again {number}" for number in range(5)), "and that was all", "OK"],
         "failure": "FAILED_PRECONDITION: as asked",
     }
 

@@ -182,7 +182,6 @@ async def test_tcp_connections_beyond_the_pool_are_refused(mesh):
     "spec.trafficPolicy.outlierDetection.consecutive5xxErrors",
     "spec.trafficPolicy.outlierDetection.interval",
     "spec.trafficPolicy.outlierDetection.baseEjectionTime",
-    "spec.trafficPolicy.outlierDetection.maxEjectionPercent",
 )
 async def test_a_pod_that_keeps_failing_is_ejected_and_gets_no_more_requests_until_its_time_is_over(mesh):
     outlier = {"consecutive5xxErrors": 9, "interval": "0.5s", "baseEjectionTime": "60s", "maxEjectionPercent": 50}
@@ -217,6 +216,31 @@ async def test_a_pod_that_keeps_failing_is_ejected_and_gets_no_more_requests_unt
 
     assert not await back()
     assert await eventually(back, timeout=15)
+
+
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.outlierDetection.maxEjectionPercent",
+)
+@pytest.mark.parametrize(("most", "ejected"), [(40, 1), (100, 3)])
+async def test_of_pods_that_all_fail_no_more_are_ejected_than_may_be(mesh, most, ejected):
+    outlier = {"consecutive5xxErrors": 1, "interval": "0.2s", "baseEjectionTime": "60s", "maxEjectionPercent": most}
+    await mesh.try_out(
+        destination_rule("pool", outlierDetection=outlier, loadBalancer={"simple": "ROUND_ROBIN"}),
+        virtual_service("pool", {"retries": {"attempts": 0}, "route": [to("pool")]}),
+    )
+    for pod in mesh.pods("pool"):
+        await tell(mesh.sockets, pod.name, "script", path="/all", forever={"status": 500})
+
+    async def active():
+        await mesh.requests("client", "http://pool/all", 6, parallel=1)
+        return await mesh.stat("client", r"^cluster\.outbound\|80\|\|pool.*ejections_active$") == ejected
+
+    await eventually(active)
+    await mesh.requests("client", "http://pool/all", 30, parallel=1)
+    assert await active()
+    for pod in mesh.pods("pool"):
+        await tell(mesh.sockets, pod.name, "script", path="/all")
 
 
 async def test_a_request_that_the_server_may_have_acted_on_is_not_made_twice(mesh):

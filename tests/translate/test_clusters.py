@@ -74,6 +74,24 @@ def test_websockets_may_cross_http2():
     assert _options(_read(built)).explicit_http_config.http2_protocol_options.allow_connect
 
 
+@pytest.mark.parametrize(("kind", "window"), [(ProxyKind.SIDECAR, 1 << 20), (ProxyKind.GATEWAY, 256 << 10)])
+def test_less_is_taken_at_once_for_callers_of_a_gateway(kind, window):
+    seen = view(kind=kind, like={"protocol": Protocol.GRPC})
+    (built,) = clusters.outbound(seen, seen.ports[0], Settings())
+    http2 = _options(_read(built)).explicit_http_config.http2_protocol_options
+    assert http2.initial_stream_window_size.value == window
+
+
+@pytest.mark.parametrize(("meshed", "asked"), [(True, True), (False, False)])
+def test_proxies_are_asked_whether_they_are_there_and_applications_never(meshed, asked):
+    seen = view(meshed=(80,) if meshed else (), like={"protocol": Protocol.GRPC})
+    (outbound,) = clusters.outbound(seen, seen.ports[0], Settings())
+    inbound = clusters.inbound(InboundPort(8080, Protocol.GRPC), Settings())
+    for built, expected in ((outbound, asked), (inbound, False)):
+        http2 = _options(_read(built)).explicit_http_config.http2_protocol_options
+        assert http2.HasField("connection_keepalive") is expected
+
+
 def test_the_app_is_called_from_loopback_in_either_family():
     cluster = _read(clusters.inbound(InboundPort(8080, Protocol.HTTP), Settings()))
     assert (cluster.name, cluster.type) == ("inbound|8080||", Cluster.ORIGINAL_DST)

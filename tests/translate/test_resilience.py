@@ -1,7 +1,14 @@
+from pathlib import Path
+
+import pytest
+import yaml
 from envoy.config.cluster.v3.circuit_breaker_pb2 import CircuitBreakers
+from envoy.config.core.v3.protocol_pb2 import Http2ProtocolOptions
 
 from weft.model.destination_rule import RetryBudget
-from weft.translate.resilience import limit_retries
+from weft.translate.resilience import GATEWAY_WINDOW, limit_retries, limit_windows
+
+GOLDEN = sorted((Path(__file__).parent.parent / "golden").glob("*/resources.yaml"))
 
 
 def limited(budget, most):
@@ -22,3 +29,40 @@ def test_a_written_number_stands_instead_and_a_written_budget_before_it():
     assert not limited(None, 6).HasField("retry_budget")
     both = limited(RetryBudget(50, 1), 6)
     assert (both.retry_budget.budget_percent.value, both.retry_budget.min_retry_concurrency.value) == (50, 1)
+
+
+def windows(stream, connection=0):
+    options = Http2ProtocolOptions()
+    limit_windows(options, stream, connection)
+    return options.initial_stream_window_size.value, options.initial_connection_window_size.value
+
+
+def test_a_connection_takes_what_all_its_streams_may():
+    """1024 is how many streams Envoy lets a peer open; the tests on the wire are in `e2e/test_raw_http.py`."""
+    assert windows(GATEWAY_WINDOW) == (256 << 10, 256 << 20)
+    assert windows(64 << 10, 1 << 20) == (64 << 10, 1 << 20)
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.parent.name)
+def test_nobody_who_speaks_http2_has_the_windows_that_a_few_readers_fill(path):
+    for options in named("http2_protocol_options", yaml.safe_load(path.read_text())):
+        stream, connection = options["initial_stream_window_size"], options["initial_connection_window_size"]
+        assert connection == 1024 * stream or (stream, connection) == (64 << 10, 1 << 20)
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.parent.name)
+def test_every_cluster_limits_its_retries(path):
+    """But for the one that leads nowhere."""
+    made = [each for found in named("clusters", yaml.safe_load(path.read_text())) for each in found]
+    for cluster in (each for each in made if "connect_timeout" in each and each["name"] != "BlackHoleCluster"):
+        (limits,) = cluster["circuit_breakers"]["thresholds"]
+        assert "retry_budget" in limits or "max_retries" in limits, cluster["name"]
+
+
+def named(key, value):
+    """Everything of this name, at any depth."""
+    if isinstance(value, list):
+        return [found for each in value for found in named(key, each)]
+    if not isinstance(value, dict):
+        return []
+    return [*([value[key]] if key in value else []), *(found for each in value.values() for found in named(key, each))]

@@ -28,6 +28,7 @@ from weft.translate.connects import with_connects
 from weft.translate.filters import inbound_filters, outbound_filters
 from weft.translate.matches import route_match
 from weft.translate.protos import duration, from_control_plane, packed
+from weft.translate.resilience import limit_windows
 
 # What the HTTP inspector says of a connection. HTTP/1.0 is HTTP: old load generators speak nothing else.
 DETECTED_HTTP = ("http/1.0", "http/1.1", "h2c")
@@ -36,11 +37,9 @@ DETECTED_HTTP = ("http/1.0", "http/1.1", "h2c")
 UPGRADES = ("websocket", "spdy/3.1", "tcp")
 
 
-# What one peer can make a sidecar buffer: enough for 250 MB/s per stream at a round trip of 1 ms. Callers from outside
-# are farther away and more, and trusted less: there it is what Envoy's authors recommend for an edge.
-_WINDOWS = (256 << 10, 1 << 20)
-_WINDOWS_OUTSIDE = (64 << 10, 1 << 20)
+# What Envoy's authors recommend for an edge. A caller's connection is its own, and so are those whom it holds up.
 _STREAMS_OUTSIDE = 100
+_WINDOWS_OUTSIDE = (64 << 10, 1 << 20)  # of a stream, of a connection
 _QUIET_OUTSIDE = timedelta(minutes=5)
 _IDLE_OUTSIDE = timedelta(hours=1)
 _HEADERS_OUTSIDE = timedelta(seconds=10)
@@ -65,10 +64,16 @@ def http_by_route(prefix: str, route_name: str, settings: Settings) -> Filter:
 
 
 def http_at_gateway(
-    prefix: str, route_name: str, settings: Settings, guards: tuple[HttpFilter, ...], noted: frozenset[str]
+    prefix: str,
+    route_name: str,
+    settings: Settings,
+    guards: tuple[HttpFilter, ...],
+    noted: frozenset[str],
+    *,
+    grpc_web: bool = False,
 ) -> Filter:
     """From outside: past the guards, by routes that come from the control plane."""
-    return _routed(manager(prefix, settings, End.GATEWAY, noted), route_name, guards)
+    return _routed(manager(prefix, settings, End.GATEWAY, noted), route_name, guards, grpc_web=grpc_web)
 
 
 def http_to_workload(
@@ -128,8 +133,8 @@ def manager(prefix: str, settings: Settings, end: End, noted: frozenset[str] = f
         return result
     result.use_remote_address.value = False  # between two proxies of the mesh neither is the edge
     result.stream_idle_timeout.CopyFrom(duration(timedelta(0)))  # a quiet stream is the application's business
+    limit_windows(result.http2_protocol_options)
     if end is End.INBOUND:
-        _limit_windows(result, _WINDOWS)
         # A caller's proxy sends many requests over one connection: one that cannot be read must not end the others.
         result.http2_protocol_options.override_stream_error_on_invalid_http_message.value = True
     return result
@@ -146,16 +151,13 @@ def _distrust(manager: HttpConnectionManager) -> None:
     manager.request_headers_timeout.CopyFrom(duration(_HEADERS_OUTSIDE))
     manager.common_http_protocol_options.idle_timeout.CopyFrom(duration(_IDLE_OUTSIDE))
     manager.http2_protocol_options.max_concurrent_streams.value = _STREAMS_OUTSIDE
-    _limit_windows(manager, _WINDOWS_OUTSIDE)
+    limit_windows(manager.http2_protocol_options, *_WINDOWS_OUTSIDE)
 
 
-def _limit_windows(manager: HttpConnectionManager, sizes: tuple[int, int]) -> None:
-    manager.http2_protocol_options.initial_stream_window_size.value = sizes[0]
-    manager.http2_protocol_options.initial_connection_window_size.value = sizes[1]
-
-
-def _routed(manager: HttpConnectionManager, route_name: str, guards: tuple[HttpFilter, ...]) -> Filter:
-    manager.http_filters.extend([*guards, *outbound_filters()])
+def _routed(
+    manager: HttpConnectionManager, route_name: str, guards: tuple[HttpFilter, ...], *, grpc_web: bool = False
+) -> Filter:
+    manager.http_filters.extend([*guards, *outbound_filters(grpc_web=grpc_web)])
     manager.access_log.append(own_answers())
     manager.rds.route_config_name = route_name
     manager.rds.config_source.CopyFrom(from_control_plane())

@@ -29,6 +29,7 @@ from weft.translate.endpoints import assignment, near, subset_endpoints
 from weft.translate.origination import is_foreign, name_by_request, originate, secrets
 from weft.translate.protos import duration, from_control_plane, packed, socket_address
 from weft.translate.provenance import keys, of_objects
+from weft.translate.resilience import GATEWAY_WINDOW, WINDOW, limit_windows, notice_silence
 from weft.translate.retries import IDLE_TO_OUTSIDE, IDLE_TO_WORKLOAD, allow_replays
 from weft.translate.view import ServiceView
 
@@ -108,11 +109,14 @@ def upstream(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> Ups
     wish = pool.h2_upgrade if pool else ""
     if wish == "UPGRADE":
         return Upstream.HTTP2
-    # A headless service is called by address, and the address may be anyone's: only what the port declares is sure. TLS
-    # that a rule asks for goes to the application, past its proxy's eyes.
+    return Upstream.HTTP2 if _meets_proxies(view, port, chosen) and wish != "DO_NOT_UPGRADE" else Upstream.HTTP1
+
+
+def _meets_proxies(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> bool:
+    """Whether all who may answer have one. A headless service is called by address, and the address may be anyone's:
+    only what the port declares is sure. TLS that a rule asks for goes to the application, past its proxy's eyes."""
     by_address = view.service is None or (view.service.headless and view.caller.kind is not ProxyKind.GATEWAY)
-    between_proxies = port.number in view.meshed and not by_address and not is_foreign(chosen.tls)
-    return Upstream.HTTP2 if between_proxies and wish != "DO_NOT_UPGRADE" else Upstream.HTTP1
+    return port.number in view.meshed and not by_address and not is_foreign(chosen.tls)
 
 
 def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, settings: Settings) -> tuple[Built, ...]:
@@ -136,7 +140,8 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
     foreign = chosen.tls if is_foreign(chosen.tls) else None
     if foreign is not None:
         name_by_request(options, view.service, port, foreign)
-    _speak(cluster, spoken, chosen.connection_pool, options)
+    window = GATEWAY_WINDOW if view.caller.kind is ProxyKind.GATEWAY else WINDOW
+    _speak(cluster, spoken, chosen.connection_pool, options, window, to_proxies=_meets_proxies(view, port, chosen))
     _secure(cluster, view, port, subset, chosen, settings)
     if chosen.proxy_protocol is not None:
         announce_caller(cluster, chosen.proxy_protocol)
@@ -262,7 +267,13 @@ def _inbound_upstream(protocol: Protocol, pool: ConnectionPool | None) -> Upstre
 
 
 def _speak(
-    cluster: Cluster, spoken: Upstream | None, pool: ConnectionPool | None, options: HttpProtocolOptions
+    cluster: Cluster,
+    spoken: Upstream | None,
+    pool: ConnectionPool | None,
+    options: HttpProtocolOptions,
+    window: int = WINDOW,
+    *,
+    to_proxies: bool = False,
 ) -> None:
     if spoken is None:
         return
@@ -280,13 +291,16 @@ def _speak(
             options.explicit_http_config.http_protocol_options.enable_trailers = True
         case Upstream.HTTP2:
             http2 = options.explicit_http_config.http2_protocol_options
-            http2.allow_connect = True  # a WebSocket crosses HTTP/2 as an extended CONNECT
         case Upstream.AS_CALLED:
             options.use_downstream_protocol_config.http_protocol_options.enable_trailers = True
             http2 = options.use_downstream_protocol_config.http2_protocol_options
-            http2.allow_connect = True
-    if spoken is not Upstream.HTTP1 and pool is not None and pool.max_concurrent_streams:
-        http2.max_concurrent_streams.value = pool.max_concurrent_streams
+    if spoken is not Upstream.HTTP1:
+        http2.allow_connect = True  # a WebSocket crosses HTTP/2 as an extended CONNECT
+        limit_windows(http2, window)
+        if to_proxies:
+            notice_silence(http2)
+        if pool is not None and pool.max_concurrent_streams:
+            http2.max_concurrent_streams.value = pool.max_concurrent_streams
     cluster.typed_extension_protocol_options[_HTTP_OPTIONS].CopyFrom(packed(options))
 
 
@@ -301,6 +315,7 @@ def _original_destination(name: str, settings: Settings, idle: timedelta) -> Clu
     options = _idle(idle)
     options.use_downstream_protocol_config.http_protocol_options.enable_trailers = True
     options.use_downstream_protocol_config.http2_protocol_options.allow_connect = True
+    limit_windows(options.use_downstream_protocol_config.http2_protocol_options)
     cluster.typed_extension_protocol_options[_HTTP_OPTIONS].CopyFrom(packed(options))
     return cluster
 

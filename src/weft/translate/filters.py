@@ -44,11 +44,12 @@ _GRPC_CODES = words("""
 _GRPC_STATUS = {name: number for number, name in enumerate(_GRPC_CODES)}
 
 
-def outbound_filters() -> tuple[HttpFilter, ...]:
+def outbound_filters(*, grpc_web: bool = False) -> tuple[HttpFilter, ...]:
+    """`grpc_web`: whether every route's callers may be browsers."""
     return (
         HttpFilter(name=FAULT, typed_config=packed(HTTPFault()), disabled=True),
         HttpFilter(name=CORS, typed_config=packed(Cors()), disabled=True),
-        HttpFilter(name=GRPC_WEB, typed_config=packed(GrpcWeb()), disabled=True),
+        HttpFilter(name=GRPC_WEB, typed_config=packed(GrpcWeb()), disabled=not grpc_web),
         HttpFilter(name=MARK, typed_config=packed(HeaderToMetadata()), disabled=True),
         HttpFilter(name=ROUTER, typed_config=packed(Router())),
     )

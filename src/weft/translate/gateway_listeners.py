@@ -19,6 +19,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from weft.model.gateways import narrower
 from weft.model.proxy import published_socket
+from weft.model.service import Protocol
 from weft.model.virtual_service import L4Match
 from weft.translate import gateway_tls, names
 from weft.translate.access_log import listener_logs
@@ -87,7 +88,7 @@ def _filled(result: Listener, held: list[Served], view: GroupView, guards: Guard
 def _chains(name: str, held: list[Served], view: GroupView, guards: Guards) -> Iterator[FilterChain]:
     first = held[0].bound
     if first.server.is_http and not first.server.encrypted:
-        yield chain("", _http(name, held[0], view, guards))
+        yield chain("", _http(name, held, view, guards))
         return
     yield from _apart([made for served in held for made in _of_server(name, served, view, guards)])
 
@@ -147,7 +148,7 @@ def _of_server(name: str, served: Served, view: GroupView, guards: Guards) -> It
     socket = gateway_tls.downstream(server, view)
     found: list[FilterChain] = []
     if socket is not None and server.is_http:
-        found.append(chain(bound.route_name, _http(name, served, view, guards)))
+        found.append(chain(bound.route_name, _http(name, [served], view, guards)))
     elif socket is not None:
         found.extend(_streams(served, view, guards))
     # Its names are its own even where nothing can be done: what no chain before has is closed.
@@ -166,8 +167,15 @@ def _closing(view: GroupView) -> Filter:
     return bytes_to(((names.BLACK_HOLE, 1),), view.settings)
 
 
-def _http(name: str, served: Served, view: GroupView, guards: Guards) -> Filter:
-    return http_at_gateway(f"outbound_{name}", served.bound.route_name, view.settings, guards.http, guards.noted)
+def _http(name: str, sharing: list[Served], view: GroupView, guards: Guards) -> Filter:
+    return http_at_gateway(
+        f"outbound_{name}",
+        sharing[0].bound.route_name,
+        view.settings,
+        guards.http,
+        guards.noted,
+        grpc_web=any(served.bound.server.port.protocol is Protocol.GRPC_WEB for served in sharing),
+    )
 
 
 def _streams(served: Served, view: GroupView, guards: Guards) -> Iterator[FilterChain]:

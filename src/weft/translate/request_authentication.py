@@ -39,6 +39,7 @@ from weft.translate import names
 from weft.translate.built import Built, build
 from weft.translate.protos import duration, packed, socket_address
 from weft.translate.provenance import keys, of_objects
+from weft.translate.resilience import limit_retries
 from weft.translate.tls import SYSTEM_ROOTS, TLS
 from weft.translate.view import GroupView
 
@@ -289,6 +290,7 @@ def _key_cluster(name: str, server: KeyServer, settings: Settings, sources: tupl
     if server.tls:
         cluster.transport_socket.name = TLS
         cluster.transport_socket.typed_config.CopyFrom(packed(_verified(server.host)))
+    limit_retries(cluster.circuit_breakers.thresholds.add(), None, None)
     cluster.metadata.CopyFrom(of_objects(sources))
     return build(name, cluster, sources)
 

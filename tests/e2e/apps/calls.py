@@ -61,8 +61,8 @@ def _session(*, timeout=20, keep_alive=True, limit=100):
 class Load:
     """Requests without a pause worth the name, until told to stop."""
 
-    def __init__(self, url, parallel, pause, headers):
-        self.url, self.pause, self.headers = url, pause, headers
+    def __init__(self, url, parallel, pause, headers, method):
+        self.url, self.pause, self.headers, self.method = url, pause, headers, method
         self.statuses, self.versions, self.pods, self.failures = Counter(), Counter(), Counter(), []
         self.stopped = False
         self.tasks = [asyncio.create_task(self.work()) for _ in range(parallel)]
@@ -70,7 +70,7 @@ class Load:
     async def work(self):
         async with _session(timeout=10) as session:
             while not self.stopped:
-                answer = await _ask(session, "GET", self.url, self.headers)
+                answer = await _ask(session, self.method, self.url, self.headers)
                 self.statuses[str(answer["status"])] += 1
                 if isinstance(answer["body"], dict):
                     self.versions[answer["body"].get("version", "")] += 1
@@ -91,8 +91,8 @@ class Load:
 loads = {}
 
 
-async def load_start(name, url, parallel=4, pause=0.005, headers=None):
-    loads[name] = Load(url, parallel, pause, headers)
+async def load_start(name, url, parallel=4, pause=0.005, headers=None, method="GET"):
+    loads[name] = Load(url, parallel, pause, headers, method)
 
 
 async def load_seen(name):
@@ -214,6 +214,26 @@ async def slow_download(url, pause, pieces):
         return {"status": response.status, "size": size}
 
 
+stalled = []  # answers that nobody reads, with their sessions
+
+
+async def stall(url, count):
+    """Answers that are asked for and not read, each on a connection of its own."""
+    for _ in range(count):
+        session = _session(timeout=120)
+        stalled.append((session, await session.get(url)))
+
+
+async def go_on():
+    """Read what was not read: how much each had."""
+    sizes = []
+    for session, response in stalled:
+        sizes.append(len(await response.read()))
+        await session.close()
+    stalled.clear()
+    return sizes
+
+
 async def grpc_status(target, method, count=1, metadata=None):
     """How calls of one method end."""
     import grpc
@@ -332,7 +352,8 @@ async def grpc_calls(target):
         for number in range(5):  # each answer before the next question: nothing on the way waits for the end
             await both.write(b"%d" % number)
             turns.append((await both.read()).decode())
-        await both.done_writing()
+        await both.done_writing()  # and what the server has left to say still comes
+        turns += [(await both.read()).decode(), (await both.code()).name]
         try:
             await channel.unary_unary(path + "Fail")(b"", timeout=20)
             failure = "none"
@@ -414,6 +435,8 @@ COMMANDS = {
     "names": names,
     "raw": raw,
     "slow_download": slow_download,
+    "stall": stall,
+    "go_on": go_on,
     "grpc_status": grpc_status,
     "tcp": tcp,
     "datagram": datagram,

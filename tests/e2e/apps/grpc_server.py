@@ -63,6 +63,7 @@ async def client_stream(requests, context):
 async def both(requests, context):
     async for request in requests:
         yield b"again " + request
+    yield b"and that was all"
 
 
 async def fail(request, context):

@@ -11,6 +11,7 @@ NAME = os.environ["POD_NAME"]
 
 received = Counter()  # by path
 idle = {"seconds": 3600.0}
+wanted = asyncio.Event()  # the content of what is sent to /unread
 RESET = b"\1\0\0\0\0\0\0\0"  # struct linger: on, for 0 s
 
 
@@ -40,11 +41,24 @@ async def exchange(reader, writer):
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         writer.transport.abort()
         return False
+    if path == "/early":  # answers what it has not read, and lets go
+        answer(writer, 413, b"too much")
+        await writer.drain()
+        return False
+    if path == "/cut":  # in the middle of its answer
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n" + b"x" * 1000)
+        await writer.drain()
+        await asyncio.sleep(0.1)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        writer.transport.abort()
+        return False
     if headers.get("expect") == "100-continue":
         if path == "/refuse":
             answer(writer, 417, b"")
             return False
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    if path == "/unread":
+        await wanted.wait()
     body, trailers = await content(reader, headers)
     if path == "/upgrade":
         writer.write(f"HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: {headers['upgrade']}\r\n\r\n".encode())
@@ -99,8 +113,12 @@ async def close_idle(after):
     idle["seconds"] = after
 
 
+async def read_on():
+    wanted.set()
+
+
 async def raw_received():
     return dict(received)
 
 
-COMMANDS = {"close_idle": close_idle, "raw_received": raw_received}
+COMMANDS = {"close_idle": close_idle, "raw_received": raw_received, "read_on": read_on}
