@@ -36,6 +36,7 @@ _VERSIONS = {
     "TLSV1_3": TlsParameters.TLSv1_3,
 }
 _ALPN = ("h2", "http/1.1")
+ROOTS = "roots:"
 
 
 class CertificateText(msgspec.Struct, frozen=True):
@@ -109,6 +110,11 @@ def credential_name(reference: CredentialRef, namespace: str) -> str:
     return f"kubernetes-gateway://{reference.namespace}/{reference.name}"
 
 
+def roots_name(roots: str) -> str:
+    """Of the secret with whom callers must have their certificates from, where that is written out."""
+    return f"{ROOTS}{sha256(roots.encode()).hexdigest()[:16]}"
+
+
 def _shown(written: ServerTls, view: GroupView) -> _Shown | None:
     if not written.terminates or written.mode is ServerTlsMode.ISTIO_MUTUAL:
         return _Shown()
@@ -128,7 +134,7 @@ def _shown(written: ServerTls, view: GroupView) -> _Shown | None:
                 written.authorities,
             )
         elif written.roots:
-            roots = (f"roots:{sha256(written.roots.encode()).hexdigest()[:16]}", CertificateText(written.roots))
+            roots = (roots_name(written.roots), CertificateText(written.roots))
         elif (trusted := _authorities(written, view)) is not None:
             roots = (_roots_name(written, trusted, view), trusted)
     return _Shown(tuple(pairs), roots, written.revoked) if pairs else None
