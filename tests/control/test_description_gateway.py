@@ -75,6 +75,8 @@ metadata: {name: web, namespace: shop}
 spec: {hosts: ["*"], gateways: [edge/aaa], http: [{route: [{destination: {host: web}}]}]}
 """
     lines = told(CLOSED.replace("NAME", "aaa") + routed)
+    bytes_too = routed.replace("name: web", "name: bytes").replace("http:", "tcp:")
+    assert "   VirtualServices: shop/bytes" in told(CLOSED.replace("NAME", "aaa") + routed + bytes_too)
     assert "   Closed: no VirtualService has `tcp` routes for it" in lines
 
 

@@ -157,12 +157,22 @@ def _shown(mesh: Mesh, bound: BoundServer, namespace: str) -> Iterator[Shown]:
 
 
 def _routings(mesh: Mesh, bound: BoundServer, namespace: str) -> list[VirtualService]:
-    """As they are written: an edge has only what it takes of them."""
+    """As they are written: an edge has only what it takes of them. Those that say nothing of what the server carries
+    are told where no others are, for then it is closed."""
     found: dict[str, VirtualService] = {}
     for each in mesh.bound_to(bound.gateway, namespace):
         if any(bound.admits(each, host) or _within(bound, host) for host in each.hosts):
             found[f"{each.namespace}/{each.name}"] = each
-    return list(found.values())
+    return [each for each in found.values() if _spoken(bound, each)] or list(found.values())
+
+
+def _spoken(bound: BoundServer, routing: VirtualService) -> bool:
+    """Whether it says anything of what the server carries."""
+    server = bound.server
+    if server.is_http:
+        return bool(routing.http)
+    ended = not server.encrypted or (server.tls is not None and server.tls.terminates)
+    return bool(routing.tcp if ended else routing.tls)
 
 
 def _within(bound: BoundServer, host: str) -> bool:
