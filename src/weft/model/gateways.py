@@ -78,6 +78,7 @@ class Door(msgspec.Struct, frozen=True):
     port: int  # as callers know it
     gateways: tuple[str, ...]
     routes: tuple[VirtualService, ...] = ()  # the oldest first; they are merged
+    encrypted: bool = False  # callers come by TLS that ends here
     redirects: bool = False  # to HTTPS
     misdirected: bool = False  # the name is another server's: whoever asks for it here has come in by the wrong one
 
@@ -236,6 +237,7 @@ def _door(name: str, domain: str, held: list[BoundServer], known: _ByHost) -> Do
         serving[0].server.port.number,
         gateways,
         tuple(_as_taken(each, gateways) for each in routes),
+        encrypted=serving[0].server.encrypted,
         redirects=any(server.server.redirects and _speaks(server, domain, routes) for server in serving),
     )
 
