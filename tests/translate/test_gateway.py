@@ -5,6 +5,8 @@ from tools.ports import free_port
 
 from fields import proves
 from gateway_rig import application, ask, entry, gateway, underscores, until
+from translate.authorizers import http_authorizer
+from translate.tokens import ISSUER, OTHER_KEY, RSA_KEY, key_set, token
 from weft.api.document import Change
 from weft.model.names import ObjectKey
 
@@ -258,6 +260,77 @@ spec:
     await shop.until_has("policy[closed]", "*.example.org:")
     assert (await ask(shop.port, "c.example.org")).status == 200
     assert (await ask(shop.port, host)).status == 403
+
+
+async def test_tokens_are_checked_at_the_edge_and_decide_who_comes_in(shop):
+    shop.apply(
+        f"""
+apiVersion: security.istio.io/v1
+kind: RequestAuthentication
+metadata: {{name: tokens, namespace: edge}}
+spec:
+  selector: {{matchLabels: {{istio: ingress}}}}
+  jwtRules: [{{issuer: "{ISSUER}", jwks: '{key_set(rsa=RSA_KEY)}'}}]
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {{name: known, namespace: edge}}
+spec:
+  selector: {{matchLabels: {{istio: ingress}}}}
+  rules:
+    - from: [{{source: {{requestPrincipals: ["*"]}}}}]
+      when: [{{key: "request.auth.claims[group]", values: [staff]}}]
+"""
+    )
+    await shop.until_has("jwt_authn", "policy[known]")
+
+    async def status(*sent):
+        headers = [("authorization", f"Bearer {each}") for each in sent]
+        return (await ask(shop.port, "shop.example.com", headers=headers)).status
+
+    assert await status() == 403
+    assert await status(token(RSA_KEY, group="staff")) == 200
+    assert await status(token(RSA_KEY, group="guest")) == 403
+    assert await status(token(OTHER_KEY, group="staff")) == 401
+
+
+async def test_an_authorizer_is_asked_at_the_edge_with_what_the_caller_sent(shop):
+    async with http_authorizer() as (port, asked):
+        shop.apply(
+            entry("checker", port).strip("-\n")
+            + """
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: istio, namespace: istio-system}
+data:
+  mesh: |
+    extensionProviders:
+      - name: checker
+        envoyExtAuthzHttp:
+          service: checker.shop.svc.cluster.local
+          port: 80
+          includeRequestHeadersInCheck: [x-user]
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: asked, namespace: edge}
+spec:
+  selector: {matchLabels: {istio: ingress}}
+  action: CUSTOM
+  provider: {name: checker}
+  rules: [{to: [{operation: {paths: [/cart*]}}]}]
+"""
+        )
+        await shop.until_has("ext_authz", "outbound|80||checker.shop")
+
+        async def status(user, path):
+            return (await ask(shop.port, "shop.example.com", path, headers=(("x-user", user),))).status
+
+        assert await status("good", "/cart") == 200
+        assert await status("bad", "//cart") == 401
+        assert len(asked) == 2
+        assert await status("bad", "/") == 200
 
 
 @proves("Gateway", "spec.servers[].bind")
