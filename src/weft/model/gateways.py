@@ -192,6 +192,15 @@ def references(tls: ServerTls | None) -> tuple[CredentialRef, ...]:
     return (*own, *(CredentialRef(f"{each.name}{AUTHORITIES}", each.namespace) for each in tls.credentials[:1]))
 
 
+def vouching(tls: ServerTls) -> tuple[CredentialRef, ...]:
+    """The Secrets in which it is looked for whom to trust, in this order: what is named for it; else the one called
+    NAME-cacert; else NAME itself."""
+    if tls.authorities_credential is not None:
+        return (tls.authorities_credential,)
+    first = tls.credentials[:1]
+    return (*(CredentialRef(f"{each.name}{AUTHORITIES}", each.namespace) for each in first), *first)
+
+
 def age(gateway: Gateway) -> tuple[str, str, str]:
     """The oldest first, then by name. Unknown age is newest."""
     return (gateway.created or "9999", gateway.namespace, gateway.name)

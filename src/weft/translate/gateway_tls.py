@@ -19,7 +19,7 @@ from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import CommonTlsContext, 
 
 from weft.model.credential import Credential
 from weft.model.gateway import CertificateFiles, CredentialRef, GatewayServer, ServerTls, ServerTlsMode
-from weft.model.gateways import AUTHORITIES
+from weft.model.gateways import AUTHORITIES, vouching
 from weft.model.names import ObjectKey
 from weft.model.service import Protocol
 from weft.translate import tls
@@ -149,14 +149,7 @@ def _roots_name(written: ServerTls, trusted: Credential, view: GroupView) -> str
 
 
 def _authorities(written: ServerTls, view: GroupView) -> Credential | None:
-    """Whom to trust: what is named for it; else the Secret called NAME-cacert; else what NAME itself holds."""
-    candidates: list[CredentialRef] = []
-    if written.authorities_credential is not None:
-        candidates.append(written.authorities_credential)
-    else:
-        for reference in written.credentials[:1]:
-            candidates += (CredentialRef(f"{reference.name}{AUTHORITIES}", reference.namespace), reference)
-    found = (_credential(each, view) for each in candidates)
+    found = (_credential(each, view) for each in vouching(written))
     return next((each for each in found if each is not None and each.roots), None)
 
 
