@@ -230,6 +230,13 @@ spec:
   rules: [{backendRefs: [{name: app, namespace: shop, port: 80}]}]
 ---
 apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: more, namespace: far}
+spec:
+  parentRefs: [{group: "", kind: Service, name: app, namespace: shop, port: 81}]
+  rules: [{backendRefs: [{name: app, namespace: shop, port: 80}]}]
+---
+apiVersion: gateway.networking.k8s.io/v1
 kind: BackendTLSPolicy
 metadata: {name: app, namespace: shop}
 spec:
@@ -243,7 +250,8 @@ def test_routes_of_the_gateway_api_are_told_once_for_those_for_whom_they_are():
     lines = list(service_lines(describe_service(stage.mesh, (), "app", "shop")))
     told = [line for line in lines if re.match("   [A-Z][A-Za-z]+(Route|Policy|Rule): ", line)]
     assert told == [
-        "   BackendTLSPolicy: shop/app (mesh.yaml:39) for app.shop.svc.cluster.local",
+        "   BackendTLSPolicy: shop/app (mesh.yaml:46) for app.shop.svc.cluster.local",
+        "   HTTPRoute: far/more (mesh.yaml:39), in force for callers in far alone",
         "   HTTPRoute: far/theirs (mesh.yaml:32), in force for callers in far alone",
         "   HTTPRoute: shop/outside (mesh.yaml:17), not in force for sidecars of its namespace,"
         " at gateway shop/edge (listener a), shop/edge (listener b)",

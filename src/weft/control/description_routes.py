@@ -140,14 +140,27 @@ def _routings(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance])
             here = routing in in_force if speaks else between
             elsewhere = speaks and between and not here and routing.namespace != viewer.namespace
             theirs = elsewhere and routing in mesh.virtual_services(host, Scope(routing.namespace))
-            yield Routing(
-                where=named(routing),
-                hosts=routing.hosts,
-                gateways=tuple(each for each in routing.gateways if each != MESH),
-                in_force=here,
-                routes=tuple(listed),
-                callers=routing.namespace if theirs else "",
-            )
+            for where, routes_of_one in _by_object(routing, listed):
+                yield Routing(
+                    where=where,
+                    hosts=routing.hosts,
+                    gateways=tuple(each for each in routing.gateways if each != MESH),
+                    in_force=here,
+                    routes=routes_of_one,
+                    callers=routing.namespace if theirs else "",
+                )
+
+
+def _by_object(routing: VirtualService, listed: list[RouteFacts]) -> Iterator[tuple[Where, tuple[RouteFacts, ...]]]:
+    """What several of the Gateway API's objects came to together, apart again; all others are whole."""
+    if not routing.attached or not routing.http:
+        yield named(routing), tuple(listed)
+        return
+    for origin in routing.origins:
+        where = where_of(origin)
+        own = tuple(each for each in listed if each.where.object == where.object)
+        if own:
+            yield where, own
 
 
 def _route(
