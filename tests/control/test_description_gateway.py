@@ -2,7 +2,7 @@ from authority import Authority
 from control.reasons.test_gateways import EDGE, TO_PAYMENTS
 from control.reasons.told import mesh_of, rule
 from control.test_edges import EDGE as CLOSED
-from gateway_rig import pair
+from gateway_rig import pair, secret
 from weft.base.problem import Problem, Where
 from weft.cli.trial_source import staged
 from weft.control.description import describe_pod
@@ -50,6 +50,37 @@ def test_a_gateway_is_described_by_what_it_serves():
     assert not [line for line in lines if "Mutual TLS" in line or line.startswith("Sidecar")]
 
 
+def test_whom_a_server_asks_for_a_certificate_and_what_it_speaks_is_told():
+    servers = """
+selector: {istio: ingress}
+servers:
+- port: {number: 443, name: a, protocol: HTTPS}
+  bind: 10.1.0.9
+  hosts: [a.com]
+  tls: {mode: MUTUAL, credentialName: shop, subjectAltNames: [b.com], minProtocolVersion: TLSV1_3}
+- port: {number: 444, name: b, protocol: HTTPS}
+  hosts: [b.com]
+  tls: {mode: OPTIONAL_MUTUAL, serverCertificate: /a/crt, privateKey: /a/key, caCertificates: /a/ca, caCrl: /a/crl}
+- {port: {number: 445, name: c, protocol: HTTPS}, hosts: [c.com], tls: {mode: MUTUAL, credentialName: bare}}
+"""
+    shown = Authority().issue("a.com")
+    mesh = mesh_of(
+        public=rule(servers, "public", "edge", "Gateway"),
+        secret=pair("shop", shown).removeprefix("---\n"),
+        beside=secret("shop-cacert", "Opaque", cacert=shown.root).removeprefix("---\n"),
+        bare=pair("bare", shown).removeprefix("---\n"),
+    )
+    mesh.apply(ObjectKey("Pod", "edge", "edge-0"), (POD,))
+    lines = list(pod_lines(describe_pod(mesh, Stage(mesh), (), "edge-0")))
+    assert "Gateway edge/public (public.yaml:1): port 443/HTTPS, at 10.1.0.9 alone" in lines
+    assert "   TLS: MUTUAL, TLSV1_3 at least" in lines
+    assert [line for line in lines if "Callers" in line] == [
+        "      Callers must show a certificate by Secret edge/shop-cacert, if it is for b.com",
+        "      Callers may show a certificate by /a/ca, without those in /a/crl",
+        "      Callers must show a certificate by nobody that is known: these hosts are closed",
+    ]
+
+
 def test_nobody_else_serves_anything():
     assert served(edge(), Instance("web-0", "shop", ())) == ()
 
@@ -75,6 +106,8 @@ metadata: {name: web, namespace: shop}
 spec: {hosts: ["*"], gateways: [edge/aaa], http: [{route: [{destination: {host: web}}]}]}
 """
     lines = told(CLOSED.replace("NAME", "aaa") + routed)
+    bytes_too = routed.replace("name: web", "name: bytes").replace("http:", "tcp:")
+    assert "   VirtualServices: shop/bytes" in told(CLOSED.replace("NAME", "aaa") + routed + bytes_too)
     assert "   Closed: no VirtualService has `tcp` routes for it" in lines
 
 

@@ -1,11 +1,16 @@
 """The rules and routes that lead to pods, in words."""
 
+import re
 from datetime import timedelta
 
 import pytest
 
 from model.builders import group, instance, put, service
+from weft.cli.trial_source import staged
+from weft.control.description import describe_service
 from weft.control.description_routes import labels, named, routings, rules
+from weft.control.description_text import service_lines
+from weft.files.documents import read_documents
 from weft.model.destination_rule import (
     ClientTls,
     ClientTlsMode,
@@ -184,3 +189,70 @@ def test_balancing_is_told_by_what_is_hashed_and_who_is_near(mesh):
         "retries at most 10 % and 1",
         "PROXY header V2",
     )
+
+
+STANDARD = """
+apiVersion: v1
+kind: Service
+metadata: {name: app, namespace: shop}
+spec: {selector: {app: app}, ports: [{name: http, port: 80}, {name: http-b, port: 81}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: shop}
+spec:
+  gatewayClassName: weft
+  listeners:
+    - {name: a, port: 80, protocol: HTTP}
+    - {name: b, port: 81, protocol: HTTP}
+    - {name: bytes, port: 82, protocol: TCP}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: outside, namespace: shop}
+spec:
+  parentRefs: [{name: edge}]
+  hostnames: [a.example, b.example]
+  rules: [{backendRefs: [{name: app, port: 80}]}]
+---
+apiVersion: gateway.networking.k8s.io/v1alpha2
+kind: TCPRoute
+metadata: {name: bytes, namespace: shop}
+spec:
+  parentRefs: [{name: edge}]
+  rules: [{backendRefs: [{name: nobody, port: 80}]}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: theirs, namespace: far}
+spec:
+  parentRefs: [{group: "", kind: Service, name: app, namespace: shop}]
+  rules: [{backendRefs: [{name: app, namespace: shop, port: 80}]}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: more, namespace: far}
+spec:
+  parentRefs: [{group: "", kind: Service, name: app, namespace: shop, port: 81}]
+  rules: [{backendRefs: [{name: app, namespace: shop, port: 80}]}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: BackendTLSPolicy
+metadata: {name: app, namespace: shop}
+spec:
+  targetRefs: [{group: "", kind: Service, name: app}]
+  validation: {hostname: app.example, wellKnownCACertificates: System}
+"""
+
+
+def test_routes_of_the_gateway_api_are_told_once_for_those_for_whom_they_are():
+    stage, _ = staged(read_documents(STANDARD.encode(), "mesh.yaml").documents)
+    lines = list(service_lines(describe_service(stage.mesh, (), "app", "shop")))
+    told = [line for line in lines if re.match("   [A-Z][A-Za-z]+(Route|Policy|Rule): ", line)]
+    assert told == [
+        "   BackendTLSPolicy: shop/app (mesh.yaml:46) for app.shop.svc.cluster.local",
+        "   HTTPRoute: far/more (mesh.yaml:39), in force for callers in far alone",
+        "   HTTPRoute: far/theirs (mesh.yaml:32), in force for callers in far alone",
+        "   HTTPRoute: shop/outside (mesh.yaml:17), not in force for sidecars of its namespace,"
+        " at gateway shop/edge (listener a), shop/edge (listener b)",
+    ]

@@ -163,6 +163,20 @@ async def test_a_consumers_route_is_its_namespaces_own_and_goes_before_the_produ
     assert await who(mesh, at="app.shop", client="stranger") == "two"
 
 
+async def test_consumers_change_nothing_but_their_own_calls_and_ports(mesh):
+    """Also by a GRPCRoute, which has a port alone; and where theirs say nothing the producer's hold."""
+    parent = {"group": "", "kind": "Service", "name": "app", "namespace": "shop", "port": 81}
+    producers = http_route("app", rule(path("/"), to="two"))
+    consumers = http_route("app", {"backendRefs": [backend("away", namespace="far")]}, namespace="far", parent=parent)
+    calls = grpc_route({"backendRefs": [backend("away", namespace="far")]})
+    calls["metadata"]["namespace"] = "elsewhere"
+    calls["spec"]["parentRefs"][0]["namespace"] = "shop"
+    await mesh.try_out(producers, consumers, calls)
+    assert await who(mesh) == "two"
+    assert await who(mesh, at="app.shop", client="stranger") == "two"
+    assert await who(mesh, at="app.shop:81", client="stranger") == "away"
+
+
 async def test_what_a_virtual_service_says_goes_before_a_route(mesh):
     answer = {"directResponse": {"status": 418}}
     await mesh.try_out(virtual_service("app", answer), http_route("app", rule(path("/"), to="two")))

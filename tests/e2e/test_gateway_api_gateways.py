@@ -143,8 +143,9 @@ def to(name="app", port=80, path="/", **more):
     return {**match, "backendRefs": [{"name": name, "port": port, **more}]}
 
 
-async def ask(host, path="/", port=HTTP, *, name="", shown=""):
-    """Status and who answered, over TLS if the other side's name is given. `shown`: our own certificate and key."""
+async def ask(host, path="/", port=HTTP, *, name="", shown="", header=""):
+    """Status and who answered, over TLS if the other side's name is given; or only a header of the answer. `shown`: our
+    own certificate and key."""
     context = None
     if name:
         context = ssl.create_default_context(cadata=certificate_pem(ROOT))
@@ -163,6 +164,9 @@ async def ask(host, path="/", port=HTTP, *, name="", shown=""):
     if not answer:
         return "closed"
     head, _, body = answer.partition(b"\r\n\r\n")
+    if header:
+        found = (line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
+        return next((value for key, value in found if key == header), None)
     status = int(head.split()[1])
     start = body.find(b"{")
     if status != 200 or start < 0:
@@ -514,6 +518,21 @@ async def test_a_gateway_of_somebody_elses_class_is_left_alone(mesh):
     await settled(mesh, theirs | {"spec": {"controllerName": "weft.dev/gateway-controller"}}, gateway(), app)
     await eventually_answers("shop.example.com")
     assert await ask("shop.example.com") == "app"
+
+
+async def test_a_redirect_names_the_listeners_port_only_where_its_scheme_has_another(mesh):
+    redirect = {"type": "RequestRedirect", "requestRedirect": {"hostname": "new.example.com"}}
+    secured = listener("other", 8443, "HTTPS", tls={"certificateRefs": [{"name": "shop-example"}]})
+    await settled(
+        mesh, gateway(listener(), secure("shop", "shop-example"), secured), route("app", {"filters": [redirect]})
+    )
+    await eventually_answers("shop.example.com", port=PASSED, name="shop.example.com")
+    for port, name, told in (
+        (HTTP, "", "http://new.example.com/"),
+        (HTTPS, "shop.example.com", "https://new.example.com/"),
+        (PASSED, "shop.example.com", "https://new.example.com:8443/"),
+    ):
+        assert await ask("shop.example.com", port=port, name=name, header="location") == told
 
 
 async def test_a_route_that_changes_is_followed(mesh):

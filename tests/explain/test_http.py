@@ -84,7 +84,17 @@ def test_a_destination_with_headers_of_its_own_is_another():
     own = "{destination: {host: orders}, weight: 30, headers: {request: {set: {x-env: new}}}}"
     found = _ask(f"{{route: [{own}, {{destination: {{host: orders}}, weight: 70}}]}}")
     assert [round(each.odds, 2) for each in found.outcomes] == [0.7, 0.3]
-    assert any(step.what.endswith("with other headers") for step in found.outcomes[1].steps)
+    assert any(step.what.endswith("; the request gets x-env") for step in found.outcomes[1].steps)
+
+
+def test_which_headers_a_route_changes_and_how_often_it_is_copied_is_told():
+    found = _ask(
+        "{route: [{destination: {host: orders}}], mirrors: [{destination: {host: orders}, percentage: {value: 5}}],"
+        " headers: {request: {set: {x-a: v}, add: {x-b: v}, remove: [x-c]}, response: {add: {x-d: v}}}}"
+    )
+    told = [step.what for step in found.outcomes[0].steps]
+    assert "the request gets x-a, x-b and loses x-c; the answer gets x-d" in told
+    assert any(each.startswith("of 5 % a copy goes to") for each in told)
 
 
 def test_what_is_tried_again_depends_on_the_method_where_http_1_is_spoken():

@@ -41,10 +41,13 @@ def mesh_of(*texts):
     return mesh
 
 
-def paths(mesh, namespace="shop"):
-    """By the routing that decides, for callers of a namespace."""
+def paths(mesh, namespace="shop", port=None):
+    """By the routing that decides, for callers of a namespace; perhaps at one port."""
     routings = mesh.virtual_services(HOST, Scope(namespace))
-    return [each.match[0].uri.value for each in routings[0].http] if routings else None
+    if not routings:
+        return None
+    here = [each for each in routings[0].http if not port or any(match.port in (0, port) for match in each.match)]
+    return [each.match[0].uri.value for each in here]
 
 
 def outcomes(mesh):
@@ -114,10 +117,31 @@ def test_what_a_change_touches_is_told():
             (SERVICE, route("a", "/a", port=", port: 80"), route("g", "a.B", kind="GRPCRoute", port=", port: 81")),
             {"a": "Accepted", "g": "Accepted"},
         ),
+        (
+            (SERVICE, route("a", "/a"), route("g", "a.B", "office", kind="GRPCRoute")),
+            {"a": "Accepted", "g": "Accepted"},
+        ),
     ],
 )
 def test_a_route_that_is_not_taken_says_why(texts, expected):
     assert outcomes(mesh_of(*texts)) == expected
+
+
+def test_a_grpc_route_has_its_ports_and_leaves_the_others():
+    mesh = mesh_of(SERVICE, route("a", "/a"), route("g", "a.B", kind="GRPCRoute", port=", port: 81"))
+    assert outcomes(mesh) == {"a": "Accepted", "g": "Accepted"}
+    assert (paths(mesh, port=80), paths(mesh, port=81)) == (["/a"], ["/a.B"])
+
+
+def test_nobody_elses_grpc_route_takes_a_port_from_the_services_own_routes():
+    mesh = mesh_of(SERVICE, route("a", "/a"), route("g", "a.B", "office", kind="GRPCRoute"))
+    assert (paths(mesh), paths(mesh, "office")) == (["/a"], ["/a.B"])
+
+
+def test_a_consumers_route_for_one_port_leaves_the_producers_at_the_others():
+    mesh = mesh_of(SERVICE, route("a", "/producer"), route("b", "/consumer", "office", port=", port: 81"))
+    assert (paths(mesh, "office", 80), paths(mesh, "office", 81)) == (["/producer"], ["/consumer"])
+    assert paths(mesh, port=81) == ["/producer"]
 
 
 def test_a_port_of_a_parent_is_a_condition_of_every_match():

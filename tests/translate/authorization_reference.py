@@ -217,9 +217,10 @@ def _host(pattern, request, *, wide):
     host, pattern = request.host.lower(), pattern.lower()
     if _text(pattern, host):
         return True
-    if not wide or pattern.endswith("*"):
+    if not wide:
         return False
-    return _text(pattern, re.sub(r"(\.)?(:[0-9]*)?$", "", host))
+    after = host.rpartition("@")[2]
+    return _text(pattern, after if pattern.endswith("*") else re.sub(r"\.?(:.*)?$", "", after))
 
 
 def _path(pattern, request, *, wide):

@@ -5,6 +5,8 @@ from tools.ports import free_port
 
 from fields import proves
 from gateway_rig import application, ask, entry, gateway, underscores, until
+from translate.authorizers import http_authorizer
+from translate.tokens import ISSUER, OTHER_KEY, RSA_KEY, key_set, token
 from weft.api.document import Change
 from weft.model.names import ObjectKey
 
@@ -160,6 +162,35 @@ async def test_nothing_that_a_caller_says_of_itself_is_believed(shop):
     assert (await ask(shop.port, "shop.example.com", "/x/../cart")).seen["line"] == "GET /cart HTTP/1.1"
 
 
+INTERNAL = (
+    "x-envoy-retry-on",
+    "x-envoy-max-retries",
+    "x-envoy-upstream-rq-timeout-ms",
+    "x-envoy-upstream-rq-per-try-timeout-ms",
+    "x-envoy-upstream-alt-stat-name",
+    "x-envoy-expected-rq-timeout-ms",
+    "x-envoy-decorator-operation",
+    "x-envoy-original-path",
+    "x-envoy-original-host",
+    "x-envoy-original-url",
+    "x-envoy-downstream-service-cluster",
+    "x-envoy-downstream-service-node",
+    "x-envoy-force-trace",
+    "x-envoy-internal",
+    "x-envoy-ip-tags",
+)
+
+
+async def test_what_proxies_tell_each_other_is_taken_from_who_comes_from_outside(shop):
+    """Also behind proxies that are believed: they tell where a caller is, and not how it is served."""
+    for trusted in (0, 1):
+        shop.apply(_believing(trusted))
+        await shop.until_has(*(['"xff_num_trusted_hops": 1'] if trusted else []))
+        said = tuple((name, "1") for name in INTERNAL)
+        found = await ask(shop.port, "shop.example.com", headers=(*said, ("x-forwarded-for", "10.0.0.1")))
+        assert {name: found.header(name) for name in INTERNAL} == dict.fromkeys(INTERNAL)
+
+
 async def test_headers_with_underscores_are_taken_as_in_istio_unless_the_mesh_says_otherwise(shop):
     async def asked():
         return await ask(shop.port, "shop.example.com", headers=(("x_user", "admin"),))
@@ -204,6 +235,104 @@ spec:
     assert (await ask(shop.port, "shop.example.com", "/")).status == 200
 
 
+@pytest.mark.parametrize(
+    "host", ["b.example.org", "B.Example.org.", "b.example.org:x", "b.example.org.:80", "x@b.example.org"]
+)
+async def test_no_spelling_of_a_host_gets_round_a_policy_that_denies_it(shop, host):
+    shop.apply(
+        """
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: wide, namespace: shop}
+spec:
+  hosts: ["*.example.org"]
+  gateways: [edge/public]
+  http: [{route: [{destination: {host: web}}]}]
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: closed, namespace: edge}
+spec:
+  action: DENY
+  rules: [{to: [{operation: {hosts: [b.example.org]}}]}]
+"""
+    )
+    await shop.until_has("policy[closed]", "*.example.org:")
+    assert (await ask(shop.port, "c.example.org")).status == 200
+    assert (await ask(shop.port, host)).status == 403
+
+
+async def test_tokens_are_checked_at_the_edge_and_decide_who_comes_in(shop):
+    shop.apply(
+        f"""
+apiVersion: security.istio.io/v1
+kind: RequestAuthentication
+metadata: {{name: tokens, namespace: edge}}
+spec:
+  selector: {{matchLabels: {{istio: ingress}}}}
+  jwtRules: [{{issuer: "{ISSUER}", jwks: '{key_set(rsa=RSA_KEY)}'}}]
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {{name: known, namespace: edge}}
+spec:
+  selector: {{matchLabels: {{istio: ingress}}}}
+  rules:
+    - from: [{{source: {{requestPrincipals: ["*"]}}}}]
+      when: [{{key: "request.auth.claims[group]", values: [staff]}}]
+"""
+    )
+    await shop.until_has("jwt_authn", "policy[known]")
+
+    async def status(*sent):
+        headers = [("authorization", f"Bearer {each}") for each in sent]
+        return (await ask(shop.port, "shop.example.com", headers=headers)).status
+
+    assert await status() == 403
+    assert await status(token(RSA_KEY, group="staff")) == 200
+    assert await status(token(RSA_KEY, group="guest")) == 403
+    assert await status(token(OTHER_KEY, group="staff")) == 401
+
+
+async def test_an_authorizer_is_asked_at_the_edge_with_what_the_caller_sent(shop):
+    async with http_authorizer() as (port, asked):
+        shop.apply(
+            entry("checker", port).strip("-\n")
+            + """
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: istio, namespace: istio-system}
+data:
+  mesh: |
+    extensionProviders:
+      - name: checker
+        envoyExtAuthzHttp:
+          service: checker.shop.svc.cluster.local
+          port: 80
+          includeRequestHeadersInCheck: [x-user]
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: asked, namespace: edge}
+spec:
+  selector: {matchLabels: {istio: ingress}}
+  action: CUSTOM
+  provider: {name: checker}
+  rules: [{to: [{operation: {paths: [/cart*]}}]}]
+"""
+        )
+        await shop.until_has("ext_authz", "outbound|80||checker.shop")
+
+        async def status(user, path):
+            return (await ask(shop.port, "shop.example.com", path, headers=(("x-user", user),))).status
+
+        assert await status("good", "/cart") == 200
+        assert await status("bad", "//cart") == 401
+        assert len(asked) == 2
+        assert await status("bad", "/") == 200
+
+
 @proves("Gateway", "spec.servers[].bind")
 async def test_a_server_may_be_bound_to_one_address(shop):
     port = free_port()
@@ -235,9 +364,8 @@ async def test_a_gateway_that_goes_leaves_its_port(shop):
     await until(is_gone)
 
 
-async def test_as_many_proxies_before_it_are_believed_as_the_mesh_says(shop):
-    def settings(number):
-        return f"""
+def _believing(number):
+    return f"""
 apiVersion: v1
 kind: ConfigMap
 metadata: {{name: istio, namespace: istio-system}}
@@ -246,6 +374,8 @@ data:
     defaultConfig: {{gatewayTopology: {{numTrustedProxies: {number}}}}}
 """
 
+
+async def test_as_many_proxies_before_it_are_believed_as_the_mesh_says(shop):
     shop.apply(
         """
 apiVersion: security.istio.io/v1
@@ -258,7 +388,7 @@ spec:
     await shop.until_has("policy[one]")
     said = (("x-forwarded-for", "203.0.113.9, 198.51.100.7"),)
     assert (await ask(shop.port, "shop.example.com", headers=said)).status == 403
-    shop.apply(settings(1))
+    shop.apply(_believing(1))
     await shop.until_has('"xff_num_trusted_hops": 1')
     assert (await ask(shop.port, "shop.example.com", headers=said)).status == 200
     lie = (("x-forwarded-for", "198.51.100.7, 203.0.113.9"),)

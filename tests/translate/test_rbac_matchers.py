@@ -86,8 +86,14 @@ def test_other_dots_are_dots(path):
     assert not re.fullmatch(matchers.DISGUISED_DOTS.replace(r"\C", "."), path)
 
 
-def test_a_host_that_is_kept_out_is_so_with_a_port_too():
-    assert matches(matchers.host("a.com", wide=True).string_match, "A.com:80")
+@pytest.mark.parametrize("host", ["A.com:80", "a.com.", "a.com.:80", "a.com:x", "a.com:", "x@a.com", "x:y@a.com.:x"])
+def test_what_keeps_out_knows_every_way_to_write_a_host(host):
+    for value in ("a.com", "*.com", "a.*"):
+        assert matches(matchers.host(value, wide=True).string_match, host)
+    assert not matches(matchers.host("b.com", wide=True).string_match, host)
+
+
+def test_a_host_that_is_let_in_is_so_to_the_letter():
     assert not matches(matchers.host("a.com", wide=True).string_match, "a.com.b:80")
     assert matchers.host("a.com", wide=False).string_match.exact == "a.com"
     assert matchers.host("*", wide=True).present_match

@@ -8,9 +8,10 @@ from datetime import timedelta
 
 from weft.analyze.facts import Facts
 from weft.analyze.finding import finding
+from weft.analyze.gateway_routes import meets
 from weft.base.problem import Problem
 from weft.model.service import Protocol
-from weft.model.virtual_service import HttpMatch, HttpRoute, MatchKind, VirtualService, WeightedDestination
+from weft.model.virtual_service import MESH, HttpMatch, HttpRoute, MatchKind, VirtualService, WeightedDestination
 
 _WHOLE = 100
 # After which nobody knows whether the server has acted. What it says itself (503, a gRPC status) is its own to mean.
@@ -166,15 +167,29 @@ def _of_ports(route: HttpRoute, routing: VirtualService, facts: Facts) -> Iterat
 
 
 def _called(route: HttpRoute, routing: VirtualService, facts: Facts) -> set[int]:
-    """The ports at which HTTP comes to this route between workloads."""
-    asked = {match.port for match in route.match}
-    ports = (port for host in routing.hosts for service in facts.by_host.get(host, ()) for port in service.ports)
-    return {
-        port.number
-        for port in ports
-        if (port.protocol.is_http or port.protocol is Protocol.UNDECLARED)
-        and (not asked or 0 in asked or port.number in asked)
-    }
+    """The ports at which HTTP comes to this route, between workloads and from outside."""
+    found: set[int] = set()
+    for name in routing.gateways:
+        gateway = facts.gateways.get(name)
+        if name == MESH:
+            ports = (port for host in routing.hosts for each in facts.by_host.get(host, ()) for port in each.ports)
+            spoken = {port.number for port in ports if port.protocol.is_http or port.protocol is Protocol.UNDECLARED}
+        else:
+            servers = gateway.servers if gateway is not None else ()
+            spoken = {
+                server.port.number
+                for server in servers
+                if gateway is not None and server.is_http and not server.redirects and meets(routing, gateway, server)
+            }
+        found |= {number for number in spoken if _comes(route, name, number)}
+    return found
+
+
+def _comes(route: HttpRoute, gateway: str, port: int) -> bool:
+    """Whether what comes by a gateway, or between workloads, to a port may meet the route."""
+    return not route.match or any(
+        (not match.gateways or gateway in match.gateways) and match.port in (0, port) for match in route.match
+    )
 
 
 def _seconds(duration: timedelta) -> str:

@@ -50,7 +50,7 @@ def _of_hosts(routing: VirtualService, gateway: Gateway) -> Iterator[Problem]:
 
 def _of_kinds(routing: VirtualService, gateways: list[Gateway]) -> Iterator[Problem]:
     """Of a server's connections either the requests are looked at, or the name that TLS asks for, or nothing."""
-    meeting = [server for gateway in gateways for server in gateway.servers if _meets(routing, gateway, server)]
+    meeting = [server for gateway in gateways for server in gateway.servers if meets(routing, gateway, server)]
     if not meeting:
         return  # which is told of its hosts
     for kind, routes in (("http", routing.http), ("tls", routing.tls), ("tcp", routing.tcp)):
@@ -64,7 +64,7 @@ def _of_kinds(routing: VirtualService, gateways: list[Gateway]) -> Iterator[Prob
             yield finding("WFT0120", routing.origin, f"spec.{kind}", what, f"write `{_looked_at(server)}` routes")
 
 
-def _meets(routing: VirtualService, gateway: Gateway, server: GatewayServer) -> bool:
+def meets(routing: VirtualService, gateway: Gateway, server: GatewayServer) -> bool:
     own: list[ServedHost] = [served_host(gateway, host) for host in server.hosts]
     return any(each.admits(routing) and narrower(each.host, host) for each in own for host in routing.hosts)
 

@@ -105,14 +105,14 @@ NOT_READ = frozenset(
     ClusterRoleBinding PersistentVolume PersistentVolumeClaim StorageClass CustomResourceDefinition
     ValidatingWebhookConfiguration MutatingWebhookConfiguration ResourceQuota LimitRange PriorityClass Lease
     Event ReplicationController PodTemplate APIService Kustomization EnvoyFilter ProxyConfig WorkloadGroup
-    WasmPlugin IstioOperator UDPRoute ServiceMonitor PodMonitor
+    WasmPlugin IstioOperator UDPRoute ListenerSet XListenerSet ServiceMonitor PodMonitor
     """)
 )
 
 # Of those, what would change how a mesh behaves if weft acted on it.
 OF_MESHES = frozenset(
     words("""
-    EnvoyFilter ProxyConfig WasmPlugin WorkloadGroup UDPRoute
+    EnvoyFilter ProxyConfig WasmPlugin WorkloadGroup UDPRoute ListenerSet XListenerSet
     """)
 )
 
@@ -125,6 +125,8 @@ _INSTEAD: Mapping[str, str] = {
     "WasmPlugin": "to decide about requests, write an AuthorizationPolicy with action CUSTOM",
     "WorkloadGroup": "write a WorkloadEntry for each machine",
     "UDPRoute": "UDP goes past the proxies: nothing in a mesh routes it",
+    "ListenerSet": "write its listeners into the Gateway",
+    "XListenerSet": "write its listeners into the Gateway",
     "ProxyConfig": "remove it, or keep whoever acts on it",
 }
 

@@ -11,8 +11,9 @@ import msgspec
 from weft.base.problem import Where
 from weft.control.description_routes import named
 from weft.control.edges import left_out, unanswered
-from weft.model.gateway import CredentialRef
-from weft.model.gateways import BoundServer
+from weft.model.gateway import CredentialRef, ServerTls, ServerTlsMode
+from weft.model.gateway_api import StandardGateway
+from weft.model.gateways import BoundServer, vouching
 from weft.model.group import group_of
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
@@ -41,6 +42,10 @@ class ServedFacts(msgspec.Struct, frozen=True):
     routings: tuple[Where, ...] = ()  # the VirtualServices that it has, the oldest first
     listener: str = ""  # of a Gateway of the Gateway API
     closed: str = ""  # why nobody is answered, if nobody is
+    bind: str = ""  # the one address at which it is served
+    spoken: tuple[str, ...] = ()  # of TLS: what is said of versions and ciphers
+    asks: str = ""  # whom a caller's certificate must be from; "": callers need none
+    callers: tuple[str, ...] = ()  # and who that must be, where that is said
 
 
 class LeftOutFacts(msgspec.Struct, frozen=True):
@@ -90,15 +95,20 @@ def served_lines(servers: tuple[ServedFacts, ...]) -> Iterator[str]:
     for each in servers:
         place = f"{_place(each.gateway)}{f', listener {each.listener}' if each.listener else ''}"
         where = f", which listens on {each.listens}" if each.listens != each.port else ""
-        yield f"{each.gateway.object}{place}: port {each.port}/{each.protocol.upper()}{where}"
+        alone = f", at {each.bind} alone" if each.bind else ""
+        yield f"{each.gateway.object}{place}: port {each.port}/{each.protocol.upper()}{where}{alone}"
         yield f"   Hosts: {', '.join(each.hosts)}"
         if each.tls:
-            yield f"   TLS: {each.tls}"
+            yield f"   TLS: {', '.join((each.tls, *each.spoken))}"
         for shown in each.shows:
             told = [f"for {', '.join(shown.hosts[:5])}"] if shown.hosts else []
             told += [f"until {shown.until}"] if shown.until else []
             told = told if shown.there else ["which is not there: these hosts are closed"]
             yield f"      Shows {shown.name}{''.join(f', {word}' for word in told)}"
+        if each.asks:
+            only = f", if it is for {' or '.join(each.callers)}" if each.callers else ""
+            must = "must" if each.tls == ServerTlsMode.MUTUAL else "may"
+            yield f"      Callers {must} show a certificate by {each.asks}{only}"
         if each.redirects:
             yield "   Sends its callers to HTTPS"
         yield f"   {_routed(each)}"
@@ -139,7 +149,51 @@ def _served(mesh: Mesh, bound: BoundServer, pod: Instance) -> ServedFacts:
         routings=tuple(named(each) for each in _routings(mesh, bound, namespace)),
         listener=bound.gateway.partition("~")[2],
         closed=unanswered(mesh, bound, group_of(pod)),
+        bind=server.bind,
+        spoken=tuple(_spoken_tls(tls)) if tls is not None and server.encrypted else (),
+        asks=_asked(mesh, bound, namespace) if tls is not None and tls.asks else "",
+        callers=_callers(tls) if tls is not None and tls.asks else (),
     )
+
+
+def _spoken_tls(tls: ServerTls) -> Iterator[str]:
+    if tls.minimum_version not in ("", "TLS_AUTO"):
+        yield f"{tls.minimum_version} at least"
+    if tls.maximum_version not in ("", "TLS_AUTO"):
+        yield f"{tls.maximum_version} at most"
+    if tls.cipher_suites:
+        yield f"with {' or '.join(tls.cipher_suites)}"
+
+
+def _asked(mesh: Mesh, bound: BoundServer, namespace: str) -> str:
+    """Whom a server that asks for certificates believes, in the order in which that is looked for."""
+    tls = bound.server.tls
+    if tls is None:
+        return ""
+    if tls.authorities:
+        return tls.authorities + (f", without those in {tls.revoked}" if tls.revoked else "")
+    if tls.roots:
+        return " or ".join(f"ConfigMap {place}/{name}" for place, name in _bundles(mesh, bound))
+    for reference in vouching(tls):
+        place = reference.namespace or namespace
+        found = mesh.credential(CredentialRef(reference.name, place))
+        if found is not None and found.roots:
+            return f"Secret {place}/{reference.name}"
+    return "nobody that is known: these hosts are closed"
+
+
+def _bundles(mesh: Mesh, bound: BoundServer) -> Iterator[tuple[str, str]]:
+    listener = bound.gateway.partition("~")[2]
+    for value in mesh.get(bound.origin.key) if bound.origin is not None else ():
+        if isinstance(value, StandardGateway):
+            for each in value.listeners:
+                check = value.check_of(each) if each.name == listener else None
+                yield from ((held.namespace, held.name) for held in (check.authorities if check is not None else ()))
+
+
+def _callers(tls: ServerTls) -> tuple[str, ...]:
+    digests = len(tls.spki) + len(tls.hashes)
+    return (*tls.subject_alt_names, *((f"one of {digests} digests",) if digests else ()))
 
 
 def _shown(mesh: Mesh, bound: BoundServer, namespace: str) -> Iterator[Shown]:
@@ -157,12 +211,22 @@ def _shown(mesh: Mesh, bound: BoundServer, namespace: str) -> Iterator[Shown]:
 
 
 def _routings(mesh: Mesh, bound: BoundServer, namespace: str) -> list[VirtualService]:
-    """As they are written: an edge has only what it takes of them."""
+    """As they are written: an edge has only what it takes of them. Those that say nothing of what the server carries
+    are told where no others are, for then it is closed."""
     found: dict[str, VirtualService] = {}
     for each in mesh.bound_to(bound.gateway, namespace):
         if any(bound.admits(each, host) or _within(bound, host) for host in each.hosts):
             found[f"{each.namespace}/{each.name}"] = each
-    return list(found.values())
+    return [each for each in found.values() if _spoken(bound, each)] or list(found.values())
+
+
+def _spoken(bound: BoundServer, routing: VirtualService) -> bool:
+    """Whether it says anything of what the server carries."""
+    server = bound.server
+    if server.is_http:
+        return bool(routing.http)
+    ended = not server.encrypted or (server.tls is not None and server.tls.terminates)
+    return bool(routing.tcp if ended else routing.tls)
 
 
 def _within(bound: BoundServer, host: str) -> bool:

@@ -15,6 +15,7 @@ from weft.model.group import Group
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
 from weft.model.names import Labels, Origin, host_covers, selects, where_of
+from weft.model.scope import Scope
 from weft.model.service import Service
 from weft.model.virtual_service import (
     MESH,
@@ -64,6 +65,7 @@ class Routing(msgspec.Struct, frozen=True):
     gateways: tuple[str, ...]
     in_force: bool  # it is what sidecars of the same namespace go by, for this host
     routes: tuple[RouteFacts, ...]
+    callers: str = ""  # where it is not, but for callers of another namespace: which one
 
 
 class _Named(Protocol):
@@ -100,14 +102,29 @@ def rules(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> 
         )
 
 
-def routings(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> Iterator[Routing]:
-    """Who speaks for the host, or sends calls to other hosts there."""
+def routings(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> tuple[Routing, ...]:
+    """Who speaks for the host, or sends calls to other hosts there. What the Gateway API's objects come to is one
+    routing for each listener and hostname: where they say the same, it is told once."""
+    found: dict[tuple[Where, bool, str, tuple[RouteFacts, ...]], Routing] = {}
+    for each in _routings(mesh, service, viewer, pods):
+        told = found.setdefault((each.where, each.in_force, each.callers, each.routes), each)
+        found[(each.where, each.in_force, each.callers, each.routes)] = msgspec.structs.replace(
+            told,
+            hosts=tuple(dict.fromkeys((*told.hosts, *each.hosts))),
+            gateways=tuple(dict.fromkeys((*told.gateways, *each.gateways))),
+        )
+    return tuple(found.values())
+
+
+def _routings(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> Iterator[Routing]:
     host = service.host
     rule = mesh.destination_rule(host, service, viewer)
     subsets = {each.name: each.labels for each in rule.subsets} if rule else {}
     in_force = mesh.virtual_services(host, mesh.scope(viewer))
     for routing in sorted(_all(mesh, VirtualService), key=lambda each: (each.namespace, each.name)):
-        speaks = any(host_covers(each, host) for each in routing.hosts)
+        between = MESH in routing.gateways
+        # Who has any name at a gateway speaks for no service by that.
+        speaks = any(each == host or (between and host_covers(each, host)) for each in routing.hosts)
         kinds: tuple[tuple[str, tuple[HttpRoute | L4Route, ...]], ...] = (
             ("http", routing.http),
             ("tls", routing.tls),
@@ -120,13 +137,30 @@ def routings(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) 
             if speaks or any(each.destination.host == host for each in route.route)
         ]
         if speaks or listed:
-            yield Routing(
-                where=named(routing),
-                hosts=routing.hosts,
-                gateways=tuple(each for each in routing.gateways if each != MESH),
-                in_force=routing in in_force if speaks else MESH in routing.gateways,
-                routes=tuple(listed),
-            )
+            here = routing in in_force if speaks else between
+            elsewhere = speaks and between and not here and routing.namespace != viewer.namespace
+            theirs = elsewhere and routing in mesh.virtual_services(host, Scope(routing.namespace))
+            for where, routes_of_one in _by_object(routing, listed):
+                yield Routing(
+                    where=where,
+                    hosts=routing.hosts,
+                    gateways=tuple(each for each in routing.gateways if each != MESH),
+                    in_force=here,
+                    routes=routes_of_one,
+                    callers=routing.namespace if theirs else "",
+                )
+
+
+def _by_object(routing: VirtualService, listed: list[RouteFacts]) -> Iterator[tuple[Where, tuple[RouteFacts, ...]]]:
+    """What several of the Gateway API's objects came to together, apart again; all others are whole."""
+    if not routing.attached or not routing.http:
+        yield named(routing), tuple(listed)
+        return
+    for origin in routing.origins:
+        where = where_of(origin)
+        own = tuple(each for each in listed if each.where.object == where.object)
+        if own:
+            yield where, own
 
 
 def _route(

@@ -120,7 +120,7 @@ def _port(port: Port) -> str:
 
 def _rule_lines(rule: Rule, whom: str) -> Iterator[str]:
     unused = "" if rule.in_force else ", not in force for callers in its namespace: another one is nearer"
-    yield f"   {_titled('DestinationRule', rule.where)} for {rule.host}{unused}"
+    yield f"   {_titled(_kind(rule.where, 'DestinationRule'), rule.where)} for {rule.host}{unused}"
     inside = [f"{each.name} ({labels(each.labels)})" for each in rule.subsets if each.pods]
     outside = [f"{each.name} ({labels(each.labels)})" for each in rule.subsets if not each.pods]
     if inside:
@@ -133,10 +133,11 @@ def _rule_lines(rule: Rule, whom: str) -> Iterator[str]:
 
 def _routing_lines(routing: Routing, whom: str) -> Iterator[str]:
     notes = "" if routing.in_force else ", not in force for sidecars of its namespace"
+    if routing.callers:
+        notes = f", in force for callers in {routing.callers} alone"
     if routing.gateways:
         notes += f", at gateway {', '.join(map(gateway_word, routing.gateways))}"
-    kind = routing.where.object.partition(" ")[0] or "VirtualService"
-    yield f"   {_titled(kind, routing.where)}{notes}"
+    yield f"   {_titled(_kind(routing.where, 'VirtualService'), routing.where)}{notes}"
     for route in routing.routes:
         name = f" {route.name}" if route.name else ""
         line = f" (line {route.where.line})" if route.where.file and route.where.line else ""
@@ -147,6 +148,11 @@ def _routing_lines(routing: Routing, whom: str) -> Iterator[str]:
         yield f"      {route.kind} route {route.number}{name}{line}: {route.when}: {route.goes}; {mark}"
         if route.also:
             yield f"         On its way: {', '.join(route.also)}"
+
+
+def _kind(where: Where, otherwise: str) -> str:
+    """Of an object of the Gateway API its own, and not that of what came of it."""
+    return where.object.partition(" ")[0] or otherwise
 
 
 def _mode(mode: Mode, *, alone: bool) -> str:

@@ -181,10 +181,10 @@ class _Asked:
                 yield from clusters.parts(self._ground, message)
             case ClusterLoadAssignment():
                 yield from endpoints.parts(self._ground, message)
-            case _:  # of TLS that a rule originates: it is named after its cluster
+            case _:
                 cluster = Cluster.FromString(self._resources[CLUSTER].get(name.rpartition("/")[0], b""))
                 asked_by = tuple(each for each in sources_of(cluster.metadata) if each.kind == "DestinationRule")
-                yield Part("", "", asked_by, (rules.FILES_OF_RULE,))
+                yield clusters.secret(self._ground, name, asked_by)
 
     def _parts_of_unsent(self, type_url: str, name: str) -> Iterator[Part]:
         if type_url == SECRET:

@@ -220,7 +220,7 @@ class _Outbound:
         if read and tls.announces(self._resources, target.cluster, place):
             raise Unsure(f"the proxy of {server.name} reads no PROXY header, and what it makes of it is not told here")
         if made is not None and made.foreign:
-            raise Unsure(f"whether {server.name} shows a certificate that the rule's files trust")
+            raise Unsure(f"whether {server.name} shows a certificate that is trusted here")
         http2 = request.speaks is Speaks.HTTP2
         if headers is not None:
             http2 = speaks_http2(self._resources, target.cluster, request.speaks)

@@ -23,7 +23,7 @@ def inject(walk: Walk, fault: HTTPFault, sources: tuple[Source, ...]) -> Verdict
             raise Unsure("a header decides about a delay")
         if _hits(walk, fault.delay.percentage):
             walk.delay += seconds
-            walk.tell(Stage.FILTER, f"a fault delays it by {seconds:g} s ({_share(fault.delay.percentage)})", sources)
+            walk.tell(Stage.FILTER, f"a fault delays it by {seconds:g} s ({share(fault.delay.percentage)})", sources)
     if fault.HasField("abort"):
         abort = fault.abort
         if abort.HasField("header_abort"):
@@ -32,7 +32,7 @@ def inject(walk: Walk, fault: HTTPFault, sources: tuple[Source, ...]) -> Verdict
             grpc = abort.WhichOneof("error_type") == "grpc_status"
             status = 200 if grpc else abort.http_status
             told = f"gRPC's status {abort.grpc_status}" if grpc else str(status)
-            walk.tell(Stage.FILTER, f"a fault answers {told} ({_share(abort.percentage)})", sources)
+            walk.tell(Stage.FILTER, f"a fault answers {told} ({share(abort.percentage)})", sources)
             verdict = walk.end(
                 Kind.ANSWERED, "a fault is injected", status=status, flags="FI", detail="fault_filter_abort"
             )
@@ -66,5 +66,5 @@ def _hits(walk: Walk, percentage: FractionalPercent) -> bool:
     return walk.choose(((share, True), (1.0 - share, False)))
 
 
-def _share(percentage: FractionalPercent) -> str:
+def share(percentage: FractionalPercent) -> str:
     return f"{100 * percentage.numerator / _OF[percentage.denominator]:g} %"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 import msgspec
-from envoy.config.route.v3.route_components_pb2 import RedirectAction, Route, RouteAction, VirtualHost
+from envoy.config.route.v3.route_components_pb2 import RedirectAction, Route, RouteAction, VirtualHost, WeightedCluster
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 from envoy.extensions.filters.http.cors.v3.cors_pb2 import CorsPolicy
 from envoy.extensions.filters.http.ext_authz.v3.ext_authz_pb2 import ExtAuthz
@@ -300,6 +300,8 @@ def _act(walk: Walk, resources: Resources, route: Route, seen: Seen) -> Forwarde
         walk.tell(Stage.CLUSTER, why, sources)
         return walk.end(Kind.FAILED, why, status=500, flags="NC", detail="cluster_not_found")
     before = (headers.value(":authority"), headers.value(":path"))
+    if told := _header_changes(route):
+        walk.tell(Stage.ROUTE, told, sources)
     change_headers(route, headers)
     rewrite(route, headers)
     after = (headers.value(":authority"), headers.value(":path"))
@@ -310,7 +312,9 @@ def _act(walk: Walk, resources: Resources, route: Route, seen: Seen) -> Forwarde
     if told := _patience(action):
         walk.tell(Stage.ROUTE, told, sources)
     for mirror in action.request_mirror_policies:
-        walk.tell(Stage.ROUTE, f"a copy goes to {mirror.cluster}", sources)
+        often = fault.share(mirror.runtime_fraction.default_value) if mirror.HasField("runtime_fraction") else "100 %"
+        told = "a copy" if often == "100 %" else f"of {often} a copy"
+        walk.tell(Stage.ROUTE, f"{told} goes to {mirror.cluster}", sources)
     return Forwarded(cluster, route)
 
 
@@ -324,13 +328,26 @@ def _cluster(walk: Walk, route: Route, seen: Seen) -> str:
     parts = action.weighted_clusters.clusters
     total = sum(part.weight.value for part in parts)
     chosen, weight = by_weight(walk, parts, lambda part: part.weight.value)
-    changed = chosen.request_headers_to_add or chosen.request_headers_to_remove
-    told = f"by weight {weight} of {total} it goes to {chosen.name}{' with other headers' if changed else ''}"
+    changed = _header_changes(chosen)
+    told = f"by weight {weight} of {total} it goes to {chosen.name}{f'; {changed}' if changed else ''}"
     walk.tell(Stage.ROUTE, told, sources_of(route.metadata))
     change_headers(chosen, seen.headers)
     if chosen.host_rewrite_literal:
         seen.headers.set(":authority", chosen.host_rewrite_literal)
     return str(chosen.name)
+
+
+def _header_changes(message: Route | WeightedCluster.ClusterWeight) -> str:
+    """By their names: what is in them may be long, or nobody's business."""
+    told = []
+    for whose, added, removed in (
+        ("request", message.request_headers_to_add, message.request_headers_to_remove),
+        ("answer", message.response_headers_to_add, message.response_headers_to_remove),
+    ):
+        words = [f"gets {', '.join(dict.fromkeys(each.header.key.lower() for each in added))}"] if added else []
+        words += [f"loses {', '.join(removed)}"] if removed else []
+        told += [f"the {whose} {' and '.join(words)}"] if words else []
+    return "; ".join(told)
 
 
 def _tell_deadline(headers: Headers, action: RouteAction) -> None:

@@ -249,36 +249,50 @@ def _backends(route: StandardRoute) -> set[tuple[str, str]]:
     return {(backend.namespace, backend.name) for backend in each}
 
 
+class _Member(msgspec.Struct, frozen=True):
+    """A route where it holds."""
+
+    route: StandardRoute
+    ports: frozenset[int]  # of the Service
+
+
 def _of_service(
     parent: Parent, routes: list[StandardRoute], found: Mapping[ObjectKey, Resolved], services: Services
 ) -> Derived:
     """Routes between workloads. Those of the Service's own namespace (producers) hold for everybody; those of another
-    one (consumers) for callers in that namespace alone, and before the producers'."""
+    one (consumers) for callers in that namespace alone, and at their ports before the producers'."""
     namespace = parent[1]
+    named = [(route, each) for route in routes for each in route.parents if each.place == parent]
+    host = named[0][1].host
+    service = services(host, namespace)
+    every = frozenset(port.number for port in service.ports) if service is not None else frozenset()
+    calls: dict[str, dict[int, StandardRoute]] = defaultdict(dict)  # by audience: the GRPCRoute that has a port
+    for route, reference in named:
+        if route.kind is RouteKind.GRPC:
+            for number in _meant(reference, every):
+                calls[route.namespace].setdefault(number, route)
     outcomes: list[RouteOutcome] = []
-    audiences: dict[str, list[tuple[StandardRoute, ParentRef]]] = defaultdict(list)
-    host = ""
-    for route in routes:
-        for reference in route.parents:
-            if reference.place != parent:
-                continue
-            host = reference.host
-            told = _at_service(route, reference, services(host, namespace), routes)
-            outcomes.append(
-                RouteOutcome(
-                    route.key, reference, (told, found[route.key].told), route.origin, flaws=found[route.key].flaws
-                )
-            )
-            if told.holds:
-                audiences[route.namespace].append((route, reference))
+    audiences: dict[str, list[_Member]] = defaultdict(list)
+    for route, reference in named:
+        ports = _meant(reference, every)
+        if route.kind is RouteKind.HTTP:
+            ports -= calls[route.namespace].keys()
+        told = _at_service(route, reference, service, ports, calls[route.namespace])
+        outcome = (told, found[route.key].told)
+        outcomes.append(RouteOutcome(route.key, reference, outcome, route.origin, flaws=found[route.key].flaws))
+        if told.holds:
+            audiences[route.namespace].append(_Member(route, ports))
     routings = []
-    for audience, members in sorted(audiences.items()):
+    for audience, own in sorted(audiences.items()):
+        left = every.difference(*(each.ports for each in own))
+        theirs = audiences[namespace] if audience != namespace and left else ()
+        members = (*own, *(_Member(each.route, each.ports & left) for each in theirs if each.ports & left))
         http = [
-            (order, _at_port(each, reference.port))
-            for route, reference in members
-            for order, each in found[route.key].http
+            (order, each if member.ports == every else _at_ports(each, member.ports))
+            for member in members
+            for order, each in found[member.route.key].http
         ]
-        first = members[0][0]
+        first = own[0].route
         routings.append(
             VirtualService(
                 name=first.name,
@@ -295,8 +309,16 @@ def _of_service(
     return Derived(tuple(routings), tuple(outcomes))
 
 
+def _meant(reference: ParentRef, every: frozenset[int]) -> frozenset[int]:
+    return every & {reference.port} if reference.port else every
+
+
 def _at_service(
-    route: StandardRoute, reference: ParentRef, service: Service | None, beside: list[StandardRoute]
+    route: StandardRoute,
+    reference: ParentRef,
+    service: Service | None,
+    ports: frozenset[int],
+    calls: Mapping[int, StandardRoute],
 ) -> Told:
     named = f"Service {reference.namespace}/{reference.name}"
     if not route.kind.is_http:
@@ -306,20 +328,9 @@ def _at_service(
     if reference.port and service.port(reference.port) is None:
         numbers = ", ".join(str(each.number) for each in service.ports) or "none"
         return not_accepted("NoMatchingParent", f"{named} has no port {reference.port}; it has {numbers}")
-    if route.kind is RouteKind.HTTP:
-        grpc = next(
-            (
-                each
-                for each in beside
-                for other in each.parents
-                if each.kind is RouteKind.GRPC
-                and other.place == reference.place
-                and (not other.port or not reference.port or other.port == reference.port)
-            ),
-            None,
-        )
-        if grpc is not None:
-            return not_accepted("Conflicted", f"GRPCRoute {grpc.namespace}/{grpc.name} has the routes of this port")
+    if not ports and calls:
+        grpc = calls[reference.port] if reference.port else next(iter(calls.values()))
+        return not_accepted("Conflicted", f"GRPCRoute {grpc.namespace}/{grpc.name} has the routes of this port")
     return ACCEPTED
 
 
@@ -328,8 +339,8 @@ def ordered(http: Iterable[tuple[Precedence, HttpRoute]]) -> tuple[HttpRoute, ..
     return tuple(route for _, route in sorted(http, key=lambda pair: pair[0]))
 
 
-def _at_port(route: HttpRoute, port: int) -> HttpRoute:
-    return replace(route, match=tuple(replace(match, port=port) for match in route.match)) if port else route
+def _at_ports(route: HttpRoute, ports: frozenset[int]) -> HttpRoute:
+    return replace(route, match=tuple(replace(match, port=port) for match in route.match for port in sorted(ports)))
 
 
 def _discard(index: dict[Any, set[ObjectKey]], place: Any, key: ObjectKey) -> None:

@@ -78,6 +78,7 @@ class Door(msgspec.Struct, frozen=True):
     port: int  # as callers know it
     gateways: tuple[str, ...]
     routes: tuple[VirtualService, ...] = ()  # the oldest first; they are merged
+    encrypted: bool = False  # callers come by TLS that ends here
     redirects: bool = False  # to HTTPS
     misdirected: bool = False  # the name is another server's: whoever asks for it here has come in by the wrong one
 
@@ -191,6 +192,15 @@ def references(tls: ServerTls | None) -> tuple[CredentialRef, ...]:
     return (*own, *(CredentialRef(f"{each.name}{AUTHORITIES}", each.namespace) for each in tls.credentials[:1]))
 
 
+def vouching(tls: ServerTls) -> tuple[CredentialRef, ...]:
+    """The Secrets in which it is looked for whom to trust, in this order: what is named for it; else the one called
+    NAME-cacert; else NAME itself."""
+    if tls.authorities_credential is not None:
+        return (tls.authorities_credential,)
+    first = tls.credentials[:1]
+    return (*(CredentialRef(f"{each.name}{AUTHORITIES}", each.namespace) for each in first), *first)
+
+
 def age(gateway: Gateway) -> tuple[str, str, str]:
     """The oldest first, then by name. Unknown age is newest."""
     return (gateway.created or "9999", gateway.namespace, gateway.name)
@@ -236,6 +246,7 @@ def _door(name: str, domain: str, held: list[BoundServer], known: _ByHost) -> Do
         serving[0].server.port.number,
         gateways,
         tuple(_as_taken(each, gateways) for each in routes),
+        encrypted=serving[0].server.encrypted,
         redirects=any(server.server.redirects and _speaks(server, domain, routes) for server in serving),
     )
 

@@ -47,7 +47,7 @@ def act(route: Route, written: HttpRoute, view: ServiceView, port: int) -> None:
     """Fill in one of Envoy's three actions and the header changes."""
     change_headers(route, written.headers)
     if written.redirect is not None:
-        route.redirect.CopyFrom(_redirect(written.redirect, port, route.match))
+        route.redirect.CopyFrom(_redirect(written.redirect, port, route.match, encrypted=view.caller.encrypted))
     elif written.direct_response is not None:
         route.direct_response.CopyFrom(_answer(written.direct_response))
     else:
@@ -197,7 +197,7 @@ def _hash_policy(hashing: ConsistentHash) -> RouteAction.HashPolicy:
     return result
 
 
-def _redirect(redirect: Redirect, port: int, match: RouteMatch) -> RedirectAction:
+def _redirect(redirect: Redirect, port: int, match: RouteMatch, *, encrypted: bool) -> RedirectAction:
     result = RedirectAction(response_code=_CODES.get(redirect.code, RedirectAction.MOVED_PERMANENTLY))
     if redirect.uri:
         result.path_redirect = redirect.uri
@@ -209,7 +209,10 @@ def _redirect(redirect: Redirect, port: int, match: RouteMatch) -> RedirectActio
         result.scheme_redirect = redirect.scheme
     if redirect.port:
         result.port_redirect = redirect.port
-    elif redirect.derive_port == "FROM_REQUEST_PORT" and port != (443 if redirect.scheme == "https" else 80):
+    elif (
+        redirect.derive_port == "FROM_REQUEST_PORT"
+        and port != _USUAL[redirect.scheme or ("https" if encrypted else "http")]
+    ):
         result.port_redirect = port  # a route belongs to one port, so that is the request's
     elif redirect.derive_port == "FROM_PROTOCOL_DEFAULT" and redirect.scheme and port not in _USUAL.values():
         result.port_redirect = _USUAL[redirect.scheme]  # else Envoy would keep the port that the request names

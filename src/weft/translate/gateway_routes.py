@@ -46,5 +46,5 @@ def _elsewhere() -> Route:
 
 def through(view: ServiceView, door: Door) -> ServiceView:
     """As it is seen at one door of several."""
-    caller = msgspec.structs.replace(view.caller, gateways=door.gateways)
+    caller = msgspec.structs.replace(view.caller, gateways=door.gateways, encrypted=door.encrypted)
     return msgspec.structs.replace(view, caller=caller, routes=door.routes)

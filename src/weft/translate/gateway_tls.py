@@ -19,7 +19,7 @@ from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import CommonTlsContext, 
 
 from weft.model.credential import Credential
 from weft.model.gateway import CertificateFiles, CredentialRef, GatewayServer, ServerTls, ServerTlsMode
-from weft.model.gateways import AUTHORITIES
+from weft.model.gateways import AUTHORITIES, vouching
 from weft.model.names import ObjectKey
 from weft.model.service import Protocol
 from weft.translate import tls
@@ -36,6 +36,7 @@ _VERSIONS = {
     "TLSV1_3": TlsParameters.TLSv1_3,
 }
 _ALPN = ("h2", "http/1.1")
+ROOTS = "roots:"
 
 
 class CertificateText(msgspec.Struct, frozen=True):
@@ -109,6 +110,11 @@ def credential_name(reference: CredentialRef, namespace: str) -> str:
     return f"kubernetes-gateway://{reference.namespace}/{reference.name}"
 
 
+def roots_name(roots: str) -> str:
+    """Of the secret with whom callers must have their certificates from, where that is written out."""
+    return f"{ROOTS}{sha256(roots.encode()).hexdigest()[:16]}"
+
+
 def _shown(written: ServerTls, view: GroupView) -> _Shown | None:
     if not written.terminates or written.mode is ServerTlsMode.ISTIO_MUTUAL:
         return _Shown()
@@ -128,7 +134,7 @@ def _shown(written: ServerTls, view: GroupView) -> _Shown | None:
                 written.authorities,
             )
         elif written.roots:
-            roots = (f"roots:{sha256(written.roots.encode()).hexdigest()[:16]}", CertificateText(written.roots))
+            roots = (roots_name(written.roots), CertificateText(written.roots))
         elif (trusted := _authorities(written, view)) is not None:
             roots = (_roots_name(written, trusted, view), trusted)
     return _Shown(tuple(pairs), roots, written.revoked) if pairs else None
@@ -143,14 +149,7 @@ def _roots_name(written: ServerTls, trusted: Credential, view: GroupView) -> str
 
 
 def _authorities(written: ServerTls, view: GroupView) -> Credential | None:
-    """Whom to trust: what is named for it; else the Secret called NAME-cacert; else what NAME itself holds."""
-    candidates: list[CredentialRef] = []
-    if written.authorities_credential is not None:
-        candidates.append(written.authorities_credential)
-    else:
-        for reference in written.credentials[:1]:
-            candidates += (CredentialRef(f"{reference.name}{AUTHORITIES}", reference.namespace), reference)
-    found = (_credential(each, view) for each in candidates)
+    found = (_credential(each, view) for each in vouching(written))
     return next((each for each in found if each is not None and each.roots), None)
 
 

@@ -59,13 +59,15 @@ def header(name: str, value: str) -> HeaderMatcher:
 
 
 def host(value: str, *, wide: bool) -> HeaderMatcher:
-    """Without regard to case. To the letter `a.com` is not `a.com:80`; wide, it is, and `a.com.` too."""
+    """Without regard to case. To the letter `a.com` is not `a.com:80`; wide, it is, and `a.com.` too. Envoy's routes
+    take all behind a host's last colon for its port, also what is no number; and before an `@` stands who asks."""
     result = HeaderMatcher(name=":authority")
     if value == "*":
         result.present_match = True
-    elif wide and not value.endswith("*"):
+    elif wide:
         head, plain = (".*", value[1:]) if value.startswith("*") else ("", value)
-        result.string_match.CopyFrom(regex(f"(?i){head}{re.escape(plain)}\\.?(?::[0-9]*)?"))
+        plain, tail = (plain[:-1], _BYTES) if plain.endswith("*") else (plain, rf"\.?(?::{_BYTES})?")
+        result.string_match.CopyFrom(regex(f"(?i)(?:{_BYTES}@)?{head}{re.escape(plain)}{tail}"))
     else:
         result.string_match.CopyFrom(text(value))
         result.string_match.ignore_case = True

@@ -51,6 +51,7 @@ class Caller(msgspec.Struct, frozen=True):
     namespace: str = ""  # of callers for whom short names exist, or where some route asks for it
     labels: Labels = ()  # where some route asks for source labels
     gateways: tuple[str, ...] = (MESH,)  # through which it calls: what a match may ask for
+    encrypted: bool = False  # whether it comes to a gateway by TLS that ends there
     whereabouts: Whereabouts | None = None  # where a rule has callers go to those near them
 
 

@@ -1,3 +1,5 @@
+import pytest
+
 from api.gateway_api.objects import standard
 from api.reading import told, value
 from weft.model.gateway_api import GrantSource, GrantTarget
@@ -24,4 +26,39 @@ def test_who_may_refer_to_what():
 
 
 def test_both_sides_must_be_named():
-    assert told(standard("ReferenceGrant", "from: []\nto: [{kind: Service}]", "v1")) == ["5 `from` must not be empty"]
+    assert told(standard("ReferenceGrant", "from: []\nto: [{kind: Service}]", "v1")) == [
+        "5 `from` must not be empty",
+        '6 warning: without `group` a cluster refuses it (write group: "")',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "said"),
+    [
+        (f"group: {GROUP}, kind: HTTPRoute", 'group: "", kind: Service', []),
+        (f"group: {GROUP}, kind: UDPRoute", 'group: "", kind: Service', []),
+        ('group: "", kind: PersistentVolumeClaim', "group: snapshot.storage.k8s.io, kind: VolumeSnapshot", []),
+        (
+            f"group: {GROUP}, kind: HttpRoute",
+            'group: "", kind: Service',
+            ["5 warning: no object of kind `HttpRoute` asks for it: this grants nothing (did you mean `HTTPRoute`?)"],
+        ),
+        (
+            "kind: Gateway",
+            'group: "", kind: Secret',
+            [
+                "5 warning: a Gateway is of another group than the core one: this grants nothing (write group: "
+                + GROUP
+                + ")"
+            ],
+        ),
+        (
+            f"group: {GROUP}, kind: Gateway",
+            'group: "", kind: secrets',
+            ["6 warning: there is no kind `secrets`: this grants nothing (did you mean `Secret`?)"],
+        ),
+    ],
+)
+def test_what_grants_nothing_is_said(source, target, said):
+    text = f"from: [{{{source}, namespace: far}}]\nto: [{{{target}}}]"
+    assert told(standard("ReferenceGrant", text, "v1")) == said

@@ -1,10 +1,12 @@
 import pytest
 
 from authority import Authority
-from control.reasons.told import mesh_of, rule, told
-from gateway_rig import pair
+from control.reasons.told import CLUSTER, mesh_of, rule, told
+from gateway_rig import pair, secret
+from weft.api.parse import parse
 from weft.control.stage import Stage
 from weft.control.why import every
+from weft.files.documents import read_documents
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, labels_of
 
@@ -74,6 +76,20 @@ def mesh():
 )
 def test_who_made_a_part_and_by_which_rule(mesh, kind, resource, sources, by):
     assert told(mesh, resource, "edge-0.edge", kind) == (sources, by)
+
+
+def test_what_a_rule_names_by_a_secret_is_told_as_that(mesh):
+    text = rule("host: payments\ntrafficPolicy: {tls: {mode: SIMPLE, credentialName: partner}}")
+    for file, written in (
+        ("rule", text),
+        ("partner", secret("partner", "Opaque", ca_crt=Authority().issue("a.com").root).removeprefix("---\n")),
+    ):
+        (document,) = read_documents(written.encode(), f"{file}.yaml").documents
+        mesh.apply(document.key, parse(document).values)
+    assert told(mesh, f"{CLUSTER}/roots", "edge-0.edge", "secret") == (
+        ("Secret edge/partner (partner.yaml:1)", "DestinationRule shop/payments (rule.yaml:1)"),
+        ("out-of-secret",),
+    )
 
 
 def test_the_guards_in_each_chain_are_told(mesh):

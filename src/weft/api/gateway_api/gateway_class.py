@@ -17,4 +17,7 @@ def read_gateway_class(root: Fields, meta: Meta) -> tuple[GatewayClass, ...]:
         spec.refused("parametersRef", "weft has no parameters for a GatewayClass", "remove `parametersRef`")
     else:
         spec.ignored("parametersRef")
+        if controller.partition("/")[0] == CONTROLLER.partition("/")[0]:
+            what = f"weft does not go by the name `{controller}`: Gateways of this class are served by nobody"
+            spec.warning("controllerName", what, f"write {CONTROLLER}")
     return (GatewayClass(meta.name, controller, meta.created, meta.origin),)

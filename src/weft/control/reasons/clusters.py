@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 
-from weft.control.reasons import rules
+from weft.control.reasons import rules, standard
 from weft.control.reasons.part import Ground, Part, sources
 from weft.control.reasons.rules import Rule
 from weft.explain.decision import Source, sources_of
@@ -22,6 +22,7 @@ from weft.model.destination_rule import (
     decided_at,
     line_of,
 )
+from weft.model.gateway import CredentialRef
 from weft.model.inbound_port import InboundPort
 from weft.model.service import Protocol, Resolution, ServicePort
 from weft.model.settings import Settings
@@ -101,6 +102,21 @@ class Policy:
         return sources(self.rule.origin_of(subset), line=line, part=part), by
 
 
+def secret(ground: Ground, name: str, asked_by: tuple[Source, ...]) -> Part:
+    """Of TLS that is begun towards others: it is named after its cluster."""
+    number, subset_name, host = name.rpartition("/")[0].split("|")[1:]
+    view = ground.service(host)
+    rule = view.rule if view is not None else None
+    subset = next((each for each in rule.subsets if each.name == subset_name), None) if rule else None
+    written = policy.effective(rule, int(number), subset).tls
+    if by_policy := standard.tls_by_policy(ground, host, int(number), written):
+        return standard.roots_of_policy(ground, by_policy)
+    if written is not None and written.credential:
+        held = ground.mesh.credential(CredentialRef(written.credential, ground.group.namespace))
+        return _part("", (*sources(held.origin if held is not None else None), *asked_by), rules.OUT_OF_SECRET)
+    return _part("", asked_by, rules.FILES_OF_RULE)
+
+
 def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, host: str) -> Iterator[Part]:
     view = ground.service(host)
     if subset_name.startswith(names.CHOSEN) and view is not None:
@@ -122,7 +138,8 @@ def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, h
     by += (rules.NEAREST_RULE,) if rule is not None else ()
     by += (rules.RULES_MERGED,) if rule is not None and rule.others else ()
     yield _part("", (*made_by, *scoped), *by, *by_scope)
-    yield _located(view, found)
+    by_policy = standard.tls_by_policy(ground, host, number, found.chosen.tls)
+    yield _located(view, found, by_policy)
     yield from _of_pool(ground, cluster, found)
     said, levels = found.of(_BALANCER)
     balancer = found.chosen.load_balancer
@@ -132,7 +149,7 @@ def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, h
     said, levels = found.of(_OUTLIER)
     yield _part("outlier_detection", said, *levels, *(() if said else (rules.NO_EJECTION,)))
     yield from _spoken(view, port, found, cluster)
-    yield _secured(ground, view, found, cluster)
+    yield _secured(ground, view, found, cluster, by_policy)
 
 
 def _others(rule: DestinationRule, named: tuple[Source, ...]) -> Iterator[Source]:
@@ -177,11 +194,13 @@ def workloads(ground: Ground) -> tuple[Source, ...]:
     return sources(*(each.origin for each in alike[:1]))
 
 
-def _located(view: ServiceView, found: Policy) -> Part:
+def _located(view: ServiceView, found: Policy, by_policy: tuple[Source, ...]) -> Part:
     service = view.service
     assert service is not None  # noqa: S101 (the caller has looked)
     owner = sources(service.origin)
     if policy.is_closed(found.chosen):
+        if by_policy:
+            return _part("type", by_policy, rules.POLICY_WITHOUT_ROOTS)
         return _part("type", found.of(_TLS)[0], rules.CLOSED_RULE)
     if policy.by_callers_address(service, found.chosen, view.caller.kind):
         plain = service.headless or service.resolution is Resolution.NONE
@@ -256,10 +275,12 @@ def _spoken(view: ServiceView, port: ServicePort, found: Policy, cluster: Cluste
         yield _part(_HTTP_OPTIONS, said or owner, *levels, rules.HTTP_AS_DECLARED)
 
 
-def _secured(ground: Ground, view: ServiceView, found: Policy, cluster: Cluster) -> Part:
+def _secured(ground: Ground, view: ServiceView, found: Policy, cluster: Cluster, by_policy: tuple[Source, ...]) -> Part:
     path = "transport_socket_matches" if cluster.transport_socket_matches else "transport_socket"
     said, levels = found.of(_TLS)
     written = found.chosen.tls
+    if written is not None and by_policy:
+        return _part(path, by_policy, standard.closed_or_called(written))
     if written is not None:
         closed = written.mode is ClientTlsMode.CLOSED
         return _part(path, said, *levels, rules.CLOSED_RULE if closed else rules.TLS_BY_RULE)

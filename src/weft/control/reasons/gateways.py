@@ -9,7 +9,7 @@ from envoy.config.listener.v3.listener_components_pb2 import FilterChain
 from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
-from weft.control.reasons import rules
+from weft.control.reasons import rules, standard
 from weft.control.reasons.listeners import guards, label, logs
 from weft.control.reasons.part import Ground, Part, sources
 from weft.control.reasons.routes import routes_of
@@ -55,7 +55,12 @@ def secret_part(ground: Ground, name: str) -> Part:
     for start in _OF_SECRET:
         if name.startswith(start):
             namespace, _, held = name.removeprefix(start).rpartition("/")
-            return Part("", "", _secret(ground, namespace or ground.group.namespace, held), (rules.OUT_OF_SECRET,))
+            said = _secret(ground, namespace or ground.group.namespace, held)
+            if namespace in ("", ground.group.namespace):
+                return Part("", "", said, (rules.OUT_OF_SECRET,))
+            return Part("", "", (*said, *standard.grants(ground, namespace, held)), (rules.GRANTED_SECRET,))
+    if name.startswith(gateway_tls.ROOTS):
+        return standard.roots_of_gateway(ground, name)
     asking = [
         each.bound.origin
         for each in ground.view.servers

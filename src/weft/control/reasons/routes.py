@@ -9,7 +9,7 @@ from envoy.config.route.v3.route_components_pb2 import Route
 from envoy.config.route.v3.route_components_pb2 import VirtualHost as EnvoyVirtualHost
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
-from weft.control.reasons import rules
+from weft.control.reasons import rules, standard
 from weft.control.reasons.part import Ground, Part, sources
 from weft.control.reasons.rules import Rule
 from weft.explain.decision import Source, sources_of
@@ -41,10 +41,8 @@ def _host_rules(view: ServiceView | None, host: str) -> tuple[Rule, ...]:
         return (rules.LAST_ACCEPTED,)
     if not view.routes:
         return (rules.ROUTE_TO_SERVICE,)
-    by: tuple[Rule, ...] = ()
-    if sum(1 for each in view.routes if each.http) > 1:
-        by += (rules.ONE_VIRTUAL_SERVICE,)
     routing = deciding(view)
+    by = standard.host_rules(tuple(each for each in view.routes if each.http), routing)
     if routing is not None and host not in routing.hosts:
         by += (rules.EXACT_HOST_FIRST,)
     return by
@@ -70,6 +68,8 @@ def _route_rules(view: ServiceView | None, resolved: Resolved | None, *, agree: 
         return (rules.LAST_ACCEPTED,)
     if resolved is None:
         return (rules.ROUTES_FOR_OTHERS if deciding(view) is not None else rules.ROUTE_TO_SERVICE,)
+    if by := standard.route_rules(resolved.route):
+        return by
     return (rules.ROUTES_IN_ORDER, rules.DELEGATED) if len(resolved.origins) > 1 else (rules.ROUTES_IN_ORDER,)
 
 

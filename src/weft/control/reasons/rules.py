@@ -21,6 +21,7 @@ _RESOURCES, _TLS, _POLICIES = "resources.md", "mutual-tls.md", "authorization.md
 _TOKENS, _LOGS, _IDENTITY = "request-authentication.md", "access-log.md", "identity.md"
 _BALANCING = "load-balancing.md"
 _EDGE = "gateways.md"
+_STANDARD = "gateway-api.md"
 _ON_DEMAND = "on-demand.md"
 _REQUEST, _CHANGE, _KUBERNETES = "life-of-a-request.md", "life-of-a-change.md", "kubernetes.md"
 
@@ -59,6 +60,47 @@ OUT_OF_SECRET = Rule(
 )
 FILES_OF_SERVER = Rule(
     "files-of-server", "It names files of the proxy's file system, which it reads itself, and again if replaced.", _EDGE
+)
+
+GRANTED_SECRET = Rule(
+    "granted-secret", "The Secret is another namespace's, where a ReferenceGrant lets the Gateway use it.", _STANDARD
+)
+
+# By the Gateway API
+
+STANDARD_ORDER = Rule(
+    "standard-order",
+    "Rules of HTTPRoutes and GRPCRoutes are tried by how closely they match, whoever wrote them: exact paths, then "
+    "longer prefixes, methods, more headers, more query parameters, and of equals the oldest.",
+    _STANDARD,
+)
+NOBODY_TO_SEND_TO = Rule(
+    "nobody-to-send-to", "None of the rule's backends can be sent to, so it is answered with 500.", _STANDARD
+)
+CONSUMERS_FIRST = Rule(
+    "consumers-first",
+    "Routes of the caller's own namespace hold, at their ports, in the place of those of the Service's own.",
+    _STANDARD,
+)
+VIRTUAL_SERVICE_FIRST = Rule(
+    "virtual-service-first",
+    "A VirtualService has routes for the host, so that those of the Gateway API are not used.",
+    _STANDARD,
+)
+TLS_BY_POLICY = Rule(
+    "tls-by-policy",
+    "A BackendTLSPolicy has the Service called over TLS, unless a DestinationRule speaks of TLS.",
+    _STANDARD,
+)
+POLICY_WITHOUT_ROOTS = Rule(
+    "policy-without-roots",
+    "Whom the BackendTLSPolicy believes cannot be known, so nobody is called until it can.",
+    _STANDARD,
+)
+ROOTS_OUT_OF_CONFIG_MAP = Rule(
+    "roots-out-of-config-map",
+    "It holds the certificates in `ca.crt` of the ConfigMaps that are named; when these change, so does it.",
+    _STANDARD,
 )
 
 # What there is at all
@@ -164,7 +206,7 @@ ROUTES_FOR_OTHERS = Rule(
     "None of the VirtualService's routes is for this caller and port: it is as if there were none.",
     _RESOURCES,
 )
-NO_TIMEOUT = Rule("no-timeout", "There is no timeout, unless the route of a VirtualService has one.", _RESOURCES)
+NO_TIMEOUT = Rule("no-timeout", "There is no timeout, unless the route has one.", _RESOURCES)
 RETRIES = Rule(
     "retries",
     "A request that fails before anybody has read it is tried 2 times more, unless the route says otherwise.",
