@@ -249,6 +249,32 @@ async def test_a_flood_of_frames_ends_its_connection_and_the_gateway_goes_on(mes
     await eventually(served)
 
 
+async def test_a_flood_of_resets_ends_nobody_elses_request(mesh):
+    """The gateway calls the app for all of them by one connection, and hands the resets on."""
+    await eventually(served)
+    await mesh.tell("app", "script", path="/slow", forever={"delay": 5})
+
+    async def ask_slowly():
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"http://127.0.0.1:{PORT}/slow", headers={"host": "app.example"}) as answer,
+        ):
+            return answer.status
+
+    before = await mesh.received("app", "/slow")
+    slow = [asyncio.create_task(ask_slowly()) for _ in range(5)]
+
+    async def all_there():
+        return await mesh.received("app", "/slow") - before == len(slow)
+
+    await eventually(all_there)
+    for _ in range(2):  # each of some 250
+        connection = socket.create_connection(("127.0.0.1", PORT))
+        connection.setblocking(False)
+        assert await flood_by_http2(connection, "resets", path="/flood", authority="app.example") < MOST
+    assert await asyncio.gather(*slow) == [200] * len(slow)
+
+
 async def test_callers_who_stop_reading_hold_up_no_other_caller(mesh):
     """The gateway calls the app for all of them by one connection."""
     await eventually(served)
