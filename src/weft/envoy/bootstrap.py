@@ -25,10 +25,10 @@ RUNTIME = {
     # Of an answer that Envoy itself asked for, in bytes: a key set, an authorizer's verdict. 32 MB if nothing is said.
     "http.async_response_buffer_limit": 1 << 20,
 }
-# Of a sidecar. By default Envoy closes a connection when 250 of its requests were reset within a second each, and these are
-# most of them. A gateway does that to strangers; but it carries all of them to a workload by one connection, and hands on
-# what they reset: three of them would end everybody's requests. The HTTP/2 library's own limit (1,000 at once, 33 a
-# second) stays.
+# Of a sidecar. By default Envoy closes a connection when 250 of its requests were reset within a second each, and these
+# are most of them. A gateway does that to strangers; but it carries all of them to a workload by one connection, and
+# hands on what they reset: one of them would end everybody's requests. The HTTP/2 library's own limit (1,000 at once,
+# 33 a second) stays.
 _SIDECAR_RUNTIME = {"overload.premature_reset_total_stream_count": (1 << 32) - 1}
 
 # istioctl reads a proxy only if it says which Istio it belongs to; this is the one whose behaviour weft follows.
