@@ -12,7 +12,7 @@ from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import DownstreamTlsConte
 
 from weft.explain import tls
 from weft.explain.cluster import NoTarget, find
-from weft.explain.decision import Kind, Source, Stage, Verdict, policy_source, sources_of
+from weft.explain.decision import Kind, Source, Stage, Unsure, Verdict, policy_source, sources_of
 from weft.explain.guards import pass_guards
 from weft.explain.http import manage
 from weft.explain.listener import INBOUND, Connection, chain, chains_of
@@ -107,6 +107,14 @@ def _filters(
     if isinstance(end, Verdict):
         return end
     if isinstance(end, TcpProxy):
+        if arrival.http2 and request.speaks is Speaks.HTTP:  # its caller's proxy has made it so
+            walk.tell(
+                Stage.INBOUND, f"{server.name} takes port {connection.port} for bytes", _sources(resources, found)
+            )
+            raise Unsure(
+                f"the application of {server.name} gets the HTTP/2 of the caller's proxy as it is: one that speaks "
+                "only HTTP/1.1 does not understand it, and the caller gets 502"
+            )
         return _to_workload(walk, server, end.cluster, arrival, world)
     if arrival.headers is None or (connection.speaks is Speaks.TLS and not found.HasField("transport_socket")):
         why = f"{server.name} expects HTTP, which this is not"
