@@ -13,7 +13,7 @@ import msgspec
 
 from weft.base.problem import Problem, Severity, Where
 from weft.base.suggest import did_you_mean
-from weft.control.description import Refused, members_of, objects_about
+from weft.control.description import Refused, members_of, objects_about, unready
 from weft.control.stage import NoSuchWorkload, Stage, lacking
 from weft.control.sync_status import STALE, ProxySync
 from weft.explain.decision import Explanation, Kind
@@ -192,12 +192,8 @@ def _hidden(stage: Stage, service: Service, request: Request, caller: Instance, 
 def _not_ready(stage: Stage, service: Service) -> Iterator[Problem]:
     """Only if it is all of them: else somebody answers."""
     members = members_of(stage.mesh, service)
-    if any(pod.ready for pod in members):
-        return
-    for pod in members:
-        name = f"{pod.name}.{pod.namespace}"
-        what = f"{name} is behind {service.host}, and not ready: nobody is sent there"
-        yield _clue(where_of(pod.origin), what, f"see what keeps it: weft ps, weft logs {pod.workload or pod.name}")
+    if not any(pod.ready for pod in members):
+        yield from unready(members, service.host)
 
 
 def _deciding(request: Request, explanation: Explanation) -> set[str]:
