@@ -80,6 +80,10 @@ def test_whom_a_policy_keeps_out_of_a_handshake_learns_which():
     assert outcome.verdict.why == "a policy denies the connection: the TLS handshake fails"
     assert [str(each) for each in outcome.steps[-1].sources] == ["AuthorizationPolicy shop/orders rule[0]"]
     assert outcome.steps[-1].stage == "policy"
+    assert outcome.steps[-1].what == (
+        "the caller is spiffe://cluster.local/ns/shop/sa/frontend, and no rule that allows matches, so it is denied "
+        "(orders rule[0]: caller cluster.local/ns/shop/sa/frontend is not of namespace jobs)"
+    )
     assert outcome.verdict.sources == outcome.steps[-1].sources
 
 
