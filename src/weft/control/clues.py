@@ -150,6 +150,10 @@ def _who_is_meant(stage: Stage, host: str, namespace: str) -> str:
     same = sorted(f"{each.name}.{each.namespace}" for each in of_mesh if each.name == short.partition(".")[0])
     if same and short.count(".") <= 1:
         return f"did you mean `{'` or `'.join(same[:3])}`?"
+    if pods := [pod for pod in stage.mesh.instances(namespace) if short in (pod.workload, pod.name)]:
+        by = sorted(each.name for each in of_mesh if any(pod in pods for pod in members_of(stage.mesh, each)))
+        instead = f"it is behind {', '.join(by)}" if by else "write a Service that selects it"
+        return f"{short} is a workload, and what is called is a Service: {instead}"
     names = {each.host for each in stage.services()}
     names |= {f"{each.name}.{each.namespace}" for each in of_mesh}
     names |= {each.name for each in of_mesh if each.namespace == namespace}
