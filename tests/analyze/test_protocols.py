@@ -41,3 +41,24 @@ def test_the_clusters_own_services_are_left_alone():
 def test_services_that_agree_about_a_port_may_both_have_it():
     assert found(WEB + service("{name: grpc, port: 81, targetPort: 8080}")) == []
     assert found(WEB + service("{name: tls, port: 81, targetPort: 8080}")) == ["WFT0308"]
+
+
+@pytest.mark.parametrize(
+    ("name", "met"),
+    [
+        ("http", "passes on the HTTP/2 of callers' proxies unread: they get 502 unless the application speaks it"),
+        ("grpc", "reads nothing of it: no policy sees a path or a method"),
+    ],
+)
+def test_where_services_disagree_it_is_said_what_callers_of_the_second_meet(name, met):
+    first = service("{name: tcp, port: 80, targetPort: 8080}", "first")
+    second = service(f"{{name: {name}, port: 81, targetPort: 8080}}", "second")
+    said = next(problem for problem in of_protocols(facts(WEB + first + second)) if "second" in str(problem.where))
+    assert said.what == (
+        f"port 8080 of web-v1 is {name} here and tcp to Service first: its proxy treats it as the latter, and {met}"
+    )
+
+
+def test_what_is_not_http_is_refused_where_another_service_says_http():
+    (said,) = of_protocols(facts(WEB + service("{name: tcp, port: 81, targetPort: 8080}", "xyz")))
+    assert said.what.endswith("its proxy treats it as the latter, and refuses what is not HTTP")

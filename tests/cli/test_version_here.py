@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -33,6 +34,15 @@ def test_a_kubeconfig_at_home_is_a_cluster(alone):
 def test_a_mesh_that_runs_is_somebody(weft, mesh, monkeypatch):
     monkeypatch.setenv("WEFT_RUN_DIR", weft.environment["WEFT_RUN_DIR"])
     assert is_somebody_there()
+
+
+def test_of_several_meshes_none_is_asked_and_that_is_said(alone, monkeypatch, capsys):
+    (alone / "run" / "some").mkdir(parents=True)
+    records = [SimpleNamespace(name=name, running=name != "killed") for name in ("b", "killed", "shop")]
+    monkeypatch.setattr("weft.local.run_directory.meshes", lambda: records)
+    assert not is_somebody_there()
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "several meshes run: b, shop; say which: --mesh b\n")
 
 
 def test_without_a_mesh_the_command_line_is_not_even_loaded(alone):

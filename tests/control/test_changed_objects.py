@@ -7,7 +7,7 @@ from model.builders import instance, put
 from weft.api.parse import parse
 from weft.api.request_test import RequestCase
 from weft.base.problem import Where
-from weft.control.changed_objects import Attribution, changed_object, edits
+from weft.control.changed_objects import Attribution, changed_object, edits, turned_by
 from weft.control.stage import Stage
 from weft.control.trial import judged
 from weft.files.documents import read_documents
@@ -63,6 +63,14 @@ def test_of_several_the_one_that_decides_is_named():
     assert because("/old", is_=(ROUTE, DENY)) == "VirtualService shop/payments (0.yaml:2)"
     assert because("/", is_=(ROUTE, DENY)) == "AuthorizationPolicy shop/only-orders (1.yaml:2)"
     assert because("/", was=(ROUTE, DENY), is_=()) == "AuthorizationPolicy shop/only-orders (1.yaml:2)"
+
+
+def test_where_only_one_has_changed_nobody_need_be_told_which():
+    case = RequestCase(Where(), "frontend", "http://payments/", "shop")
+    before = Stage(with_objects())
+    assert turned_by(before, Stage(with_objects(DENY)), case, NOW) == ""
+    blamed = turned_by(before, Stage(with_objects(ROUTE, DENY)), case, NOW)
+    assert blamed == "AuthorizationPolicy shop/only-orders (1.yaml:2)"
 
 
 CALLER = """

@@ -50,6 +50,13 @@ def test_of_a_name_that_is_nobodys_it_is_guessed_who_is_meant():
     assert found.hint == "a service elsewhere is called NAME.NAMESPACE"
 
 
+def test_a_workload_is_not_called_by_its_own_name():
+    (found,) = told(shop(), "http://web-0/")
+    assert found.hint == "web-0 is a workload, and what is called is a Service: it is behind web"
+    (found,) = told(shop(), "http://client-0/")
+    assert found.hint == "client-0 is a workload, and what is called is a Service: write a Service that selects it"
+
+
 @pytest.mark.parametrize("host", ["ledger", "ledger.default", "ledger.default.svc", "ledger.lab.svc.cluster.local"])
 def test_a_service_of_that_name_elsewhere_is_meant(host):
     (found,) = told(shop(service("ledger", "bank", addresses=("10.96.0.9",))), f"http://{host}/")

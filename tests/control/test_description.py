@@ -1,10 +1,19 @@
 """What is known of a pod or a service."""
 
+import msgspec
 import pytest
 
 from model.builders import instance, put, service
 from weft.base.problem import Problem, Where
-from weft.control.description import NoSuchService, decided, describe_pod, describe_service, find_service, members_of
+from weft.control.description import (
+    NoSuchService,
+    decided,
+    describe_pod,
+    describe_service,
+    find_service,
+    members_of,
+    unready,
+)
 from weft.control.stage import NoSuchWorkload, Stage
 from weft.model.authorization_policy import Action, AuthorizationPolicy, Rule
 from weft.model.mesh import Mesh
@@ -152,3 +161,20 @@ def test_a_service_tells_who_is_behind_it(mesh):
 def test_a_named_port_that_no_pod_has_is_told(mesh):
     put(mesh, service("app", target="web"))
     assert [(each.target, each.served) for each in pod(mesh).services[0].ports] == [("web", False)]
+
+
+def test_who_is_not_ready_is_a_problem_with_what_to_type_here_or_on_a_cluster():
+    late = instance("late-0", "app", workload="late", ready=False)
+    of_cluster = msgspec.structs.replace(late, name="late-1", origin=Origin(ObjectKey("Pod", "shop", "late-1")))
+    found = [(str(each.where), each.what, each.hint) for each in unready((late, instance("app-0", "app"), of_cluster))]
+    assert found == [
+        ("", "late-0.shop is not ready: nobody is sent there", "see what keeps it: weft ps, weft logs late"),
+        (
+            "Pod shop/late-1",
+            "late-1.shop is not ready: nobody is sent there",
+            "see what keeps it: kubectl describe pod late-1 -n shop",
+        ),
+    ]
+    mesh = Mesh()
+    put(mesh, service("app"), late)
+    assert [each.what for each in describe_service(mesh, (), "app").problems] == [found[0][1]]

@@ -172,6 +172,12 @@ def test_a_route_of_the_host_that_leads_elsewhere_does_not_reach_it(mesh):
     ]  # fmt: skip
 
 
+def test_a_route_to_a_port_that_the_service_lacks_reaches_nobody(mesh):
+    lacking, served = (WeightedDestination(Destination(HOST, port=number)) for number in (8080, 80))
+    (routing,) = routes(mesh, HttpRoute(route=(lacking,)), HttpRoute(route=(served,)))
+    assert [(each.reaches, each.elsewhere) for each in routing.routes] == [(False, False), (True, False)]
+
+
 def test_what_happens_to_a_request_on_its_way_is_told(mesh):
     (routing,) = routes(mesh, HttpRoute(route=(to(),), timeout=timedelta(seconds=3)))
     assert routing.routes[0].also == ("timeout 3 s",)

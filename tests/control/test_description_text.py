@@ -93,6 +93,9 @@ def test_a_pod_without_a_proxy_or_a_service_says_so():
         "   Identity: none; callers reach it in plaintext, and no policy guards it",
         "--------------------",
         "Services: none selects it, so that nobody calls it by a name",
+        "--------------------",
+        "Problems:",
+        "   warning: bare-0.shop is not ready: nobody is sent there (hint: see what keeps it: weft ps, weft logs bare-0)",
     ]
 
 

@@ -13,6 +13,19 @@ from weft.model.names import ObjectKey, labels_of
 from weft.model.sidecar import EgressListener, Sidecar
 from weft.xds.types import CLUSTER
 
+FAULT = """
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: payments, namespace: shop}
+spec: {hosts: [payments], http: [{directResponse: {status: 418}}]}
+"""
+RULE = """
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: payments, namespace: shop}
+spec: {host: payments}
+"""
+
 
 @pytest.fixture
 async def plane():
@@ -62,6 +75,14 @@ async def test_what_never_ended_otherwise_is_told_with_since_when(plane):
     came = (await asked(plane, "history"))[1]["moments"][0]["at"]
     assert (status, said["moment"], said["since"], said["whole"]) == (200, None, came, True)
     assert said["after"] == ["failed: nobody does not resolve"]
+
+
+async def test_of_several_objects_that_changed_at_once_bisect_names_the_one_that_turned_the_request(plane):
+    plane.apply(changes(FAULT + "---" + RULE))
+    _, said = await asked(plane, "bisect", question=question(headers=[["x-user", "ann"]]))
+    assert [change["what"] for change in said["moment"]["changes"]] == ["added", "added"]
+    assert said["after"][0].startswith("answered 418")
+    assert said["because"] == "VirtualService shop/payments (mesh.yaml:2)"
 
 
 async def test_who_only_asks_leaves_nothing_behind(tmp_path):

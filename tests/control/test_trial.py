@@ -56,6 +56,15 @@ def test_everybody_calls_every_http_port_but_no_more_than_asked():
     assert len(list(every_call(Stage(shop()), 2))) == 2
 
 
+def test_one_pod_without_a_proxy_calls_for_all_of_them():
+    apart = instance("ancient-0", "ancient", address="10.244.0.8", namespace="apart", workload="ancient")
+    bare = [instance(f"bare-{index}", "bare", address=f"10.244.1.{index}", workload="bare") for index in range(2)]
+    assert Stage(shop(apart, *bare)).without_proxy() == ["bare-0.shop", "bare-1.shop", "ancient-0.apart"]
+    first, *others = [each.caller for each in every_call(Stage(shop(apart, *bare)), 100)]
+    assert first == "bare-0.shop"
+    assert sorted(others) == ["frontend-0.shop", "orders-0.shop", "payments-0.shop"]
+
+
 def test_the_change_that_turned_a_request_is_found():
     mesh = shop()
     mesh.apply(PAYMENTS, ())

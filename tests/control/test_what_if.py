@@ -1,7 +1,7 @@
 from datetime import UTC, datetime
 
 from control.test_stage import DENY, shop
-from model.builders import service
+from model.builders import instance, service
 from weft.api.parse import parse
 from weft.api.request_test import RequestCase
 from weft.base.problem import Where
@@ -19,12 +19,18 @@ kind: VirtualService
 metadata: {name: payments, namespace: shop}
 spec: {hosts: [payments], http: [{route: [{destination: {host: payments}}]}]}
 """
+STRICT = """
+apiVersion: security.istio.io/v1
+kind: PeerAuthentication
+metadata: {name: default, namespace: shop}
+spec: {mtls: {mode: STRICT}}
+"""
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 
 
-def with_policy():
-    mesh = shop()
-    for document in read_documents(DENY.encode(), "deny.yaml").documents:
+def with_policy(text=DENY, *more):
+    mesh = shop(*more)
+    for document in read_documents(text.encode(), "deny.yaml").documents:
         mesh.apply(document.key, parse(document).values)
     return mesh
 
@@ -44,6 +50,15 @@ def test_a_policy_changes_only_the_proxies_it_selects_and_the_requests_it_stops(
         ("added", "AuthorizationPolicy shop/only-orders (deny.yaml:2)")
     ]
     assert {each.because for each in found.requests} == {"AuthorizationPolicy shop/only-orders (deny.yaml:2)"}
+
+
+def test_whom_strict_keeps_out_is_told_where_only_pods_without_a_proxy_call_in_plaintext():
+    bare = instance("bare-0", "bare", address="10.244.0.9", workload="bare")
+    found = difference(Stage(shop(bare)), Stage(with_policy(STRICT, bare)), [], NOW)
+    (kept_out,) = found.requests
+    assert kept_out.request == "bare-0.shop GET http://payments.shop.svc.cluster.local:80/"
+    assert (kept_out.before[0].split(":")[0], kept_out.after[0].split(":")[0]) == ("delivered", "closed")
+    assert kept_out.because == "PeerAuthentication shop/default (deny.yaml:2)"
 
 
 def test_a_request_that_ends_otherwise_is_told_with_both_ends():

@@ -28,6 +28,14 @@ def test_a_name_that_nobody_has_goes_nowhere():
     assert (verdict.kind, verdict.why) == (Kind.FAILED, "nobody does not resolve")
 
 
+@pytest.mark.parametrize(("host", "address"), [("LocalHost", ""), ("127.0.0.1", "127.0.0.1"), ("::1", "::1")])
+def test_what_a_pod_calls_of_itself_stays_there(host, address):
+    world = SmallWorld(bypassed={("frontend", 15000)})  # by whatever an application calls on loopback
+    (outcome,) = explain(Request(host=host, port=15000, caller="frontend", address=address), world).outcomes
+    assert (outcome.verdict.kind, outcome.verdict.why) == (Kind.PASSED_ON, "it stays in frontend")
+    assert outcome.steps[-1].what == f"{address or '127.0.0.1'} is frontend itself: no proxy sees it"
+
+
 def test_a_caller_without_a_proxy_goes_straight_to_the_address():
     world = SmallWorld(ORDERS, LEGACY)
     address = world.workload("orders").addresses[0]

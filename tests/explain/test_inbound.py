@@ -46,6 +46,19 @@ def test_through_a_callers_proxy_a_refused_connection_is_a_503():
     assert (verdict.kind, verdict.status) == (Kind.FAILED, 503)
 
 
+def test_what_an_application_makes_of_http2_that_its_proxy_passes_on_unread_is_not_known():
+    older = ORDERS.split("---")[0].replace("name: orders", "name: bytes").replace("0.1", "0.9")
+    world = SmallWorld(ORDERS, older.replace("name: http", "name: tcp-web"))
+    (outcome,) = explain(Request(host="orders", caller="frontend"), world).outcomes
+    assert outcome.verdict.kind is Kind.UNKNOWN
+    assert "gets the HTTP/2 of the caller's proxy as it is" in outcome.verdict.why and "502" in outcome.verdict.why
+    assert outcome.steps[-1].what == "orders takes port 8080 for bytes"
+    assert {"Service shop/bytes", "Service shop/orders"} <= {str(each) for each in outcome.steps[-1].sources}
+    for asked in ({"speaks": Speaks.HTTP2}, {"host": "bytes"}):  # the application's own HTTP/2, and HTTP/1.1 as bytes
+        request = msgspec.structs.replace(Request(host="orders", caller="frontend"), **asked)
+        assert explain(request, world).verdict.kind is Kind.DELIVERED
+
+
 def test_policies_know_the_caller_by_its_certificate():
     only = policy("AuthorizationPolicy", f"{{{SELECTED}, rules: [{{from: [{{source: {{namespaces: [shop]}}}}]}}]}}")
     world = SmallWorld(ORDERS, LEGACY, only)
@@ -67,6 +80,10 @@ def test_whom_a_policy_keeps_out_of_a_handshake_learns_which():
     assert outcome.verdict.why == "a policy denies the connection: the TLS handshake fails"
     assert [str(each) for each in outcome.steps[-1].sources] == ["AuthorizationPolicy shop/orders rule[0]"]
     assert outcome.steps[-1].stage == "policy"
+    assert outcome.steps[-1].what == (
+        "the caller is spiffe://cluster.local/ns/shop/sa/frontend, and no rule that allows matches, so it is denied "
+        "(orders rule[0]: caller cluster.local/ns/shop/sa/frontend is not of namespace jobs)"
+    )
     assert outcome.verdict.sources == outcome.steps[-1].sources
 
 

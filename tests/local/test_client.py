@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 
 import pytest
@@ -16,6 +17,18 @@ def test_a_mesh_that_does_not_run_is_said_so():
     for ask in (client.fetch_status, client.fetch_problems):
         with pytest.raises(NoSuchMesh, match="weft up DIR"):
             ask("nobody")
+
+
+def test_a_mesh_that_is_busy_need_not_be_ended(tmp_path, monkeypatch):
+    path = tmp_path / "api.sock"
+    monkeypatch.setattr(client, "socket_of", lambda name: path)
+    monkeypatch.setattr(client, "_TIMEOUT", 0.01)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        with pytest.raises(LocalError, match="mesh `slow` does not answer: timed out") as raised:
+            client.fetch_status("slow")
+    assert raised.value.problem.hint == "it may be busy: try again; weft down slow ends it, and all of its pods"
 
 
 async def test_status_admin_and_logs_of_a_running_mesh():

@@ -79,8 +79,18 @@ def _of_targets(service: Service, facts: Facts, said: dict[_Place, tuple[Service
             who = f"port {other.number} of this Service" if own else f"Service {first.name}"
             what = (
                 f"port {number} of {runner.name} is {port.protocol.value} here and {other.protocol.value} to {who}: "
-                "its proxy treats it as the latter"
+                f"its proxy treats it as the latter, and {_met(port.protocol)}"
             )
             code = "WFT0318" if own else "WFT0308"
             yield finding(code, service.origin, f"spec.ports[{index}]", what, "one port carries one protocol")
             break
+
+
+def _met(protocol: Protocol) -> str:
+    """What callers meet who speak this to a proxy that expects the other."""
+    if not protocol.is_http:
+        return "refuses what is not HTTP"
+    if protocol.is_http2:
+        return "reads nothing of it: no policy sees a path or a method"
+    # Between proxies HTTP is HTTP/2, which the workload's own would have turned back.
+    return "passes on the HTTP/2 of callers' proxies unread: they get 502 unless the application speaks it"

@@ -299,13 +299,12 @@ def _is_in(problem: Problem, namespace: str) -> bool:
 
 def _suppression(text: str) -> tuple[str, str]:
     from weft.analyze.checks import CHECKS, RETIRED
-    from weft.base.suggest import did_you_mean
 
     code, equals, name = text.partition("=")
     if not equals or not name:
         fail(f"`{text}` is not CODE=OBJECT", 'for example: --suppress "WFT0104=VirtualService web.shop"', code=2)
     if code != "*" and code not in CHECKS and code not in RETIRED:
-        fail(f"there is no check `{code}`", did_you_mean(code, CHECKS) or "list them with: weft analyze --list", code=2)
+        fail(f"there is no check `{code}`", _known_as(code), code=2)
     return code, name
 
 
@@ -364,7 +363,6 @@ def _row(problem: Problem) -> dict[str, str]:
 
 def _tell(code: str) -> None:
     from weft.analyze.checks import CHECKS
-    from weft.base.suggest import did_you_mean
 
     if not code:
         for check in CHECKS.values():
@@ -372,11 +370,23 @@ def _tell(code: str) -> None:
         return
     check = CHECKS.get(code.upper())  # type: ignore[assignment]
     if check is None:
-        fail(f"there is no check `{code}`", did_you_mean(code, CHECKS) or "list them with: weft analyze --list", code=2)
+        fail(f"there is no check `{code}`", _known_as(code), code=2)
     typer.echo(f"{check.code} ({check.severity}): {check.title}\n{check.more}")
     if check.istio:
         typer.echo(f"In istioctl: {', '.join(check.istio)}")
     typer.echo(f"Documentation: {_page(check.code)}")
+
+
+def _known_as(code: str) -> str:
+    """For whoever names a code that is none, or one of istioctl's."""
+    from weft.analyze.checks import CHECKS
+    from weft.base.suggest import did_you_mean
+
+    code, listed = code.upper(), "list them with: weft analyze --list"
+    if not code.startswith("IST"):
+        return did_you_mean(code, CHECKS) or listed
+    same = [check.code for check in CHECKS.values() if code in check.istio]
+    return f"istioctl's {code} is here: {', '.join(same)}" if same else f"nothing here is istioctl's {code}; {listed}"
 
 
 def _page(code: str) -> str:

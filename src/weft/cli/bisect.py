@@ -55,6 +55,8 @@ def bisect(
         typer.echo(f"  - {line}")
     for line in flip["after"]:
         typer.echo(f"  + {line}")
+    if flip.get("because"):
+        typer.echo(f"  by {flip['because']}")
 
 
 def _always(flip: dict[str, Any]) -> str:

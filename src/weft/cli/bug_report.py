@@ -69,7 +69,7 @@ def bug_report(
     if named or is_somebody_there():
         reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
     else:
-        say("no mesh is asked: none runs here, or several do (--mesh NAME), and no cluster is known")
+        say("no mesh is asked: none runs here that is meant (--mesh NAME), and no cluster is known")
     try:
         file = path.open("xb")
     except OSError as error:

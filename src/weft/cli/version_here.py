@@ -29,7 +29,7 @@ def lines(versions: dict[str, str]) -> list[str]:
 
 
 def is_somebody_there() -> bool:
-    """Whether one mesh runs here, or a cluster is known; who has several names one."""
+    """Whether one mesh runs here, or a cluster is known; who has several names one, and is told so."""
     base = Path(os.environ.get("WEFT_RUN_DIR") or "/run/weft")
     try:
         is_empty = not any(base.iterdir())
@@ -38,7 +38,9 @@ def is_somebody_there() -> bool:
     if not is_empty:  # only then is it worth loading what looks closer
         from weft.local.run_directory import meshes
 
-        if running := [each for each in meshes() if each.running]:
+        if running := [each.name for each in meshes() if each.running]:
+            if len(running) > 1:
+                print(f"several meshes run: {', '.join(running)}; say which: --mesh {running[0]}", file=sys.stderr)
             return len(running) == 1
     from weft.cli.control_place import running_place
 

@@ -103,6 +103,15 @@ class Attribution:
         return stage
 
 
+def turned_by(before: Stage, after: Stage, case: RequestCase, now: datetime) -> str:
+    """The one object that turned a request, where several changed at once; nothing, if no single one did it, or but one
+    has changed."""
+    changes = edits(before.mesh, after.mesh)
+    if len(changes) == 1:
+        return ""
+    return Attribution(before, changes, now).of(case, judged(before, case, now), judged(after, case, now))
+
+
 def _decisive(was: Judged, becomes: Judged) -> Iterable[Source]:
     """Who decided what nobody decides otherwise: first those of after the change, last first, as a verdict is the last
     decision; a policy that has let it through before is not why it is refused now."""

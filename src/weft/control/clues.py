@@ -13,7 +13,7 @@ import msgspec
 
 from weft.base.problem import Problem, Severity, Where
 from weft.base.suggest import did_you_mean
-from weft.control.description import Refused, members_of, objects_about
+from weft.control.description import Refused, members_of, objects_about, unready
 from weft.control.stage import NoSuchWorkload, Stage, lacking
 from weft.control.sync_status import STALE, ProxySync
 from weft.explain.decision import Explanation, Kind
@@ -150,6 +150,10 @@ def _who_is_meant(stage: Stage, host: str, namespace: str) -> str:
     same = sorted(f"{each.name}.{each.namespace}" for each in of_mesh if each.name == short.partition(".")[0])
     if same and short.count(".") <= 1:
         return f"did you mean `{'` or `'.join(same[:3])}`?"
+    if pods := [pod for pod in stage.mesh.instances(namespace) if short in (pod.workload, pod.name)]:
+        by = sorted(each.name for each in of_mesh if any(pod in pods for pod in members_of(stage.mesh, each)))
+        instead = f"it is behind {', '.join(by)}" if by else "write a Service that selects it"
+        return f"{short} is a workload, and what is called is a Service: {instead}"
     names = {each.host for each in stage.services()}
     names |= {f"{each.name}.{each.namespace}" for each in of_mesh}
     names |= {each.name for each in of_mesh if each.namespace == namespace}
@@ -192,12 +196,8 @@ def _hidden(stage: Stage, service: Service, request: Request, caller: Instance, 
 def _not_ready(stage: Stage, service: Service) -> Iterator[Problem]:
     """Only if it is all of them: else somebody answers."""
     members = members_of(stage.mesh, service)
-    if any(pod.ready for pod in members):
-        return
-    for pod in members:
-        name = f"{pod.name}.{pod.namespace}"
-        what = f"{name} is behind {service.host}, and not ready: nobody is sent there"
-        yield _clue(where_of(pod.origin), what, f"see what keeps it: weft ps, weft logs {pod.workload or pod.name}")
+    if not any(pod.ready for pod in members):
+        yield from unready(members, service.host)
 
 
 def _deciding(request: Request, explanation: Explanation) -> set[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from weft.base.problem import Problem, Where
+from weft.base.problem import Problem, Severity, Where
 from weft.base.suggest import did_you_mean
 from weft.control.description_gateway import LeftOutFacts, ServedFacts, not_served, served
 from weft.control.description_routes import Routing, Rule, named, routings, rules
@@ -23,7 +23,7 @@ from weft.model.group import Group, group_of
 from weft.model.identity import Identity
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
-from weft.model.names import ObjectKey, host_covers, selects
+from weft.model.names import ObjectKey, host_covers, selects, where_of
 from weft.model.peer_authentication import PeerAuthentication, TlsMode, decider
 from weft.model.policies import Policy
 from weft.model.request_authentication import RequestAuthentication
@@ -194,7 +194,7 @@ def describe_pod(
         authentication=tuple(map(_guard, authentication)) if pod.proxied else (),
         sidecar=named(sidecar) if sidecar is not None and pod.meshed else None,
         telemetry=tuple(map(named, telemetry)) if pod.proxied else (),
-        problems=_about(problems, involved),
+        problems=(*_about(problems, involved), *unready((pod,))),
         served=at_edge,
         left_out=unserved,
         calls=_calling(mesh, stage, group) if pod.meshed else None,
@@ -262,7 +262,7 @@ def describe_service(
         external=service.external,
         members=tuple(told),
         written=tuple(sorted(written)),
-        problems=_about(problems, involved),
+        problems=(*_about(problems, involved), *unready(members)),
     )
 
 
@@ -287,6 +287,19 @@ def find_service(mesh: Mesh, word: str, namespace: str = "") -> Service:
 def members_of(mesh: Mesh, service: Service) -> list[Instance]:
     """Whoever is selected, ready or not."""
     return [pod for pod in mesh.instances(service.namespace) if _selected(mesh, service, pod)]
+
+
+def unready(pods: Iterable[Instance], behind: str = "") -> Iterator[Problem]:
+    """`behind`: the host that is called."""
+    for pod in pods:
+        if pod.ready:
+            continue
+        of_cluster = pod.origin is not None and pod.origin.key.kind == "Pod"
+        here = f"weft ps, weft logs {pod.workload or pod.name}"
+        look = f"kubectl describe pod {pod.name} -n {pod.namespace}" if of_cluster else here
+        is_where = f"is behind {behind}, and not ready" if behind else "is not ready"
+        what = f"{pod.name}.{pod.namespace} {is_where}: nobody is sent there"
+        yield Problem(where_of(pod.origin), what, f"see what keeps it: {look}", Severity.WARNING)
 
 
 def objects_about(mesh: Mesh, service: Service, refused: Refused) -> set[str]:

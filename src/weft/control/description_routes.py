@@ -131,7 +131,7 @@ def _routings(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance])
             ("tcp", routing.tcp),
         )
         listed = [
-            _route(routing, number, kind, route, host, subsets, pods)
+            _route(routing, number, kind, route, service, subsets, pods)
             for kind, routes in kinds
             for number, route in enumerate(routes, 1)
             if speaks or any(each.destination.host == host for each in route.route)
@@ -168,13 +168,15 @@ def _route(
     number: int,
     kind: str,
     route: HttpRoute | L4Route,
-    host: str,
+    service: Service,
     subsets: dict[str, Labels],
     pods: list[Instance],
 ) -> RouteFacts:
     def reaches(destination: Destination) -> bool:
+        if destination.host != service.host or (destination.port and service.port(destination.port) is None):
+            return False
         wanted = subsets.get(destination.subset) if destination.subset else ()
-        return destination.host == host and wanted is not None and any(selects(wanted, pod.labels) for pod in pods)
+        return wanted is not None and any(selects(wanted, pod.labels) for pod in pods)
 
     return RouteFacts(
         number=number,
@@ -185,7 +187,7 @@ def _route(
         goes=_goes(route),
         reaches=any(reaches(each.destination) and (each.weight or len(route.route) == 1) for each in route.route),
         also=of_route(route) if isinstance(route, HttpRoute) else (),
-        elsewhere=bool(route.route) and all(each.destination.host != host for each in route.route),
+        elsewhere=bool(route.route) and all(each.destination.host != service.host for each in route.route),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
@@ -16,16 +17,17 @@ from weft.api.request_test import RequestCase
 from weft.base.problem import Problem, Where
 from weft.control import audit_page
 from weft.control.answer import answer
-from weft.control.changed_objects import ChangedObject, changed_object
+from weft.control.changed_objects import ChangedObject, changed_object, turned_by
 from weft.control.clues import Wrong, stale
 from weft.control.debug import Answer, Page, Query
 from weft.control.description import PodFacts, ServicePicture, describe_pod, describe_service
 from weft.control.description_text import pod_lines, service_lines
 from weft.control.description_tls import tls_check
+from weft.control.history import Past as Remembered
 from weft.control.question import Question, moment
 from weft.control.recent import Seen
 from weft.control.stage import Stage
-from weft.control.trial import Culprit, culprit
+from weft.control.trial import Always, Culprit, culprit
 from weft.control.what_if import Difference, difference
 from weft.control.why import every, why
 
@@ -76,6 +78,7 @@ class Flip(msgspec.Struct, frozen=True):
     after: tuple[str, ...] = ()
     since: float = 0.0
     whole: bool = True
+    because: str = ""  # which of several objects of that moment
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -163,14 +166,29 @@ async def _diff(plane: ControlPlane, query: Query) -> object:
 async def _bisect(plane: ControlPlane, query: Query) -> object:
     question = msgspec.json.decode(query.get("question", ""), type=Question)
     past, begun = plane.history.past(), plane.history.begun
+
+    def looked_for() -> tuple[Culprit | Always, str]:
+        found = culprit(past, question, _now())
+        return found, _blamed(past, found.moment.number, question) if isinstance(found, Culprit) else ""
+
     async with _looking_back:
-        found = await asyncio.to_thread(culprit, past, question, _now())
+        found, because = await asyncio.to_thread(looked_for)
     if isinstance(found, Culprit):
-        return Flip(_past(found.moment), found.before, found.after)
+        return Flip(_past(found.moment), found.before, found.after, because=because)
     if found.moment is not None:
         return Flip(after=found.after, since=found.moment.at)
     whole = not past.moments or past.moments[0].number == 1
     return Flip(after=found.after, since=begun if whole else past.moments[0].at, whole=whole)
+
+
+def _blamed(past: Remembered, number: int, question: Question) -> str:
+    before, after = (Stage(past.mesh_at(each)) for each in (number - 1, number))
+    claims = json.dumps(question.tokens[0].claims) if question.tokens else ""
+    case = RequestCase(
+        Where(), question.caller, question.to, question.namespace, question.method, question.headers, claims,
+        source=question.source,
+    )  # fmt: skip
+    return turned_by(before, after, case, _now())
 
 
 def _why(plane: ControlPlane, query: Query) -> object:

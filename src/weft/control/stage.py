@@ -261,6 +261,12 @@ class Stage:
                 found.setdefault(group_of(each), []).append(_name(each))
         return found
 
+    def without_proxy(self) -> list[str]:
+        """Pods that have none, by name; those first beside whom others have one."""
+        meshed = {each.namespace for each in self._instances if each.proxied}
+        bare = (each for each in self._instances if not each.proxied)
+        return [_name(each) for each in sorted(bare, key=lambda each: (each.namespace not in meshed, _name(each)))]
+
     def _snapshots(self, group: Group) -> Snapshots:
         if self._served is not None and self._served.resources(group, LISTENER):
             return self._served

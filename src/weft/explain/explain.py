@@ -25,6 +25,7 @@ from weft.explain.rule import Seen
 from weft.explain.walk import Walk, every
 from weft.explain.world import NoPort, Resources, Workload, World
 
+_ITSELF = {"localhost": ("127.0.0.1",)}  # a name that no mesh gives: every machine has it of itself
 _OFFERS = "envoy.network.application_protocols"
 # Why a connection that does not come about is tried again: to Envoy it is a reset, and would be a 5xx.
 _UNCONNECTED = frozenset({"connect-failure", "reset", "reset-before-request", "5xx", "gateway-error"})
@@ -43,7 +44,7 @@ def _journey(walk: Walk, request: Request, world: World) -> Verdict:
         return _through(walk, request, world, caller, caller.resources)
     address = request.address
     if not address:
-        addresses = world.resolve(request.host, caller)
+        addresses = world.resolve(request.host, caller) or _ITSELF.get(request.host.lower(), ())
         if not addresses:
             walk.tell(Stage.NAME, f"{request.host} is not the name of anybody")
             return walk.end(Kind.FAILED, f"{request.host} does not resolve")
@@ -64,6 +65,9 @@ def _journey(walk: Walk, request: Request, world: World) -> Verdict:
     if place is None:
         return walk.end(Kind.CLOSED, "the connection is refused")
     server = world.at(place.address)
+    if server is None and (address.startswith("127.") or address == "::1"):
+        walk.tell(Stage.ENDPOINT, f"{address} is {caller.name or 'the caller'} itself: no proxy sees it")
+        return walk.end(Kind.PASSED_ON, f"it stays in {caller.name or 'the caller'}", headers=headers)
     if server is None:
         return _passed_on(walk, place.address, place.port, headers)
     connection = msgspec.structs.replace(connection, address=place.address, port=place.port)

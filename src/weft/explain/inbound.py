@@ -12,10 +12,11 @@ from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import DownstreamTlsConte
 
 from weft.explain import tls
 from weft.explain.cluster import NoTarget, find
-from weft.explain.decision import Kind, Source, Stage, Verdict, policy_source, sources_of
+from weft.explain.decision import Kind, Source, Stage, Unsure, Verdict, policy_source, sources_of
 from weft.explain.guards import pass_guards
 from weft.explain.http import manage
 from weft.explain.listener import INBOUND, Connection, chain, chains_of
+from weft.explain.rbac import unmet_of
 from weft.explain.request import Headers, Request, Speaks
 from weft.explain.rule import Seen
 from weft.explain.walk import Walk
@@ -63,8 +64,9 @@ def receive(walk: Walk, server: Workload, arrival: Arrival, request: Request, wo
         if arrival.offer is not None and not tls.takes_server(walk, arrival.offer, server.identity):
             return walk.end(Kind.CLOSED, f"{server.name} is not who should answer", flags="UF", detail="tls_error")
         identity = arrival.offer.identity if arrival.offer is not None else ""
-        allowing = _allowing(resources, found)
-        if not tls.takes_client(walk, context, identity, _sources(resources, found), allowing):
+        seen = Seen(connection, (identity,) if identity else (), headers=Headers())
+        allowing, unmet = _allowing(resources, found, seen)
+        if not tls.takes_client(walk, context, identity, _sources(resources, found), allowing, unmet):
             by_policy = walk.steps[-1].stage is Stage.POLICY
             why = "a policy denies the connection: the TLS handshake fails" if by_policy else "the TLS handshake fails"
             return walk.end(Kind.CLOSED, why, detail="tls_error")
@@ -78,12 +80,14 @@ def _sources(resources: Resources, found: FilterChain) -> tuple[Source, ...]:
     return (*sources_of(found.metadata), *(each for each in named if each.kind != "DestinationRule"))
 
 
-def _allowing(resources: Resources, found: FilterChain) -> tuple[Source, ...]:
-    """The policies one of which must let a connection in."""
+def _allowing(resources: Resources, found: FilterChain, seen: Seen) -> tuple[tuple[Source, ...], str]:
+    """The policies one of which must let a connection in, and which of their conditions are not met."""
     opened = (resources.opened(each.typed_config, RBAC) for each in found.filters)
     rules = [each.rules for each in opened if each is not None and each.HasField("rules")]
-    names = (name for each in rules if each.action == rbac_pb2.RBAC.ALLOW for name in sorted(each.policies))
-    return tuple(dict.fromkeys(source for name in names for source in policy_source(name)))
+    allowing = [each for each in rules if each.action == rbac_pb2.RBAC.ALLOW]
+    names = (name for each in allowing for name in sorted(each.policies))
+    sources = tuple(dict.fromkeys(source for name in names for source in policy_source(name)))
+    return sources, "".join(unmet_of(each, seen) for each in allowing)
 
 
 def _unanswered(walk: Walk, server: Workload, connection: Connection) -> Verdict:
@@ -107,6 +111,14 @@ def _filters(
     if isinstance(end, Verdict):
         return end
     if isinstance(end, TcpProxy):
+        if arrival.http2 and request.speaks is Speaks.HTTP:  # its caller's proxy has made it so
+            walk.tell(
+                Stage.INBOUND, f"{server.name} takes port {connection.port} for bytes", _sources(resources, found)
+            )
+            raise Unsure(
+                f"the application of {server.name} gets the HTTP/2 of the caller's proxy as it is: one that speaks "
+                "only HTTP/1.1 does not understand it, and the caller gets 502"
+            )
         return _to_workload(walk, server, end.cluster, arrival, world)
     if arrival.headers is None or (connection.speaks is Speaks.TLS and not found.HasField("transport_socket")):
         why = f"{server.name} expects HTTP, which this is not"

@@ -34,7 +34,7 @@ def denied(walk: Walk, config: http_rbac.RBAC | network_rbac.RBAC, seen: Seen) -
             walk.tell(Stage.POLICY, f"{_named(matched)} allows it", policy_source(matched))
             return None
         asked = tuple(source for name in sorted(rules.policies) for source in policy_source(name))
-        what = f"no rule that allows matches, so it is denied{_unmet(rules, seen)}"
+        what = f"no rule that allows matches, so it is denied{unmet_of(rules, seen)}"
         walk.tell(Stage.POLICY, what, tuple(dict.fromkeys(asked)))
         return detail("none")
     if matched:
@@ -57,7 +57,7 @@ def effective(rules: RBAC, seen: Seen) -> str:
     return ""
 
 
-def _unmet(rules: RBAC, seen: Seen) -> str:
+def unmet_of(rules: RBAC, seen: Seen) -> str:
     """Which conditions are not met, rule by rule."""
     found = [(name, unmet(rules.policies[name], seen)) for name in sorted(rules.policies)]
     told = [f"{_named(name)}: {why}" for name, why in found if why]

@@ -79,9 +79,10 @@ def takes_client(
     identity: str,
     sources: tuple[Source, ...] = (),
     policies: tuple[Source, ...] = (),
+    unmet: str = "",
 ) -> bool:
     """Whether the server's proxy lets the caller finish the handshake. `sources`: who made the filter chain;
-    `policies`: whose rules say who may come in, which the handshake asks already."""
+    `policies`: whose rules say who may come in, which the handshake asks already; `unmet`: why none of them does."""
     if not identity:
         if context.require_client_certificate.value:
             walk.tell(Stage.TLS, "the caller shows no certificate, and must", sources)
@@ -92,7 +93,8 @@ def takes_client(
         return True
     of_mesh = any(each.matcher.HasField("prefix") for each in names)  # all of a trust domain: no policy is asked
     if policies and not of_mesh:
-        walk.tell(Stage.POLICY, f"the caller is {identity}, and no rule that allows matches, so it is denied", policies)
+        what = f"the caller is {identity}, and no rule that allows matches, so it is denied{unmet}"
+        walk.tell(Stage.POLICY, what, policies)
     else:
         walk.tell(Stage.TLS, f"the caller is {identity}, whom nothing lets in here")
     return False

@@ -97,7 +97,8 @@ def _ask(name: str, method: str, path: str, query: dict[str, str] | None = None,
             _request(exchange, name, method, path, query or {}, body)
             return exchange.read()
         except (NoAnswer, OSError) as error:
-            raise LocalError(f"mesh `{name}` does not answer: {error}", f"weft down {name}") from error
+            hint = f"it may be busy: try again; weft down {name} ends it, and all of its pods"
+            raise LocalError(f"mesh `{name}` does not answer: {error}", hint) from error
 
 
 def _connect(name: str) -> Exchange:
