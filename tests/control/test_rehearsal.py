@@ -45,10 +45,13 @@ def test_routes_are_looked_at_where_nothing_runs_too():
     assert "does not exist" in line
 
 
-def test_a_caller_sees_what_its_sidecar_shows():
+def test_a_route_leads_where_a_sidecar_does_not_show_and_not_to_what_is_not_exported():
     other = WEB.partition("---")[0].replace("namespace: shop", "namespace: other").replace("{app: web}", "{}")
     sidecar = istio("Sidecar", "{egress: [{hosts: ['./*']}]}")
-    (line,) = said(f"{WEB}---{other}" + sidecar + to("web.other.svc.cluster.local"))
+    route = sidecar + to("web.other.svc.cluster.local")
+    assert not said(f"{WEB}---{other}" + route)
+    hidden = other.replace("namespace: other", "namespace: other, annotations: {networking.istio.io/exportTo: .}")
+    (line,) = said(f"{WEB}---{hidden}" + route)
     assert "is hidden from namespace shop" in line
 
 
