@@ -65,6 +65,30 @@ def test_a_port_need_not_be_named_where_the_called_one_is_there_or_there_is_only
     assert found(to, api.replace("%s", "{name: http, port: 82}, {name: http-b, port: 81}")) == ["WFT0114"]
 
 
+TWO_PORTS = """---
+apiVersion: v1
+kind: Service
+metadata: {name: api, namespace: shop}
+spec: {selector: {app: web}, ports: [{name: http, port: 82}, {name: http-b, port: 81}]}
+"""
+
+
+def test_a_port_must_be_named_for_copies_too():
+    copied = "{route: [{destination: {host: web}}], mirror: {host: api%s}}"
+    assert found(copied % "", TWO_PORTS) == ["WFT0114"]
+    assert found(copied % ", port: {number: 81}", TWO_PORTS) == []
+
+
+def test_a_delegate_is_called_at_the_ports_of_whoever_hands_over_to_it():
+    delegate = (
+        "---\napiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: part, namespace: shop}\n"
+        "spec: {http: [{match: [{port: %s}], route: [{destination: {host: api}}]}]}\n"
+    )
+    assert found("{delegate: {name: part}}", TWO_PORTS + delegate % 80) == ["WFT0114"]
+    assert found("{delegate: {name: part}}", TWO_PORTS + delegate % 81) == []
+    assert found("{delegate: {name: other}}", TWO_PORTS + delegate % 80) == []
+
+
 def test_a_method_in_lower_case_is_met_by_nobody():
     to = "route: [{destination: {host: web}}]"
     assert found(f"{{match: [{{method: {{exact: get}}}}, {{method: {{prefix: p}}}}], {to}}}") == ["WFT0124"] * 2

@@ -51,6 +51,14 @@ def test_routes_that_some_server_of_the_host_has_are_used():
     assert found(gateway(PASSED % "a.com") + routing(http(), gateways="edge/edge, mesh")) == []
 
 
+def test_that_bytes_have_every_name_does_not_hide_that_requests_do_not():
+    beside = gateway(PLAIN % "b.com", BYTES % "'*'")
+    assert found(beside + routing(http())) == [("WFT0122", "spec.hosts[0]")]
+    assert found(beside + routing(http(), host="b.com, a.com")) == [("WFT0122", "spec.hosts[1]")]
+    assert found(beside + routing(tcp())) == []
+    assert found(gateway(BYTES % "'*'") + routing(http())) == [("WFT0120", "spec.http")]
+
+
 def test_a_host_that_is_kept_for_another_namespace_is_not_met():
     one = gateway(PLAIN % "shop/a.com")
     assert found(one + routing(http())) == []

@@ -51,6 +51,12 @@ def test_a_parent_that_is_not_there_is_guessed(parent, hint):
     assert hints("WFT0901", GATEWAY % "{name: more, port: 81, protocol: HTTP}" + route) == [hint]
 
 
+def test_a_listener_is_not_guessed_where_the_class_is_wrong():
+    gateway = GATEWAY.replace("Name: weft", "Name: istio") % "{name: more, port: 81, protocol: HTTP}"
+    route = ROUTE % ("shop", "name: edge, sectionName: htpp", "name: web, port: 80")
+    assert hints("WFT0901", gateway + route) == [""]
+
+
 def test_a_parent_that_does_not_take_a_route_is_told_how_it_would():
     gateway = GATEWAY % "{name: more, port: 81, protocol: HTTP, hostname: a.example.com}"
     named = ROUTE.replace("rules:", "hostnames: [example.org]\n  rules:")

@@ -30,10 +30,10 @@ def test_a_telemetry_for_nobody_is_said():
     assert "the Telemetry is for nobody (hint: app: did you mean `web`?)" in line
 
 
-def test_of_two_for_the_same_the_younger_is_said_to_have_no_effect():
+def test_of_two_for_the_same_the_second_is_said_to_have_no_effect():
     (line,) = said(WEB + telemetry(SHOP, "a") + telemetry(SHOP, "b"))
     assert line.startswith("Telemetry shop/b: ")
-    assert "Telemetry a is for the same workloads and older: this one has no effect" in line
+    assert "Telemetry a is for the same workloads and comes first by its name: this one has no effect" in line
 
 
 def test_a_provider_to_which_nothing_is_sent_is_said_where_it_is_named():

@@ -95,6 +95,11 @@ def test_the_newer_of_two_for_the_same_workloads_is_said():
     assert "PeerAuthentication shop/aa: spec: warning: shop/zz is older" in line
 
 
+def test_the_second_by_name_of_two_without_an_age_is_said():
+    (line,) = said(WEB + peer("{mtls: {mode: STRICT}}", "zz") + peer("{mtls: {mode: DISABLE}}", "aa"))
+    assert "PeerAuthentication shop/zz: spec: warning: shop/aa comes first by its name" in line
+
+
 def test_the_number_of_a_service_port_is_said():
     (line,) = said(WEB + peer("{selector: {matchLabels: {app: web}}, portLevelMtls: {80: {mode: DISABLE}}}"))
     assert "80 is a port of the service, and the workload's own is 8080" in line

@@ -60,7 +60,7 @@ def server(text):
         ),
         (
             "servers: [{port: {number: 443, name: https, protocol: HTTPS}, hosts: [a.b]}]",
-            ["5 a server of protocol HTTPS needs `tls` (for example {mode: PASSTHROUGH})"],
+            ["5 a server of protocol HTTPS needs `tls` (for example {mode: SIMPLE, credentialName: …})"],
         ),
         (
             server("hosts: [a.b], tls: {}"),
@@ -70,6 +70,24 @@ def server(text):
             "servers: [{port: {number: 80, name: a, protocol: HTTP}, hosts: [a.b]}, {port: {number: 81, name: "
             "a, protocol: HTTP}, hosts: [a.b]}]",
             ["5 two servers' ports are named `a`"],
+        ),
+        (
+            server('hosts: ["https://a.b/c"]'),
+            ["5 `https://a.b/c` is a URL, not a host (leave out the scheme and the path)"],
+        ),
+        (
+            "servers: [{port: {number: 443, name: a, protocol: HTTPS}, hosts: [a.b], tls: {credentialName: c}}]",
+            [
+                "5 `credentialName` would have no effect, since `mode` is missing "
+                "(write mode: SIMPLE; without one it is PASSTHROUGH)"
+            ],
+        ),
+        (
+            "servers: [{port: {number: 443, name: a, protocol: HTTPS}, hosts: [a.b], tls: {caCertificates: /c}}]",
+            [
+                "5 `caCertificates` would have no effect, since `mode` is missing "
+                "(write mode: MUTUAL; without one it is PASSTHROUGH)"
+            ],
         ),
         (server("hosts: [a.b], host: c"), ["5 unknown field `host` (did you mean `hosts`?)"]),
     ],

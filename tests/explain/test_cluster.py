@@ -1,5 +1,7 @@
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
+from envoy.extensions.clusters.common.dns.v3.dns_pb2 import DnsLookupFamily
+from envoy.extensions.clusters.dns.v3.dns_cluster_pb2 import DnsCluster
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 from google.protobuf.json_format import ParseDict
 
@@ -70,6 +72,13 @@ def test_names_behind_a_cluster_are_resolved():
     world = _World(**{"db.example": ("192.0.2.7", "192.0.2.8")})
     assert _found(cluster, world=world) == [("192.0.2.7:80", 0.5), ("192.0.2.8:80", 0.5)]
     assert _found(cluster) == [("UH", 1.0)]
+
+
+def test_of_a_names_addresses_those_of_the_preferred_family_are_called():
+    cluster = Cluster(name="c", load_assignment=_assignment("db.example"))
+    cluster.cluster_type.typed_config.Pack(DnsCluster(dns_lookup_family=DnsLookupFamily.V4_PREFERRED))
+    assert _found(cluster, world=_World(**{"db.example": ("192.0.2.7", "2001:db8::7")})) == [("192.0.2.7:80", 1.0)]
+    assert _found(cluster, world=_World(**{"db.example": ("2001:db8::7",)})) == [("2001:db8::7:80", 1.0)]
 
 
 def test_which_http_a_cluster_speaks():

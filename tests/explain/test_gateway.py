@@ -110,7 +110,7 @@ async def test_what_is_told_is_what_a_gateway_does():
                     assert (verdict.status, verdict.location) == (found.status, found.headers.get("location", "")), url
 
 
-def told(url, headers=(), more=""):
+def at_the_edge(more=""):
     text = (
         MESH
         + more
@@ -120,7 +120,11 @@ def told(url, headers=(), more=""):
         text = text.replace(word, str(port))
     shown = Authority().issue("near.example.com")
     mesh, _ = load(text + pair("shop", shown, ca_crt=shown.root))
-    stage = Stage(mesh)
+    return Stage(mesh)
+
+
+def told(url, headers=(), more=""):
+    stage = at_the_edge(more)
     found = explain(request_of(url, caller=stage.find("edge"), headers=headers), stage)
     return [step.what for step in found.outcomes[0].steps], found.verdict
 
@@ -137,6 +141,13 @@ def test_each_step_at_the_edge_is_told():
     )
     steps, _ = told("http://shop.example.com:8080/")
     assert steps[1:] == ["from outside to port 8080: edge-0.edge serves no such port (it serves 80, 443, 5432)"]
+
+
+def test_of_bytes_is_said_whose_route_they_take():
+    stage = at_the_edge()
+    found = explain(request_of("tcp://any:5432", caller=stage.find("edge")), stage)
+    named = [(each.kind, each.name) for each in found.outcomes[0].steps[1].sources]
+    assert named == [("Gateway", "public"), ("VirtualService", "shop")]
 
 
 @pytest.mark.parametrize(

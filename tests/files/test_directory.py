@@ -135,6 +135,19 @@ def test_a_broken_document_removes_nothing():
     assert changed(settle(directory)) == {"b": None, "c": None}
 
 
+@pytest.mark.parametrize("between", [b"", None, content(service("a"))], ids=["emptied", "away", "half"])
+@pytest.mark.parametrize("then", [content(service("a"), BROKEN), Unreadable(Problem(Where(), "locked"))])
+def test_what_a_file_held_until_just_now_stays_if_it_comes_back_broken(between, then):
+    directory = Directory()
+    directory.apply({"a.yaml": content(service("a"), service("b"))})
+    assert directory.apply({"a.yaml": between}) == []
+    assert directory.apply({"a.yaml": then}) == []
+    assert settle(directory) == []
+    assert set(directory.live) == {key("a"), key("b")}
+    assert directory.apply({"a.yaml": content(service("a"))}) == []
+    assert changed(settle(directory)) == {"b": None}
+
+
 def test_a_broken_object_that_says_its_name_keeps_only_itself():
     directory = Directory()
     directory.apply({"a.yaml": content(service("a"), service("b"))})
@@ -249,18 +262,21 @@ PARTS = st.lists(st.tuples(st.sampled_from(["good", "broken", "named"]), NAMES, 
 
 
 class Reference(RuleBasedStateMachine):
-    """The rules once more, in the plainest words: per file what it says and what is kept, per object the first file."""
+    """The rules once more, in the plainest words: per file what it says and what is kept, per object the first file.
+    What is in no file, and not settled yet, still belongs to the file that held it last."""
 
     def __init__(self):
         super().__init__()
         self.directory = Directory()
-        self.said, self.kept, self.seen, self.live = {}, {}, set(), {}
+        self.said, self.kept, self.live, self.held_by = {}, {}, {}, {}
 
     @rule(files=st.dictionaries(PATHS, PARTS | st.none(), min_size=1), settle=st.booleans())
     def save(self, files, settle):
+        left = {each.name: self.live[each.name] for each in self.directory.leaving}
         self.directory_changes(self.directory.apply({path: self.write(parts) for path, parts in files.items()}))
         for path, parts in files.items():
-            before = {**self.kept.pop(path, {}), **self.said.pop(path, {})}
+            last = {name: port for name, port in left.items() if self.held_by[name] == path}
+            before = {**last, **self.kept.pop(path, {}), **self.said.pop(path, {})}
             if parts is None:
                 continue
             good = {}
@@ -273,6 +289,9 @@ class Reference(RuleBasedStateMachine):
             self.kept[path] = {
                 name: port for name, port in before.items() if name not in good and (anything or name in named)
             }
+        for source in (self.kept, self.said):
+            for path in sorted(source, reverse=True):
+                self.held_by.update(dict.fromkeys(source[path], path))
         if settle:
             self.directory_changes(self.directory.settle(self.directory.leaving))
 

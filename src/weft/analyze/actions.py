@@ -21,6 +21,7 @@ _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  #
 
 
 def of_actions(facts: Facts) -> Iterator[Problem]:
+    handing = _handing_over(facts)
     for routing in facts.virtual_services:
         for number, route in enumerate(routing.http):
             field = f"spec.http[{number}]"
@@ -32,7 +33,7 @@ def of_actions(facts: Facts) -> Iterator[Problem]:
                 *_of_mirrors(route),
                 *_of_redirect(route, routing.http[:number]),
                 *_of_weights(route.route),
-                *_of_ports(route, routing, facts),
+                *_of_ports(route, _ways(route, routing, handing), facts),
             ):
                 yield finding(code, routing.origin, f"{field}.{part}", what, hint, line=route.line)
         for name, routes in (("tls", routing.tls), ("tcp", routing.tcp)):
@@ -108,9 +109,12 @@ def _of_mirrors(route: HttpRoute) -> Iterator[_Said]:
     goals = {weighted.destination for weighted in route.route}
     for index, mirror in enumerate(route.mirrors):
         if goals == {mirror.destination} and mirror.percentage > 0:
-            part = f"mirrors[{index}]" if len(route.mirrors) > 1 else "mirror"
             what = f"{mirror.destination.host} gets each request twice: it is mirrored to where it goes anyway"
-            yield "WFT0117", part, what, "mirror to another subset or host"
+            yield "WFT0117", _mirror(route, index), what, "mirror to another subset or host"
+
+
+def _mirror(route: HttpRoute, index: int) -> str:
+    return f"mirrors[{index}]" if len(route.mirrors) > 1 else "mirror"
 
 
 def _of_redirect(route: HttpRoute, above: tuple[HttpRoute, ...]) -> Iterator[_Said]:
@@ -150,24 +154,47 @@ def _of_weights(route: tuple[WeightedDestination, ...]) -> Iterator[_Said]:
         yield "WFT0113", "route", f"the weights add up to {total}: they are {shares}", "let them add up to 100"
 
 
-def _of_ports(route: HttpRoute, routing: VirtualService, facts: Facts) -> Iterator[_Said]:
+# A VirtualService, and those of its routes and of its delegate's that a request meets on its way.
+_Way = tuple[VirtualService, tuple[HttpRoute, ...]]
+
+
+def _handing_over(facts: Facts) -> dict[tuple[str, str], list[_Way]]:
+    """By delegate, the routes that lead to it."""
+    found: dict[tuple[str, str], list[_Way]] = {}
+    for routing in facts.virtual_services:
+        for route in routing.http:
+            if route.delegate is not None:
+                found.setdefault((route.delegate.namespace, route.delegate.name), []).append((routing, (route,)))
+    return found
+
+
+def _ways(route: HttpRoute, routing: VirtualService, handing: dict[tuple[str, str], list[_Way]]) -> list[_Way]:
+    if routing.hosts:
+        return [(routing, (route,))]
+    return [(root, (*met, route)) for root, met in handing.get((routing.namespace, routing.name), ())]
+
+
+def _of_ports(route: HttpRoute, ways: list[_Way], facts: Facts) -> Iterator[_Said]:
     """A destination without a port is called at the port that its caller called, or at the only one it has."""
-    for index, weighted in enumerate(route.route):
-        host = weighted.destination.host
-        if weighted.destination.port or host in routing.hosts:
-            continue
+    aims = [
+        *((f"route[{at}].destination", each.destination, "these fail with 503") for at, each in enumerate(route.route)),
+        *((_mirror(route, at), each.destination, "these are not copied") for at, each in enumerate(route.mirrors)),
+    ]
+    for part, destination, effect in aims:
+        host = destination.host
         offered = {port.number for service in facts.by_host.get(host, ()) for port in service.ports}
-        if len(offered) < 2:
+        if destination.port or len(offered) < 2:
             continue
-        missing = sorted(_called(route, routing, facts) - offered)
-        if missing:
-            what = f"calls to port {missing[0]} come here, and {host} has no such port: which one is meant?"
-            hint = f"name it: port: {{number: {min(offered)}}}"
-            yield "WFT0114", f"route[{index}].destination", what, hint
+        called = {port for root, met in ways if host not in root.hosts for port in _called(met, root, facts)}
+        if missing := sorted(called - offered):
+            what = (
+                f"calls to port {missing[0]} come here, and {host} has no such port: {effect}, since no other is named"
+            )
+            yield "WFT0114", part, what, f"name it: port: {{number: {min(offered)}}}"
 
 
-def _called(route: HttpRoute, routing: VirtualService, facts: Facts) -> set[int]:
-    """The ports at which HTTP comes to this route, between workloads and from outside."""
+def _called(met: tuple[HttpRoute, ...], routing: VirtualService, facts: Facts) -> set[int]:
+    """The ports at which HTTP comes to these routes, between workloads and from outside."""
     found: set[int] = set()
     for name in routing.gateways:
         gateway = facts.gateways.get(name)
@@ -181,7 +208,7 @@ def _called(route: HttpRoute, routing: VirtualService, facts: Facts) -> set[int]
                 for server in servers
                 if gateway is not None and server.is_http and not server.redirects and meets(routing, gateway, server)
             }
-        found |= {number for number in spoken if _comes(route, name, number)}
+        found |= {number for number in spoken if all(_comes(route, name, number) for route in met)}
     return found
 
 

@@ -83,7 +83,8 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0113", INFO, "The weights of a route do not add up to 100",
           "They are shares of their sum: 90 and 5 are 94.7 % and 5.3 %."),
     Check("WFT0114", WARNING, "A route names no port, and the destination does not have the one that was called",
-          "It has several others, and nobody says which is meant: requests fail with 503.", ("IST0112",)),
+          "It has several others, and nobody says which is meant: requests fail with 503, and copies of them go to "
+          "nobody.", ("IST0112",)),
     Check("WFT0115", WARNING, "A try may last as long as the whole request",
           "With `perTryTimeout` not below `timeout`, the request ends before it is tried again."),
     Check("WFT0116", INFO, "A fault ends every request",

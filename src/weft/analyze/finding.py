@@ -4,6 +4,7 @@ meant."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Protocol
 
 import msgspec
 
@@ -16,6 +17,16 @@ from weft.model.names import Labels, Origin, where_of
 def finding(code: str, origin: Origin | None, field: str, what: str, hint: str = "", *, line: int = 0) -> Problem:
     """What a check of `checks.py` has found."""
     return Problem(where_of(origin, line=line, field=field), what, hint, CHECKS[code].severity, code)
+
+
+class Aged(Protocol):
+    @property
+    def created(self) -> str: ...
+
+
+def ahead(first: Aged, then: Aged) -> str:
+    """Why the first of two decides. What is in files has no age; of one age, names decide."""
+    return "comes first by its name" if first.created == then.created else "is older"
 
 
 def coded(problem: Problem) -> Problem:

@@ -31,7 +31,7 @@ def of_gateway_routes(facts: Facts) -> Iterator[Problem]:
 
 
 def _of_hosts(routing: VirtualService, gateway: Gateway) -> Iterator[Problem]:
-    served = [served_host(gateway, host) for server in gateway.servers for host in server.hosts]
+    served = [served_host(gateway, host) for server in _meant(routing, gateway) for host in server.hosts]
     for index, host in enumerate(routing.hosts):
         met = [each for each in served if narrower(each.host, host)]
         if any(each.admits(routing) for each in met):
@@ -50,7 +50,7 @@ def _of_hosts(routing: VirtualService, gateway: Gateway) -> Iterator[Problem]:
 
 def _of_kinds(routing: VirtualService, gateways: list[Gateway]) -> Iterator[Problem]:
     """Of a server's connections either the requests are looked at, or the name that TLS asks for, or nothing."""
-    meeting = [server for gateway in gateways for server in gateway.servers if meets(routing, gateway, server)]
+    meeting = [server for each in gateways for server in _meant(routing, each) if meets(routing, each, server)]
     if not meeting:
         return  # which is told of its hosts
     for kind, routes in (("http", routing.http), ("tls", routing.tls), ("tcp", routing.tcp)):
@@ -62,6 +62,12 @@ def _of_kinds(routing: VirtualService, gateways: list[Gateway]) -> Iterator[Prob
                 f"{', '.join(routing.hosts[:3])} has no {kind} at these gateways: {does}; these routes are never used"
             )
             yield finding("WFT0120", routing.origin, f"spec.{kind}", what, f"write `{_looked_at(server)}` routes")
+
+
+def _meant(routing: VirtualService, gateway: Gateway) -> list[GatewayServer]:
+    """Bytes have no name: that a server of TCP has `*` says nothing about names where others look at them."""
+    servers = list(gateway.servers)
+    return servers if routing.tcp else [each for each in servers if each.is_http or each.encrypted] or servers
 
 
 def meets(routing: VirtualService, gateway: Gateway, server: GatewayServer) -> bool:

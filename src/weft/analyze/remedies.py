@@ -45,7 +45,7 @@ def of_route(outcome: RouteOutcome, told: Told, facts: Facts) -> str:
     gateway = facts.standard_gateways.get((parent.namespace, parent.name))
     if gateway is None:
         return _meant(parent.name, parent.namespace, facts.standard_gateways)
-    if parent.section and not any(each.name == parent.section for each in gateway.listeners):
+    if outcome.ours and parent.section and not any(each.name == parent.section for each in gateway.listeners):
         return _near(parent.section, (each.name for each in gateway.listeners))
     return ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft.analyze.facts import Facts
-from weft.analyze.finding import finding, meant_host, meant_labels, written
+from weft.analyze.finding import ahead, finding, meant_host, meant_labels, written
 from weft.base.problem import Problem
 from weft.model.claims import strength
 from weft.model.destination_rule import DestinationRule, levels
@@ -44,13 +44,15 @@ def _of_merging(rule: DestinationRule, older: list[DestinationRule]) -> Iterator
     decided = next((each for each in older if each.policy is not None), None)
     if decided is not None and rule.policy is not None:
         what = (
-            f"DestinationRule {decided.name} is for {rule.host} too and older: its trafficPolicy is used, not this one"
+            f"DestinationRule {decided.name} is for {rule.host} too and {ahead(decided, rule)}: "
+            "its trafficPolicy is used, not this one"
         )
         yield finding("WFT0204", rule.origin, "spec.trafficPolicy", what, hint)
     for index, subset in enumerate(rule.subsets):
         first = next((each for each in older if any(other.name == subset.name for other in each.subsets)), None)
         if first is not None:
-            what = f"DestinationRule {first.name} is older and has a subset {subset.name} too: that one is used"
+            whose = f"DestinationRule {first.name} {ahead(first, rule)}"
+            what = f"{whose} and has a subset {subset.name} too: that one is used"
             yield finding("WFT0204", rule.origin, f"spec.subsets[{index}]", what, hint, line=subset.line)
 
 

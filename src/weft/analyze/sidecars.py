@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from weft.analyze.facts import Facts
-from weft.analyze.finding import finding, meant_host, meant_labels, written
+from weft.analyze.finding import ahead, finding, meant_host, meant_labels, written
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
 from weft.model.claims import strength
@@ -75,7 +75,8 @@ def _of_conflicts(facts: Facts) -> Iterator[Problem]:
         if not sidecar.selector:
             first = whole.setdefault(sidecar.namespace, sidecar)
             if first is not sidecar:
-                what = f"Sidecar {first.name} is for all of the namespace too and older: this one is not used"
+                why = ahead(first, sidecar)
+                what = f"Sidecar {first.name} is for all of the namespace too and {why}: this one is not used"
                 yield finding(
                     "WFT0404", sidecar.origin, "spec", what, "keep one of them, or give it a workloadSelector"
                 )
@@ -83,7 +84,8 @@ def _of_conflicts(facts: Facts) -> Iterator[Problem]:
         for runner in facts.selected(sidecar.namespace, sidecar.selector):
             first = ruled.setdefault((sidecar.namespace, runner.name), sidecar)
             if first is not sidecar:
-                what = f"Sidecar {first.name} selects {runner.name} too and is older: this one is not used there"
+                why = ahead(first, sidecar)
+                what = f"Sidecar {first.name} selects {runner.name} too and {why}: this one is not used there"
                 yield finding("WFT0405", sidecar.origin, "spec.workloadSelector", what, "let each workload have one")
                 break
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft.analyze.facts import Facts
-from weft.analyze.finding import finding, meant_labels, written
+from weft.analyze.finding import ahead, finding, meant_labels, written
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
 from weft.model.telemetry import Telemetry
@@ -25,7 +25,8 @@ def of_telemetries(facts: Facts) -> Iterator[Problem]:
             yield finding("WFT0603", telemetry.origin, "spec.selector", what, hint)
         first = speaking.setdefault((telemetry.namespace, selector), telemetry)
         if first is not telemetry:
-            what = f"Telemetry {first.name} is for the same workloads and older: this one has no effect"
+            why = ahead(first, telemetry)
+            what = f"Telemetry {first.name} is for the same workloads and {why}: this one has no effect"
             yield finding("WFT0604", telemetry.origin, "", what, "write both into one")
 
 

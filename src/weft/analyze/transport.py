@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft.analyze.facts import Facts, Runner
-from weft.analyze.finding import finding
+from weft.analyze.finding import ahead, finding
 from weft.analyze.nobody import of_nobody
 from weft.analyze.ports import Ports
 from weft.base.problem import Problem
@@ -30,7 +30,8 @@ def of_transport(facts: Facts) -> Iterator[Problem]:
         yield from _of_policy(policy, facts, ports)
         first = levels.setdefault((policy.namespace, policy.selector), policy)
         if first is not policy:
-            what = f"{first.namespace}/{first.name} is older and selects the same workloads: this one has no effect"
+            whose = f"{first.namespace}/{first.name} {ahead(first, policy)}"
+            what = f"{whose} and selects the same workloads: this one has no effect"
             yield finding("WFT0501", policy.origin, "spec", what, "keep one of them")
 
 

@@ -48,6 +48,9 @@ def _server(server: Fields) -> GatewayServer:
     hosts = server.texts("hosts", required=True, most=320)
     for index, host in enumerate(hosts):
         namespace, slash, name = host.rpartition("/")
+        if "://" in host:
+            server.error(("hosts", index), f"`{host}` is a URL, not a host", "leave out the scheme and the path")
+            continue
         if slash and namespace not in (".", "*") and not is_dns_label(namespace):
             server.error(("hosts", index), f"`{namespace}` is not a namespace", "use `.`, `*` or a namespace")
         if not is_host(name, wildcard=True):
@@ -58,7 +61,7 @@ def _server(server: Fields) -> GatewayServer:
 def _check_protocol(server: Fields, port: ServicePort, tls: ServerTls | None) -> None:
     spoken = port.protocol.value.upper()
     if port.protocol in _ENCRYPTED and tls is None:
-        server.error((), f"a server of protocol {spoken} needs `tls`", "for example {mode: PASSTHROUGH}")
+        server.error((), f"a server of protocol {spoken} needs `tls`", "for example {mode: SIMPLE, credentialName: …}")
     elif port.protocol is Protocol.UDP:
         server.error(("port", "protocol"), "UDP goes past the proxies: no gateway serves it")
     elif (

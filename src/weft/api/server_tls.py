@@ -59,7 +59,9 @@ def read_server_tls(server: Fields, *, encrypted: bool) -> ServerTls | None:
     idle = [name for name in (*_SHOWN, *_TRUSTED, *_HOW) if tls.has(name) and name not in _READ[mode]]
     if idle:
         what = f"{quoted(idle)} would have no effect, since `mode` is {mode if tls.has('mode') else 'missing'}"
-        tls.error(idle[0], what, "leave it out, or set another `mode`")
+        meant = ServerTlsMode.SIMPLE if set(idle).isdisjoint(_TRUSTED) else ServerTlsMode.MUTUAL
+        hint = "leave it out, or set another `mode`"
+        tls.error(idle[0], what, hint if tls.has("mode") else f"write mode: {meant}; without one it is PASSTHROUGH")
     found = ServerTls(
         mode=mode,
         https_redirect=redirect and not encrypted,

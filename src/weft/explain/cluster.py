@@ -11,6 +11,8 @@ from typing import TypeVar
 import msgspec
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
+from envoy.extensions.clusters.common.dns.v3.dns_pb2 import DnsLookupFamily
+from envoy.extensions.clusters.dns.v3.dns_cluster_pb2 import DnsCluster
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 from google.protobuf.message import Message
 
@@ -127,9 +129,18 @@ def _places(resources: Resources, cluster: Cluster, caller: Workload, world: Wor
         addresses = (
             (place.address,) if is_address(place.address) else world.resolve(place.address, caller, by_proxy=True)
         )
+        addresses = _preferred(resources, cluster, addresses)
         share = place.share / len(addresses) if addresses else 0.0
         resolved += (msgspec.structs.replace(place, address=address, share=share) for address in addresses)
     return tuple(resolved)
+
+
+def _preferred(resources: Resources, cluster: Cluster, addresses: tuple[str, ...]) -> tuple[str, ...]:
+    """Of a name's addresses, Envoy takes those of the family that the cluster prefers, if there are any."""
+    looked_up = resources.opened(cluster.cluster_type.typed_config, DnsCluster)
+    if looked_up is None or looked_up.dns_lookup_family != DnsLookupFamily.V4_PREFERRED:
+        return addresses
+    return tuple(each for each in addresses if ":" not in each) or addresses
 
 
 def _assignment(resources: Resources, cluster: Cluster) -> ClusterLoadAssignment:

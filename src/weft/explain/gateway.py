@@ -121,7 +121,7 @@ def _taken(
         walk.tell(Stage.LISTENER, f"{told}, {why}", sources_of(taking.metadata))
         why = "the servers speak TLS, and this is none" if plain else "no server has the name"
         return walk.end(Kind.CLOSED, why, detail="filter_chain_not_found")
-    walk.tell(Stage.LISTENER, f"{told}, {_of(found)}", sources_of(taking.metadata))
+    walk.tell(Stage.LISTENER, f"{told}, {_of(found)}", (*sources_of(taking.metadata), *sources_of(found.metadata)))
     context = resources.opened(found.transport_socket.typed_config, DownstreamTlsContext)
     identity = ""
     known = _closed(gateway, connection.port, tuple(found.filter_chain_match.server_names) or ("*",))

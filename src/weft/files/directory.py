@@ -90,12 +90,14 @@ class Directory:
         return tuple(found)
 
     def _file(self, path: str, content: bytes | Unreadable, before: _File) -> _File:
-        held = {**before.kept, **before.documents}
+        shown = printable(f"{self._shown}/{path}" if self._shown else path)
+        # Who saves in place empties the file first: what it held until then has not left yet.
+        left = {key: self._live[key] for key in self._leaving if self._live[key].file == shown}
+        held = {**left, **before.kept, **before.documents}
         if isinstance(content, Unreadable):
             return _File(kept=held, problems=(content.problem,))
         below = path.rpartition("/")[0]
         directory = f"{self._root}/{below}" if self._root and below else self._root
-        shown = printable(f"{self._shown}/{path}" if self._shown else path)
         reading = read_documents(content, shown, printable(directory))
         documents = {document.key: document for document in reading.documents}
         # One that keeps others out must be known of, even if nothing of it was ever good.

@@ -193,14 +193,17 @@ def _streams(served: Served, view: GroupView, guards: Guards) -> Iterator[Filter
                 if not route.route and route.failing:  # nobody else may answer for it
                     made = chain("", _closing(view))
                     made.filter_chain_match.CopyFrom(matching(match.sni_hosts, match.destination_subnets))
-                    yield made
                 elif route.route:
                     found = stream(seen, bound.server.port, route, match)
                     made = filter_chain(found, seen, bound.server.port, view.settings)
                     end = made.filters[-1]
                     del made.filters[-1]
                     made.filters.extend([*guards.network, end])
-                    yield made
+                else:
+                    continue
+                # In the chain and not in the listener: another route's name replaces this chain alone.
+                made.metadata.CopyFrom(of_objects(keys(routing.origin)))
+                yield made
 
 
 def _anywhere(match: L4Match) -> L4Match:

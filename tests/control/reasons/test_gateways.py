@@ -19,6 +19,7 @@ servers:
 - port: {number: 443, name: files, protocol: HTTPS}
   hosts: [files.a.com]
   tls: {mode: MUTUAL, serverCertificate: /a/crt, privateKey: /a/key, caCertificates: /a/ca}
+- {port: {number: 9000, name: tcp, protocol: TCP}, hosts: ["*"]}
 - {port: {number: 443, name: lost, protocol: HTTPS}, hosts: [lost.com], tls: {mode: SIMPLE, credentialName: lost}}
 """
 TO_PAYMENTS = "gateways: [edge/public]\nhttp: [{route: [{destination: {host: payments.shop.svc.cluster.local}}]}]"
@@ -31,6 +32,7 @@ def mesh():
         public=rule(EDGE, "public", "edge", "Gateway"),
         a=rule(f"hosts: ['*.a.com', safe.com]\n{TO_PAYMENTS}", "a", kind="VirtualService"),
         b=rule(f"hosts: ['*.a.com']\n{TO_PAYMENTS}", "b", kind="VirtualService"),
+        bytes=rule(f"hosts: ['*']\n{TO_PAYMENTS.replace('http:', 'tcp:')}", "bytes", kind="VirtualService"),
         secret=pair("shop", Authority().issue("*.a.com")).removeprefix("---\n"),
         deny=rule("action: DENY\nrules: [{}]", "deny", "edge", "AuthorizationPolicy", "security"),
     )
@@ -44,6 +46,12 @@ def mesh():
     [
         ("listener", "0.0.0.0_80", (PUBLIC,), ("gateway-listener",)),
         ("listener", "0.0.0.0_80.filter_chains[0]", (PUBLIC,), ("first-gateway",)),
+        (
+            "listener",
+            "0.0.0.0_9000.filter_chains[0]",
+            (PUBLIC, "VirtualService shop/bytes (bytes.yaml:1)"),
+            ("first-gateway",),
+        ),
         (
             "listener",
             "0.0.0.0_443.filter_chains[https.443.lost.public.edge]",

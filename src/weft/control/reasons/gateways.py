@@ -71,7 +71,7 @@ def secret_part(ground: Ground, name: str) -> Part:
 
 def _chain(ground: Ground, listener: Listener, chain: FilterChain) -> tuple[tuple[Source, ...], tuple[Rule, ...]]:
     if not chain.name:  # plain HTTP of all servers of the port, or bytes
-        return sources_of(listener.metadata), (rules.FIRST_GATEWAY,)
+        return (*sources_of(listener.metadata), *sources_of(chain.metadata)), (rules.FIRST_GATEWAY,)
     served = next((each for each in ground.view.servers if each.bound.route_name == chain.name), None)
     if served is None:
         return sources_of(listener.metadata), (rules.LAST_ACCEPTED,)
