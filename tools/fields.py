@@ -31,6 +31,9 @@ UNSEEN = {
         "spec.ingress[].captureMode",
         "spec.ingress[].port.name",
     ),
+    "GatewayClass": ("spec.description",),
+    "TLSRoute": ("spec.rules[].name",),
+    "TCPRoute": ("spec.rules[].name",),
     # Whatever else could be written there is refused.
     "Gateway.gateway.networking.k8s.io": (
         "spec.tls.frontend.default.validation.mode",
