@@ -31,6 +31,15 @@ UNSEEN = {
         "spec.ingress[].captureMode",
         "spec.ingress[].port.name",
     ),
+    "GatewayClass": ("spec.description",),
+    "TLSRoute": ("spec.rules[].name",),
+    "TCPRoute": ("spec.rules[].name",),
+    # Whatever else could be written there is refused.
+    "Gateway.gateway.networking.k8s.io": (
+        "spec.tls.frontend.default.validation.mode",
+        "spec.tls.frontend.perPort[].tls.validation.mode",
+    ),
+    "BackendTLSPolicy": ("spec.targetRefs[].group",),
 }
 CHECKED = "checked; proxies are sent the same without it"
 KINDS = (
@@ -91,6 +100,8 @@ def fates(kind: str) -> dict[str, str]:
         inner = any(other.startswith((f"{field}.", f"{field}[")) for other in book.fates)
         if not inner and not field.startswith(LEVELS):
             found[field] = CHECKED if field in UNSEEN.get(kind, ()) else fate
+            if field in book.sometimes:
+                found[field] += f"; refused {reference.WAYS[kind].refusing}"
     return dict(sorted(found.items()))
 
 

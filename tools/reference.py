@@ -52,7 +52,7 @@ class _Way(NamedTuple):
     refusing: str  # which of the two ways refuses, in words
 
 
-_WAYS = {
+WAYS = {
     "Workload": _Way({"spec.gateway": None}, "beside `gateway`"),
     "GatewayClass": _Way({"spec.controllerName": CONTROLLER}, "in a class of weft's own"),
 }
@@ -203,7 +203,7 @@ def page() -> str:
                 parts.append(f"{fate.capitalize()}:\n\n" + "\n".join(lines) + "\n")
         if book.sometimes:
             lines = _lines(book, book.sometimes)
-            parts.append(f"Refused {_WAYS[kind].refusing}:\n\n" + "\n".join(lines) + "\n")
+            parts.append(f"Refused {WAYS[kind].refusing}:\n\n" + "\n".join(lines) + "\n")
     parts.append(f"## Every kind\n\nOf `metadata`, weft acts on {_list(_metadata())}.\n")
     parts.append(
         f"## Other kinds\n\nPassed over with a warning: {_list(NOT_READ)}.\n\nA `RequestTest` is for `weft test` "
@@ -234,8 +234,8 @@ def _lines(book: Book, wanted: Collection[str]) -> list[str]:
 def asked(kind: str) -> Book:
     """What a kind's reader asks for, of a document that seems to have everything, and of one that has nothing."""
     book = _asked(kind, {})
-    if kind in _WAYS:
-        other = _asked(kind, _WAYS[kind].answers)
+    if kind in WAYS:
+        other = _asked(kind, WAYS[kind].answers)
         for field, fate in other.fates.items():
             fates = {fate, book.fates.get(field, fate)}
             if len(fates) > 1 and REFUSED in fates:

@@ -39,6 +39,7 @@ def test_reads_what_is_shown_and_who_is_let_in():
     [
         ("mode: AUTO_PASSTHROUGH", "AUTO_PASSTHROUGH joins meshes of several clusters"),
         ("mode: SIMPLE", "`mode: SIMPLE` needs a certificate to show"),
+        ("mode: MUTUAL, credentialName: c, insecureSkipVerify: true", "lets nobody in whose certificate is not good"),
         ("mode: PASSTHROUGH, credentialName: c", "`credentialName` would have no effect, since `mode` is PASSTHROUGH"),
         ("credentialName: c", "`credentialName` would have no effect, since `mode` is missing"),
         ("mode: ISTIO_MUTUAL, credentialName: c", "`credentialName` would have no effect"),

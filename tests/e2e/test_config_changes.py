@@ -130,11 +130,6 @@ async def clusters(mesh, workload):
     return {name.removeprefix("cluster.").removesuffix(".membership_total") for name in found}
 
 
-@proves(
-    "Sidecar",
-    "spec.egress[].hosts",
-    "spec.workloadSelector.labels",
-)
 async def test_a_service_for_pods_that_have_one_ends_none_of_their_connections(mesh):
     await mesh.tell("client", "keep", name="bytes", host="other", port=9000)
     await mesh.tell("client", "say", name="bytes", send="before.", until="before.")
@@ -147,6 +142,7 @@ async def test_a_service_for_pods_that_have_one_ends_none_of_their_connections(m
         await mesh.tell("client", "say", name="bytes", send=f"{name}.", until=f"{name}.")
 
 
+@proves("Sidecar", "spec.egress[].hosts", "spec.workloadSelector.labels")
 async def test_a_sidecar_hides_what_a_workload_does_not_call(mesh):
     hidden = "outbound|80||other.shop.svc.cluster.local"
     assert hidden in await clusters(mesh, "client")

@@ -26,7 +26,6 @@ ROOT = ca("the root of these tests", KEY)
 SIGNING = Signing(ROOT, KEY, ())
 
 
-SERVICE = {"group": "", "kind": "Service", "namespace": "shop"}
 HTTP, HTTPS, TCP, PASSED = (free_port() for _ in range(4))
 
 
@@ -131,8 +130,9 @@ def gateway(*listeners):
     return standard("Gateway", "edge", {"gatewayClassName": "weft", "listeners": list(listeners) or [listener()]})
 
 
-def route(name, *rules, hosts=(), kind="HTTPRoute", namespace="shop", version="v1", **parent):
-    parents = [{"name": "edge", "namespace": "shop", **parent}]
+def route(name, *rules, hosts=(), kind="HTTPRoute", namespace="shop", version="v1", of=(), **parent):
+    """`of`: more that its parent is named by."""
+    parents = [{"name": "edge", "namespace": "shop", **parent, **dict(of)}]
     named = {"hostnames": list(hosts)} if hosts else {}
     return standard(kind, name, {"parentRefs": parents, **named, "rules": list(rules)}, namespace, version)
 
@@ -303,6 +303,10 @@ async def test_a_request_belongs_to_the_listener_with_the_nearest_hostname(mesh)
             "NotAllowedByListeners",
         ),
         ({"namespaces": {"from": "All"}, "kinds": [{"kind": "GRPCRoute"}]}, "NotAllowedByListeners"),
+        (
+            {"namespaces": {"from": "All"}, "kinds": [{"kind": "HTTPRoute", "group": "example.com"}]},
+            "NotAllowedByListeners",
+        ),
     ],
 )
 async def test_a_listener_takes_the_routes_that_it_allows(mesh, allowed, reason):
@@ -332,8 +336,11 @@ async def test_backends_elsewhere_need_a_grant(mesh):
     assert await ask("shop.example.com") == 500
     assert outcomes(mesh)[("app", "ResolvedRefs")] == "RefNotPermitted"
     source = {"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "namespace": "shop"}
-    for target, status in (({"group": "", "kind": "Service", "name": "other"}, 500), (
-        {"group": "", "kind": "Service"}, "away")):  # fmt: skip
+    for target, status in (
+        ({"group": "", "kind": "Service", "name": "other"}, 500),
+        ({"group": "example.com", "kind": "Service"}, 500),
+        ({"group": "", "kind": "Service"}, "away"),
+    ):
         grant = standard("ReferenceGrant", "shop", {"from": [source], "to": [target]}, "far", "v1beta1")
         await settled(mesh, gateway(), crossing, grant)
         assert await ask("shop.example.com") == status
@@ -341,33 +348,38 @@ async def test_backends_elsewhere_need_a_grant(mesh):
 
 @proves(
     "Gateway.gateway.networking.k8s.io",
-    "spec.listeners[].tls.mode",
     "spec.listeners[].tls.certificateRefs[].name",
     "spec.listeners[].tls.certificateRefs[].kind",
     "spec.listeners[].tls.certificateRefs[].group",
     "spec.listeners[].tls.certificateRefs[].namespace",
 )
 async def test_listeners_end_tls_each_with_its_own_certificate(mesh):
-    crossing = {"name": "far-example", "namespace": "far", "kind": "Secret", "group": ""}
+    crossing = {"name": "far-example", "namespace": "far"}
     documents = (
         gateway(
             secure("shop", "shop-example", hostname="shop.example.com"),
             secure("wild", "wild-example", hostname="*.example.org"),
             secure("far", crossing, hostname="far.example.com"),
             secure("none", "nothing", hostname="none.example.com"),
+            secure("kind", {"name": "wild-example", "kind": "Other"}, hostname="kind.example.org"),
+            secure("group", {"name": "wild-example", "group": "example.com"}, hostname="group.example.org"),
         ),
         route("app", to("app"), sectionName="shop"),
         route("two", to("two"), sectionName="wild"),
         route("far", to("app"), sectionName="far"),
+        route("kind", to("app"), sectionName="kind"),
+        route("group", to("app"), sectionName="group"),
     )
     await settled(mesh, *documents)
     await eventually_answers("shop.example.com", port=HTTPS, name="shop.example.com")
     assert await ask("shop.example.com", port=HTTPS, name="shop.example.com") == "app"
     assert await ask("a.example.org", port=HTTPS, name="a.example.org") == "two"
-    assert await ask("far.example.com", port=HTTPS, name="far.example.com") not in ("app", "two")
+    for name in ("far.example.com", "kind.example.org", "group.example.org"):
+        assert await ask(name, port=HTTPS, name=name) not in ("app", "two", 404, 421)
     told = {name: conditions["ResolvedRefs"] for name, (conditions, _) in listeners(mesh).items()}
     assert told == {
         "shop": "ResolvedRefs", "wild": "ResolvedRefs", "far": "RefNotPermitted", "none": "InvalidCertificateRef",
+        "kind": "InvalidCertificateRef", "group": "InvalidCertificateRef",
     }  # fmt: skip
     source = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": "shop"}
     target = {"group": "", "kind": "Secret", "name": "far-example"}
@@ -382,13 +394,11 @@ async def test_listeners_end_tls_each_with_its_own_certificate(mesh):
     "spec.tls.frontend.default.validation.caCertificateRefs[].kind",
     "spec.tls.frontend.default.validation.caCertificateRefs[].name",
     "spec.tls.frontend.default.validation.caCertificateRefs[].namespace",
-    "spec.tls.frontend.default.validation.mode",
     "spec.tls.frontend.perPort[].port",
     "spec.tls.frontend.perPort[].tls.validation.caCertificateRefs[].group",
     "spec.tls.frontend.perPort[].tls.validation.caCertificateRefs[].kind",
     "spec.tls.frontend.perPort[].tls.validation.caCertificateRefs[].name",
     "spec.tls.frontend.perPort[].tls.validation.caCertificateRefs[].namespace",
-    "spec.tls.frontend.perPort[].tls.validation.mode",
 )
 async def test_callers_are_let_in_by_the_certificates_that_the_gateway_asks_for(mesh):
     key = p256()
@@ -396,12 +406,15 @@ async def test_callers_are_let_in_by_the_certificates_that_the_gateway_asks_for(
     roots = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": "callers", "namespace": "shop"},
+        "metadata": {"name": "callers", "namespace": "far"},
         "data": {"ca.crt": certificate_pem(other.certificate)},
     }
+    source = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": "shop"}
+    target = {"group": "", "kind": "ConfigMap"}
+    grant = standard("ReferenceGrant", "shop", {"from": [source], "to": [target]}, "far", "v1beta1")
 
-    def validated(name):
-        reference = {"group": "", "kind": "ConfigMap", "name": name, "namespace": "shop"}
+    def validated(name, **more):
+        reference = {"group": "", "kind": "ConfigMap", "name": name, "namespace": "far", **more}
         return {"validation": {"caCertificateRefs": [reference], "mode": "AllowValidOnly"}}
 
     def checking(default, *ports):
@@ -412,14 +425,20 @@ async def test_callers_are_let_in_by_the_certificates_that_the_gateway_asks_for(
     called = {"port": HTTPS, "name": "shop.example.com"}
     of_others = {"port": 443, "tls": validated("callers")}
     for checked in (checking(validated("callers")), checking(validated("nobody"), of_others)):
-        await settled(mesh, checked, roots, route("app", to("app")))
+        await settled(mesh, checked, roots, grant, route("app", to("app")))
         await eventually_answers("shop.example.com", **called, shown=caller_of(other))
         assert await ask("shop.example.com", **called, shown=caller_of(other)) == "app"
         assert await ask("shop.example.com", **called, shown=caller_of(SIGNING)) != "app"
         assert await ask("shop.example.com", **called) != "app"
-    await settled(mesh, checking(validated("nobody")), roots, route("app", to("app")))
-    assert await ask("shop.example.com", **called, shown=caller_of(other)) != "app"
-    assert listeners(mesh)["shop"][0]["Accepted"] == "NoValidCACertificate"
+    foreign = validated("callers", group="example.com")
+    for checked in (
+        checking(validated("nobody")),
+        checking(foreign),
+        checking(validated("callers"), {"port": 443, "tls": foreign}),
+    ):
+        await settled(mesh, checked, roots, grant, route("app", to("app")))
+        assert await ask("shop.example.com", **called, shown=caller_of(other)) != "app"
+        assert listeners(mesh)["shop"][0]["Accepted"] == "NoValidCACertificate"
 
 
 def caller_of(signing):
@@ -428,52 +447,93 @@ def caller_of(signing):
     return key_pem(key) + certificate_pem(made)
 
 
+# Listeners that take routes of all namespaces, whose backends another one grants.
+ANYBODY = {"allowedRoutes": {"namespaces": {"from": "All"}}}
+# What is no Gateway, and what is no Service.
+STRANGE = [{"group": "example.com"}, {"kind": "Other"}]
+
+
+def grant_to(kind):
+    """Routes of `far` may lead to Services of `shop`."""
+    source = {"group": "gateway.networking.k8s.io", "kind": kind, "namespace": "far"}
+    target = {"group": "", "kind": "Service"}
+    return standard("ReferenceGrant", "far", {"from": [source], "to": [target]}, "shop", "v1beta1")
+
+
+async def named(port=TCP):
+    """Who answers bytes."""
+    with contextlib.suppress(OSError):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"who\n")
+        said = await asyncio.wait_for(reader.read(200), 20)
+        writer.close()
+        return said.decode().rpartition("-")[0]
+    return ""
+
+
 @proves(
     "TCPRoute",
     "spec.parentRefs[].name",
     "spec.parentRefs[].namespace",
     "spec.parentRefs[].sectionName",
     "spec.parentRefs[].port",
-    "spec.parentRefs[].group",
-    "spec.parentRefs[].kind",
     "spec.rules[].backendRefs[].name",
     "spec.rules[].backendRefs[].port",
     "spec.rules[].backendRefs[].weight",
-    "spec.rules[].backendRefs[].group",
-    "spec.rules[].backendRefs[].kind",
     "spec.rules[].backendRefs[].namespace",
 )
-async def test_bytes_go_where_a_tcp_route_sends_them(mesh):
-    rule = {"backendRefs": [{**SERVICE, "name": "two", "port": 9000}, {"name": "app", "port": 9000, "weight": 0}]}
-    tcp = route("bytes", rule, kind="TCPRoute", version="v1alpha2", sectionName="tcp", port=9000)
-    tcp["spec"]["parentRefs"][0] |= {"group": "gateway.networking.k8s.io", "kind": "Gateway"}
-    await settled(mesh, gateway(listener("tcp", 9000, "TCP")), tcp)
-
-    async def named():
-        with contextlib.suppress(OSError):
-            reader, writer = await asyncio.open_connection("127.0.0.1", TCP)
-            writer.write(b"who\n")
-            said = await asyncio.wait_for(reader.read(200), 20)
-            writer.close()
-            return said.decode()
-        return ""
-
+@pytest.mark.parametrize("parent", [{"sectionName": "tcp"}, {"port": 9000}])
+async def test_bytes_go_where_a_tcp_route_sends_them(mesh, parent):
+    backends = [{"name": name, "namespace": "shop", "port": 9000} for name in ("two", "app")]
+    backends[1]["weight"] = 0
+    tcp = route("bytes", {"backendRefs": backends}, kind="TCPRoute", version="v1alpha2", namespace="far", **parent)
+    both = gateway(listener("tcp", 9000, "TCP", **ANYBODY), listener("other", 8443, "TCP", **ANYBODY))
+    await settled(mesh, both, tcp, grant_to("TCPRoute"))
     async with asyncio.timeout(20):
-        while "two" not in (said := await named()):
-            assert "app" not in said
+        while (said := await named()) != "two":
+            assert said == ""
             await asyncio.sleep(0.05)
+    assert {await named() for _ in range(12)} == {"two"}
+    assert await named(PASSED) == ""
+
+
+@proves(
+    "TCPRoute",
+    "spec.parentRefs[].group",
+    "spec.parentRefs[].kind",
+    "spec.rules[].backendRefs[].group",
+    "spec.rules[].backendRefs[].kind",
+)
+@pytest.mark.parametrize("strange", STRANGE)
+async def test_bytes_of_strange_parents_and_for_strange_backends_go_to_nobody(mesh, strange):
+    usual = {"name": "app", "port": 9000}
+    by = route("by", {"backendRefs": [usual]}, kind="TCPRoute", version="v1alpha2", sectionName="tcp", of=strange)
+    to_it = route(
+        "to", {"backendRefs": [{**usual, **strange}]}, kind="TCPRoute", version="v1alpha2", sectionName="other"
+    )
+    good = route("good", to("two"), hosts=["shop.example.com"], sectionName="http")
+    both = gateway(listener(), listener("tcp", 9000, "TCP"), listener("other", 8443, "TCP"))
+    await settled(mesh, both, by, to_it, good)
+    await eventually_answers("shop.example.com")
+    assert await ask("shop.example.com") == "two"
+    assert [await named(), await named(PASSED)] == ["", ""]
+    assert [listeners(mesh)[name][1] for name in ("tcp", "other")] == [0, 1]
 
 
 @proves(
     "GRPCRoute", "spec.hostnames", "spec.parentRefs[].namespace", "spec.parentRefs[].sectionName",
     "spec.parentRefs[].port", "spec.rules[].backendRefs[].namespace",
 )  # fmt: skip
-async def test_calls_are_met_at_their_hostnames(mesh):
+@pytest.mark.parametrize("parent", [{"sectionName": "http"}, {"port": 80}])
+async def test_calls_are_met_at_their_hostnames(mesh, parent):
     rule = {"backendRefs": [{"name": "app", "namespace": "shop", "port": 80}]}
-    calls = route("calls", rule, hosts=["calls.example.com"], kind="GRPCRoute", sectionName="http", port=80)
-    await settled(mesh, gateway(), calls)
+    calls = route("calls", rule, hosts=["calls.example.com"], kind="GRPCRoute", namespace="far", **parent)
+    both = gateway(listener(**ANYBODY), listener("other", 9000, **ANYBODY))
+    await settled(mesh, both, calls, grant_to("GRPCRoute"))
     await eventually_answers("calls.example.com")
     assert [await ask("calls.example.com", "/e2e.Echo/Said"), await ask("other.example.com")] == ["app", 404]
+    await eventually_answers("calls.example.com", port=TCP)
+    assert await ask("calls.example.com", "/e2e.Echo/Said", TCP) == 404
 
 
 async def test_of_routes_of_two_kinds_the_older_has_the_hostname(mesh):
@@ -551,7 +611,6 @@ def believing(server="safe.example.com", section="", names=(), service="safe", *
 
 @proves(
     "BackendTLSPolicy",
-    "spec.targetRefs[].group",
     "spec.targetRefs[].kind",
     "spec.targetRefs[].name",
     "spec.targetRefs[].sectionName",
@@ -568,9 +627,12 @@ def believing(server="safe.example.com", section="", names=(), service="safe", *
     [
         ({}, "safe"),
         ({"section": "http"}, "safe"),
+        ({"section": "tls"}, 503),
         ({"server": "other.example.com"}, 503),
         ({"server": "other.example.com", "names": [{"type": "Hostname", "hostname": "safe.example.com"}]}, "safe"),
         ({"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "nothing"}]}, 503),
+        ({"caCertificateRefs": [{"group": "", "kind": "Secret", "name": "roots"}]}, 503),
+        ({"caCertificateRefs": [{"group": "example.com", "kind": "ConfigMap", "name": "roots"}]}, 503),
         ({"caCertificateRefs": [], "wellKnownCACertificates": "System"}, 503),
     ],
 )
@@ -636,33 +698,62 @@ async def test_connections_for_who_is_not_there_are_closed_by_weight(mesh, kind)
     assert "safe" not in [await answered() for _ in range(5)]
 
 
+@proves("Gateway.gateway.networking.k8s.io", "spec.listeners[].tls.mode")
 @proves(
     "TLSRoute",
     "spec.parentRefs[].name",
     "spec.parentRefs[].namespace",
     "spec.parentRefs[].sectionName",
     "spec.parentRefs[].port",
-    "spec.parentRefs[].group",
-    "spec.parentRefs[].kind",
     "spec.hostnames",
     "spec.rules[].backendRefs[].name",
     "spec.rules[].backendRefs[].port",
     "spec.rules[].backendRefs[].weight",
-    "spec.rules[].backendRefs[].group",
-    "spec.rules[].backendRefs[].kind",
     "spec.rules[].backendRefs[].namespace",
 )
-async def test_tls_is_passed_on_unopened_by_its_name(mesh):
-    rule = {"backendRefs": [{**SERVICE, "name": "safe", "port": 443}, {"name": "app", "port": 80, "weight": 0}]}
-    passed = route("safe", rule, kind="TLSRoute", version="v1alpha2", hosts=["safe.example.com"])
-    passed["spec"]["parentRefs"][0] |= {
-        "group": "gateway.networking.k8s.io", "kind": "Gateway", "sectionName": "tls", "port": 8443,
-    }  # fmt: skip
-    await settled(mesh, gateway(listener("tls", 8443, "TLS", tls={"mode": "Passthrough"})), passed)
-    await eventually_answers("safe.example.com", port=PASSED, name="safe.example.com")
-    assert await ask("safe.example.com", port=PASSED, name="safe.example.com") == "safe"
-    assert await ask("other.example.com", port=PASSED, name="other.example.com") not in ("safe", 200)
+@pytest.mark.parametrize("parent", [{"sectionName": "tls"}, {"port": 8443}])
+async def test_tls_is_passed_on_unopened_by_its_name(mesh, parent):
+    backends = [{"name": name, "namespace": "shop", "port": port} for name, port in (("safe", 443), ("app", 80))]
+    backends[1]["weight"] = 0
+    where = {"kind": "TLSRoute", "version": "v1alpha2", "namespace": "far", **parent}
+    unopened = {"tls": {"mode": "Passthrough"}, **ANYBODY}
+    both = gateway(listener("tls", 8443, "TLS", **unopened), listener("other", 443, "TLS", **unopened))
+
+    async def passed_on(host):
+        await settled(mesh, both, route("safe", {"backendRefs": backends}, hosts=[host], **where), grant_to("TLSRoute"))
+
+    called = {"port": PASSED, "name": "safe.example.com"}
+    await passed_on("safe.example.com")
+    await eventually_answers("safe.example.com", **called)
+    assert {await ask("safe.example.com", **called) for _ in range(12)} == {"safe"}
+    assert await ask("safe.example.com", port=HTTPS, name="safe.example.com") != "safe"
     assert listeners(mesh)["tls"][1] == 1
+    await passed_on("other.example.com")
+    assert await ask("safe.example.com", **called) != "safe"
+
+
+@proves(
+    "TLSRoute",
+    "spec.parentRefs[].group",
+    "spec.parentRefs[].kind",
+    "spec.rules[].backendRefs[].group",
+    "spec.rules[].backendRefs[].kind",
+)
+@pytest.mark.parametrize("strange", STRANGE)
+async def test_tls_of_strange_parents_and_for_strange_backends_goes_to_nobody(mesh, strange):
+    usual = {"name": "safe", "port": 443}
+    more = {"kind": "TLSRoute", "version": "v1alpha2", "hosts": ["safe.example.com"]}
+    by = route("by", {"backendRefs": [usual]}, sectionName="tls", of=strange, **more)
+    to_it = route("to", {"backendRefs": [{**usual, **strange}]}, sectionName="other", **more)
+    good = route("good", to("two"), hosts=["shop.example.com"], sectionName="http")
+    unopened = {"tls": {"mode": "Passthrough"}}
+    both = gateway(listener(), listener("tls", 8443, "TLS", **unopened), listener("other", 443, "TLS", **unopened))
+    await settled(mesh, both, by, to_it, good)
+    await eventually_answers("shop.example.com")
+    assert await ask("shop.example.com") == "two"
+    for port in (PASSED, HTTPS):
+        assert await ask("safe.example.com", port=port, name="safe.example.com") != "safe"
+    assert [listeners(mesh)[name][1] for name in ("tls", "other")] == [0, 1]
 
 
 async def test_tls_that_is_ended_goes_on_as_bytes(mesh):

@@ -58,7 +58,9 @@ spec:
   hosts: ["*"]
   gateways: [edge/public]
   tcp:
-    - match: [{{port: {tcp}}}]
+    - match: [{{port: {tcp}, gateways: [mesh]}}]
+      route: [{{destination: {{host: second}}}}]
+    - match: [{{port: {tcp}, gateways: [edge/public]}}]
       route:
         - {{destination: {{host: plain}}, weight: 100}}
         - {{destination: {{host: first}}, weight: 0}}
@@ -80,7 +82,9 @@ async def test_the_name_in_an_unopened_connection_chooses_who_answers(tmp_path):
         async with gateway(text, listening=(tls, tcp)) as made:
             assert (await ask(tls, "a.example.com", tls=trusting(one))).seen["app"] == "first"
             assert (await ask(tls, "x.b.example.com", tls=trusting(two))).seen["app"] == "second"
-            assert await ask(tls, "c.example.com", tls=trusting(one)) is None  # its route is the mesh's
+            anybody = trusting(two)
+            anybody.check_hostname = False
+            assert await ask(tls, "c.example.com", tls=anybody) is None  # its route is the mesh's
             assert await ask(tls, "other.example.org", tls=trusting(one)) is None
             assert (await ask(tcp, "whatever")).seen["app"] == "plain"
             made.apply(

@@ -392,6 +392,7 @@ async def test_the_meshs_own_certificates_are_asked_for_and_shown(edge):
         assert await made.ask(tls=other) is None
 
 
+@proves("Gateway", "spec.servers[].port.name")
 async def test_the_name_that_is_asked_for_chooses_what_is_shown_and_http2_is_offered(edge, authority):
     exact, wide = authority.issue("a.example.com"), Authority().issue("*.example.com")
     text = gateways(
@@ -399,6 +400,8 @@ async def test_the_name_that_is_asked_for_chooses_what_is_shown_and_http2_is_off
         server("{mode: SIMPLE, credentialName: exact}", hosts="[a.example.com]", name="exact"),
     )
     async with edge(text + pair("exact", exact) + pair("wide", wide)) as made:
+        dump = await made.made.dump()
+        assert all(f'"https.{made.port}.{name}.public.edge"' in dump for name in ("wide", "exact"))
         assert (await made.ask("a.example.com", tls=trusting(exact))).status == 200
         assert (await made.ask("b.example.com", tls=trusting(wide))).status == 200
         assert await made.ask("a.example.com", tls=trusting(wide)) is None

@@ -53,6 +53,8 @@ def read_server_tls(server: Fields, *, encrypted: bool) -> ServerTls | None:
     if tls.raw("mode") == "AUTO_PASSTHROUGH":
         what = "AUTO_PASSTHROUGH joins meshes of several clusters, and weft has one"
         tls.error("mode", what, "PASSTHROUGH with `tls` routes passes connections on by their names")
+    what = "weft lets nobody in whose certificate is not good"
+    tls.refused("insecureSkipVerify", what, "`mode: OPTIONAL_MUTUAL` lets in who shows none")
     redirect = tls.boolean("httpsRedirect") or False
     if redirect and encrypted:
         tls.warning("httpsRedirect", "`httpsRedirect` means nothing inside TLS", "put it on the server of plain HTTP")

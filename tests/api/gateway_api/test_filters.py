@@ -120,7 +120,18 @@ def test_redirects_and_rewrites_exclude_each_other():
     ]
 
 
-def test_backends_change_headers_and_nothing_else():
-    rewrite = "{type: URLRewrite, urlRewrite: {hostname: a.b}}"
-    (line,) = told(http_route(f"- backendRefs: [{{name: web, port: 80, filters: [{rewrite}]}}]"))
-    assert line.startswith("7 weft does not act on the filter URLRewrite here")
+@pytest.mark.parametrize(
+    ("kind", "field", "body"),
+    [
+        ("URLRewrite", "urlRewrite", "{hostname: a.b}"),
+        ("RequestRedirect", "requestRedirect", "{scheme: https}"),
+        ("RequestMirror", "requestMirror", "{backendRef: {name: a, port: 1}}"),
+        ("CORS", "cors", "{allowOrigins: ['*']}"),
+    ],
+)
+def test_backends_change_headers_and_nothing_else(kind, field, body):
+    """Once each, whatever the filter says of its type."""
+    change = "type: RequestHeaderModifier, requestHeaderModifier: {remove: [a]}"
+    for written in (f"type: {kind}, {field}: {body}", f"type: {kind}", f"{change}, {field}: {body}"):
+        (line,) = told(http_route(f"- backendRefs: [{{name: web, port: 80, filters: [{{{written}}}]}}]"))
+        assert line.startswith(f"7 weft does not act on the filter {kind} here")

@@ -91,13 +91,12 @@ def read_filters(holder: Fields, meta: Meta, allowed: tuple[str, ...]) -> Filter
 def _type(item: Fields, allowed: tuple[str, ...]) -> str:
     kind = item.text("type", required=True, most=63)
     hint = f"it acts on {quoted(allowed)}"
-    for other, name in _ELSEWHERE.items():
+    elsewhere = {**_ELSEWHERE, **{other: name for other, name in _FIELDS.items() if other not in allowed}}
+    for other, name in elsewhere.items():
         item.refused(name, f"weft does not act on the filter {other} here", hint)
-    if kind in _ELSEWHERE and item.has(_ELSEWHERE[kind]):
-        return ""
-    if kind in _ELSEWHERE or (kind in _FIELDS and kind not in allowed):
-        item.told_elsewhere(*_FIELDS.values())
-        item.error("type", f"weft does not act on the filter {kind} here", hint)
+    if kind in elsewhere:
+        if not item.has(elsewhere[kind]):
+            item.error("type", f"weft does not act on the filter {kind} here", hint)
         return ""
     if kind and kind not in allowed:
         item.error("type", f"there is no filter `{kind}`", did_you_mean(kind, allowed))

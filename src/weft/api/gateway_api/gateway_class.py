@@ -11,7 +11,7 @@ def read_gateway_class(root: Fields, meta: Meta) -> tuple[GatewayClass, ...]:
     spec = root.fields("spec", required=True)
     if spec is None:
         return ()
-    spec.ignored("description")
+    spec.text("description")  # for people
     controller = spec.text("controllerName", required=True, most=253)
     if controller == CONTROLLER:
         spec.refused("parametersRef", "weft has no parameters for a GatewayClass", "remove `parametersRef`")
