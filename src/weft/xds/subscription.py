@@ -234,7 +234,7 @@ class Subscription:
             self.wildcard = self.answer_due = False
             self.owed = {name: awaited for name, awaited in self.owed.items() if name in self.names}
             return
-        if not self.wildcard:
+        if not self.wildcard or is_held(self.type_url, name):
             self.owed.pop(name, None)
             self.refused.pop(name, None)
         elif self.started:
