@@ -715,3 +715,13 @@ def test_a_route_that_goes_and_comes_again_while_somebody_is_held_does_not_keep_
     snapshots.update("shop", {ROUTE: blobs("r", version="2")})
     client.ack(clusters)
     assert client.settle() == ["LDS +m", "RDS -r", f"CDS +{HELD}", "RDS +r"]
+
+
+def test_nobody_is_held_who_speaks_state_of_the_world(snapshots):
+    """No Envoy asks so on demand; and of what nobody asked for, it is told nothing."""
+    client = Client(snapshots, SOTW)
+    client.ask(CLUSTER, WILDCARD, HELD)
+    snapshots.update("shop", {CLUSTER: blobs(HELD, f"{HELD}1")})
+    assert client.settle() == ["CDS +a"]
+    assert client.stream.synced(frozenset({CLUSTER}))
+    assert client.stream.subscriptions[CLUSTER].names == frozenset()

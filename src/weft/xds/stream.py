@@ -316,7 +316,8 @@ class Stream:
         """All that a state-of-the-world response must carry for the client not to delete it. Of a name that stays
         owed, that is what it was: before its removal, or before a change that is not being tried out yet."""
         later = subscription.owed.keys() - news
-        names = table.live if subscription.wildcard else sorted(subscription.names & table.live.keys())
+        wildcard = subscription.wildcard
+        names = filter(subscription.watches, table.live) if wildcard else sorted(subscription.names & table.live.keys())
         resources = [
             resource
             for name in names
