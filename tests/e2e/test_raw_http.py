@@ -211,6 +211,21 @@ async def test_nonsense_is_a_bad_gateway(mesh):
     assert (await mesh.get("client", "http://server/after"))["status"] == 200
 
 
+async def test_an_answer_that_http2_cannot_carry_ends_alone(mesh):
+    """All of them share one connection between the proxies."""
+    before = (await mesh.tell("server", "raw_received")).get("/unread", 0)
+    waiting = asyncio.create_task(mesh.requests("client", "http://server/unread", 8, method="POST"))
+
+    async def arrived():
+        return (await mesh.tell("server", "raw_received")).get("/unread", 0) == before + 8
+
+    await eventually(arrived)
+    refused = await mesh.requests("client", "http://server/forbidden", 8, method="POST", keep_alive=False)
+    await mesh.tell("server", "read_on")
+    assert {each["status"] for each in await waiting} == {200}
+    assert {each["status"] for each in refused} == {502}
+
+
 async def test_a_request_with_a_wrong_length_disturbs_nobody_else(mesh):
     short = request("POST /short HTTP/1.1", "host: server", "content-length: 100", body="only this")
     answer = await mesh.tell("client", "raw", host="server", port=80, send=short, timeout=1)

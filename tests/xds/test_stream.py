@@ -671,3 +671,57 @@ def test_a_client_that_comes_back_keeps_what_was_held_for_it(snapshots):
     client.reconnect()
     assert client.settle() == ["CDS", "LDS"], "what is not known yet is not gone"
     assert HELD in client.have[CLUSTER]
+
+
+def test_a_held_name_that_is_no_longer_asked_for_is_not_owed(snapshots):
+    client = envoy(snapshots)
+    client.ask(CLUSTER, HELD)
+    snapshots.update("shop", {CLUSTER: blobs(HELD)})
+    client.settle()
+    client.forget(CLUSTER, HELD)
+    assert client.settle() == []
+    assert client.stream.synced()
+
+
+def test_held_names_of_a_refused_response_are_not_owed_when_nobody_asks_for_them(snapshots):
+    client = envoy(snapshots)
+    client.ask(CLUSTER, HELD, f"{HELD}1")
+    snapshots.update("shop", {CLUSTER: blobs(HELD, f"{HELD}1")})
+    (answer,) = client.turn()
+    client.forget(CLUSTER, HELD, f"{HELD}1")
+    client.nack(answer)
+    assert client.settle() == []
+    assert client.stream.synced()
+
+
+def test_a_turn_is_not_due_for_a_call_that_waits_no_more(snapshots):
+    """While something else is owed: a removal, behind a listener that the client does not answer for."""
+    client = envoy(snapshots)
+    client.ask(CLUSTER, HELD)
+    snapshots.update("shop", {CLUSTER: blobs(HELD), ROUTE: blobs("of nobody")})
+    assert client.turn() == [] and client.stream.wake_at is not None
+    client.forget(CLUSTER, HELD)
+    snapshots.update("shop", {CLUSTER: {HELD: None, "a": None}, LISTENER: blobs("l", version="2")})
+    (_listeners,) = client.turn()
+    assert client.stream.subscriptions[CLUSTER].owed.keys() == {"a"}
+    assert client.stream.wake_at is None
+
+
+def test_a_route_that_goes_and_comes_again_while_somebody_is_held_does_not_keep_listeners_waiting(snapshots):
+    client = envoy(snapshots)
+    client.ask(CLUSTER, HELD)
+    snapshots.update("shop", {CLUSTER: blobs(HELD, "b"), ROUTE: {"r": None}, LISTENER: blobs("m")})
+    (clusters,) = client.turn()
+    snapshots.update("shop", {ROUTE: blobs("r", version="2")})
+    client.ack(clusters)
+    assert client.settle() == ["LDS +m", "RDS -r", f"CDS +{HELD}", "RDS +r"]
+
+
+def test_nobody_is_held_who_speaks_state_of_the_world(snapshots):
+    """No Envoy asks so on demand; and of what nobody asked for, it is told nothing."""
+    client = Client(snapshots, SOTW)
+    client.ask(CLUSTER, WILDCARD, HELD)
+    snapshots.update("shop", {CLUSTER: blobs(HELD, f"{HELD}1")})
+    assert client.settle() == ["CDS +a"]
+    assert client.stream.synced(frozenset({CLUSTER}))
+    assert client.stream.subscriptions[CLUSTER].names == frozenset()

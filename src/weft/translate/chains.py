@@ -28,7 +28,7 @@ from weft.translate.connects import with_connects
 from weft.translate.filters import inbound_filters, outbound_filters
 from weft.translate.matches import route_match
 from weft.translate.protos import duration, from_control_plane, packed
-from weft.translate.resilience import limit_windows
+from weft.translate.resilience import end_alone, limit_windows
 
 # What the HTTP inspector says of a connection. HTTP/1.0 is HTTP: old load generators speak nothing else.
 DETECTED_HTTP = ("http/1.0", "http/1.1", "h2c")
@@ -135,8 +135,7 @@ def manager(prefix: str, settings: Settings, end: End, noted: frozenset[str] = f
     result.stream_idle_timeout.CopyFrom(duration(timedelta(0)))  # a quiet stream is the application's business
     limit_windows(result.http2_protocol_options)
     if end is End.INBOUND:
-        # A caller's proxy sends many requests over one connection: one that cannot be read must not end the others.
-        result.http2_protocol_options.override_stream_error_on_invalid_http_message.value = True
+        end_alone(result.http2_protocol_options)  # many callers' requests come by one connection
     return result
 
 

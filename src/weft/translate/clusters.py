@@ -29,7 +29,7 @@ from weft.translate.endpoints import assignment, near, subset_endpoints
 from weft.translate.origination import is_foreign, name_by_request, originate, secrets
 from weft.translate.protos import duration, from_control_plane, packed, socket_address
 from weft.translate.provenance import keys, of_objects
-from weft.translate.resilience import GATEWAY_WINDOW, WINDOW, limit_windows, notice_silence
+from weft.translate.resilience import GATEWAY_WINDOW, WINDOW, end_alone, limit_windows, notice_silence
 from weft.translate.retries import IDLE_TO_OUTSIDE, IDLE_TO_WORKLOAD, allow_replays
 from weft.translate.view import ServiceView
 
@@ -297,6 +297,7 @@ def _speak(
     if spoken is not Upstream.HTTP1:
         http2.allow_connect = True  # a WebSocket crosses HTTP/2 as an extended CONNECT
         limit_windows(http2, window)
+        end_alone(http2)
         if to_proxies:
             notice_silence(http2)
         if pool is not None and pool.max_concurrent_streams:
@@ -316,6 +317,7 @@ def _original_destination(name: str, settings: Settings, idle: timedelta) -> Clu
     options.use_downstream_protocol_config.http_protocol_options.enable_trailers = True
     options.use_downstream_protocol_config.http2_protocol_options.allow_connect = True
     limit_windows(options.use_downstream_protocol_config.http2_protocol_options)
+    end_alone(options.use_downstream_protocol_config.http2_protocol_options)
     cluster.typed_extension_protocol_options[_HTTP_OPTIONS].CopyFrom(packed(options))
     return cluster
 

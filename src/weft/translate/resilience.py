@@ -1,6 +1,6 @@
 """What holds by itself so that trouble does not grow: how many retries a cluster may have under way, how much of an
-HTTP/2 stream is taken before somebody reads it, and when a proxy that says nothing is given up. Pure functions that the
-builders of clusters and listeners call.
+HTTP/2 stream is taken before somebody reads it, what a message that cannot be read takes along, and when a proxy that
+says nothing is given up. Pure functions that the builders of clusters and listeners call.
 
 Rule: nobody who reads slowly holds up another. Proxies carry many callers' streams by one connection, and what was
 taken of a stream that nobody reads counts against its connection, too: where a few such streams fill that, nothing else
@@ -44,6 +44,11 @@ def limit_windows(options: Http2ProtocolOptions, stream: int = WINDOW, connectio
     """By default the connection's is that of all its streams."""
     options.initial_stream_window_size.value = stream
     options.initial_connection_window_size.value = connection or stream * _STREAMS
+
+
+def end_alone(options: Http2ProtocolOptions) -> None:
+    """What HTTP/2 forbids ends its stream. By default Envoy ends the connection, and with it what others have on it."""
+    options.override_stream_error_on_invalid_http_message.value = True
 
 
 def notice_silence(options: Http2ProtocolOptions) -> None:

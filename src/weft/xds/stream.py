@@ -167,6 +167,8 @@ class Stream:
                 subscription.look(self._table(type_url))
         if self._round is None and (names := self._answerable()):
             self._begin_round(names, now)
+        if self._round is None and (clusters := self.subscriptions.get(CLUSTER)) is not None:
+            clusters.answers_held_since = None
 
     def _answerable(self) -> frozenset[str]:
         """What calls wait for here, and may be sent."""
@@ -212,7 +214,8 @@ class Stream:
             due = self._round
             if due is None or self._answers_wait(step, subscription, due, now):
                 return None
-            response = self._send(subscription, table, tuple(name for name in upserts if name in due.names), (), now)
+            answers = tuple(name for name in upserts if name in due.names)
+            response = self._send(subscription, table, answers, (), now) if answers else None
             self._end_round()
             return response
         upserts = [name for name in upserts if not is_held(step.type_url, name)]
@@ -282,7 +285,8 @@ class Stream:
         if routes is None or not routes.started:
             return False
         unseen = table.changed_since(routes.revision) if routes.flight is not None and self._round is None else ()
-        return any(name in table.live for name in (*routes.owed, *filter(routes.watches, unseen)))
+        news = (*routes.owed, *filter(routes.watches, unseen))
+        return any(routes.resource(name, table) is not None for name in news)
 
     def _clusters_awaited(self, clusters: Subscription) -> bool:
         return clusters.flight is not None or any(name in self._table(ENDPOINT).live for name in self._warming)
@@ -312,7 +316,8 @@ class Stream:
         """All that a state-of-the-world response must carry for the client not to delete it. Of a name that stays
         owed, that is what it was: before its removal, or before a change that is not being tried out yet."""
         later = subscription.owed.keys() - news
-        names = table.live if subscription.wildcard else sorted(subscription.names & table.live.keys())
+        wildcard = subscription.wildcard
+        names = filter(subscription.watches, table.live) if wildcard else sorted(subscription.names & table.live.keys())
         resources = [
             resource
             for name in names
@@ -368,7 +373,7 @@ class Stream:
         if subscription.type_url == CLUSTER:
             self._warming.difference_update(flight.upserts)
         if len(flight.upserts) != 1:
-            again = flight.upserts + (flight.removals if flight.upserts else ())
+            again = (*filter(subscription.watches, flight.upserts), *(flight.removals if flight.upserts else ()))
             subscription.owed = {**dict.fromkeys(again, False), **subscription.owed}
             subscription.at_most = max(1, len(flight.upserts) // 2) if flight.upserts else subscription.at_most
             return None

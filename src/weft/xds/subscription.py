@@ -84,10 +84,12 @@ class Subscription:
                 added = (WILDCARD,)
         else:
             self._named = self._named or bool(request.names)
-            wanted = set(request.names) if self._named or self.type_url not in WHOLE_SET else {WILDCARD}
+            # Calls can be held by who speaks delta alone: no other Envoy asks on demand.
+            named = tuple(name for name in request.names if not is_held(self.type_url, name))
+            wanted = set(named) if self._named or self.type_url not in WHOLE_SET else {WILDCARD}
             had = self.names | {WILDCARD} if self.wildcard else self.names
             unwanted = had - wanted
-            added = tuple(name for name in dict.fromkeys((*request.names, *wanted)) if name not in had)
+            added = tuple(name for name in dict.fromkeys((*named, *wanted)) if name not in had)
         if not added and not unwanted:
             return
         had_names = self.names
@@ -234,7 +236,7 @@ class Subscription:
             self.wildcard = self.answer_due = False
             self.owed = {name: awaited for name, awaited in self.owed.items() if name in self.names}
             return
-        if not self.wildcard:
+        if not self.wildcard or is_held(self.type_url, name):
             self.owed.pop(name, None)
             self.refused.pop(name, None)
         elif self.started:

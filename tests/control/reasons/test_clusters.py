@@ -36,6 +36,17 @@ def test_where_others_routes_lead_to_a_headless_service_both_of_its_clusters_are
     assert cluster(mesh, "type", name=CLUSTER.replace("80|", "80|~")) == (owner, ("endpoints-sent",))
 
 
+def test_what_a_sidecar_hides_has_its_cluster_by_the_routes_that_lead_there():
+    other = SERVICE.replace("payments, n", "front, n").replace("10.96.0.7", "10.96.0.8")
+    leading = rule("hosts: [front]\nhttp: [{route: [{destination: {host: payments, port: {number: 80}}}]}]", "front",
+                   kind="VirtualService")  # fmt: skip
+    sidecar = rule("egress: [{hosts: [./front.shop.svc.cluster.local]}]", "default", kind="Sidecar")
+    mesh = mesh_of(other=other, leading=leading, sidecar=sidecar)
+    by = ("Service shop/payments (service.yaml:2)", "Sidecar shop/default (sidecar.yaml:1)")
+    assert cluster(mesh) == (by, ("cluster-of-route",))
+    assert cluster(mesh, name=CLUSTER.replace("payments", "front"))[1] == ("cluster-per-port", "sidecar-scope")
+
+
 def test_what_the_hosts_policy_says_is_the_rules():
     mesh = mesh_of(rule=rule(f"host: payments\ntrafficPolicy: {{{POOL}, outlierDetection: {{interval: 5s}}}}"))
     pool = "DestinationRule shop/payments trafficPolicy.connectionPool (rule.yaml:6)"

@@ -11,7 +11,7 @@ NAME = os.environ["POD_NAME"]
 
 received = Counter()  # by path
 idle = {"seconds": 3600.0}
-wanted = asyncio.Event()  # the content of what is sent to /unread
+wanted = asyncio.Event()  # the content of what is sent to /unread so far
 RESET = b"\1\0\0\0\0\0\0\0"  # struct linger: on, for 0 s
 
 
@@ -76,6 +76,9 @@ async def exchange(reader, writer):
     if path == "/too-long":  # sends more than it says: the rest looks like a next answer
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfourHTTP/1.1 200 OK\r\nx-smuggled: 1\r\n\r\n")
         return True
+    if path == "/forbidden":  # in HTTP/2, that is
+        writer.write(b"HTTP/1.1 200 OK\r\nte: gzip\r\ncontent-length: 0\r\n\r\n")
+        return True
     if path == "/nonsense":
         writer.write(b"this is not HTTP\r\n\r\n")
         return False
@@ -114,7 +117,9 @@ async def close_idle(after):
 
 
 async def read_on():
+    global wanted
     wanted.set()
+    wanted = asyncio.Event()
 
 
 async def raw_received():

@@ -135,6 +135,8 @@ def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, h
     if rule is not None:
         made_by = tuple(dict.fromkeys((*made_by, *_others(rule, made_by))))
     by: tuple[Rule, ...] = (rules.CLUSTER_PER_SUBSET if subset else rules.CLUSTER_PER_PORT,)
+    if any(each.number == number for each in view.behind):
+        by, by_scope = (*by[: bool(subset)], rules.CLUSTER_OF_ROUTE), ()
     by += (rules.NEAREST_RULE,) if rule is not None else ()
     by += (rules.RULES_MERGED,) if rule is not None and rule.others else ()
     yield _part("", (*made_by, *scoped), *by, *by_scope)

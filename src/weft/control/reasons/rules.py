@@ -109,6 +109,11 @@ BOOTSTRAP = Rule(
     "bootstrap", "It is part of what every proxy is started with; the control plane sends nothing of it.", _REQUEST
 )
 CLUSTER_PER_PORT = Rule("cluster-per-port", "Each port of a service that the proxy may see has a cluster.", _REQUEST)
+CLUSTER_OF_ROUTE = Rule(
+    "cluster-of-route",
+    "The Sidecar does not show it, and routes of what it shows lead there: it can be called by these alone.",
+    _RESOURCES,
+)
 CLUSTER_PER_SUBSET = Rule(
     "cluster-per-subset",
     "Each subset of the DestinationRule has a cluster of its own at each port of the host.",
