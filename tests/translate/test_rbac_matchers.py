@@ -93,6 +93,15 @@ def test_what_keeps_out_knows_every_way_to_write_a_host(host):
     assert not matches(matchers.host("b.com", wide=True).string_match, host)
 
 
+@pytest.mark.parametrize("host", ["a.com:80", "A.com.:80", "x@a.com:80"])
+def test_a_host_that_is_kept_out_at_a_port_is_so_at_that_port(host):
+    assert matches(matchers.host("a.com:80", wide=True).string_match, host)
+    assert matches(matchers.host("*.com:80", wide=True).string_match, host)
+    assert not matches(matchers.host("a.com:81", wide=True).string_match, host)
+    assert not matches(matchers.host("a.com:80", wide=True).string_match, "a.com")
+    assert matches(matchers.host("[::1]", wide=True).string_match, "[::1]:80")
+
+
 def test_a_host_that_is_let_in_is_so_to_the_letter():
     assert not matches(matchers.host("a.com", wide=True).string_match, "a.com.b:80")
     assert matchers.host("a.com", wide=False).string_match.exact == "a.com"

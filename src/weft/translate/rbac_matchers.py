@@ -25,6 +25,7 @@ PAYLOAD = "payload"
 # How a separator can be written so that some server takes it for one: doubled, as a backslash, percent-encoded, and
 # after parameters (`;v=1`), which some servers strip from a segment before they look at it.
 _BYTES = r"\C*"  # also those that are no text, which a dot does not match
+_PORT = re.compile(r":\d+$")  # of a host; an IPv6 address has its own colons in brackets
 _PARAMETERS = r"(?:(?:;|%3[bB])[^/]*)?"
 _SEPARATOR = rf"(?:{_PARAMETERS}(?:[/\\]|%2[fF]|%5[cC]))+"
 _ENCODED_SEPARATOR = re.compile(r"[/\\]|%2[fF]|%5[cC]")
@@ -60,13 +61,19 @@ def header(name: str, value: str) -> HeaderMatcher:
 
 def host(value: str, *, wide: bool) -> HeaderMatcher:
     """Without regard to case. To the letter `a.com` is not `a.com:80`; wide, it is, and `a.com.` too. Envoy's routes
-    take all behind a host's last colon for its port, also what is no number; and before an `@` stands who asks."""
+    take all behind a host's last colon for its port, also what is no number; and before an `@` stands who asks. A port
+    that is written is asked for as it is."""
     result = HeaderMatcher(name=":authority")
     if value == "*":
         result.present_match = True
     elif wide:
         head, plain = (".*", value[1:]) if value.startswith("*") else ("", value)
-        plain, tail = (plain[:-1], _BYTES) if plain.endswith("*") else (plain, rf"\.?(?::{_BYTES})?")
+        if plain.endswith("*"):
+            plain, tail = plain[:-1], _BYTES
+        elif written := _PORT.search(plain):
+            plain, tail = plain[: written.start()], rf"\.?{written[0]}"
+        else:
+            tail = rf"\.?(?::{_BYTES})?"
         result.string_match.CopyFrom(regex(f"(?i)(?:{_BYTES}@)?{head}{re.escape(plain)}{tail}"))
     else:
         result.string_match.CopyFrom(text(value))
