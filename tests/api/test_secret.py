@@ -4,6 +4,8 @@ import pytest
 
 from api.reading import read, told, value
 from authority import Authority
+from weft.api.secret import without_key
+from weft.model.credential import HIDDEN
 
 AUTHORITY = Authority()
 SHOWN = AUTHORITY.issue("shop.example.com")
@@ -45,6 +47,11 @@ def test_a_key_beside_its_certificate_is_not_shown_with_it():
     found = value(secret(**pair(tls_crt=SHOWN.key + SHOWN.certificate + SHOWN.root, ca_crt=SHOWN.root + SHOWN.key)))
     assert (found.chain, found.roots, found.private_key) == (SHOWN.certificate + SHOWN.root, SHOWN.root, SHOWN.key)
     assert found.hosts == ("shop.example.com",)
+
+
+@pytest.mark.timeout(20)
+def test_certificates_that_never_end_hold_nobody_up():
+    assert without_key(b"-----BEGIN CERTIFICATE-----\n" * 35_000 + b"PRIVATE KEY") == HIDDEN
 
 
 def test_any_other_secret_is_somebody_elses():

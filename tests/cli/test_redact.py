@@ -75,6 +75,7 @@ def test_the_rest_of_a_document_stays_as_it_is():
         (f"Authorization: Basic {HIDDEN}", "Authorization: Basic [redacted]"),
         (f"error: password={HIDDEN}, try again", "error: password=[redacted], try again"),
         (f"cannot call http://me:{HIDDEN}@b.example:80/x", "cannot call http://[redacted]@b.example:80/x"),
+        (f"db=postgres://me:p@{HIDDEN}@b.example/x@y", "db=postgres://[redacted]@b.example/x@y"),
         ("cluster.a.token_bucket: 0", "cluster.a.token_bucket: 0"),
         ("a.yaml:3: AuthorizationPolicy shop/a: spec.rules: none", "a.yaml:3: AuthorizationPolicy shop/a: spec.rules: none"),
         ("spiffe://cluster.local/ns/shop/sa/web", "spiffe://cluster.local/ns/shop/sa/web"),
@@ -89,6 +90,36 @@ def test_settings_that_refer_to_themselves_take_no_time():
     """Written out, they would be larger than any memory."""
     lines = ["l0: &l0 {token: x}", *(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 30))]
     assert "[redacted]" in redacted({"data": {"mesh": "\n".join(lines)}})["data"]["mesh"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "left"),
+    [
+        (f"a: b\n---\npassword: >\n  {HIDDEN}\n  {HIDDEN}\n", "a: b\n---\npassword: '[redacted]'\n"),
+        (f"call: http://a/b && true\npassword: |\n  {HIDDEN}\n", "call: http://a/b && true\npassword: '[redacted]'\n"),
+        ("password: 1234\nport: 80\n", "password: '[redacted]'\nport: '80'\n"),
+        ("a: b\ntoken: !!int x\n---\n", "a: b\ntoken: '[redacted]'\n--- ''\n"),
+    ],
+)
+def test_settings_lose_what_is_secret_however_they_are_written(settings, left):
+    assert redacted({"data": {"settings": settings}}) == {"data": {"settings": left}}
+
+
+@pytest.mark.parametrize(
+    "value", ["!!int ''", "!!float ''", "!!bool maybe", "!!timestamp soon", "!!binary x", "!!python/none x"]
+)
+def test_settings_with_values_that_are_none_stay_as_they_are(value):
+    settings = f"a: {value}\nb: c\n"
+    assert redacted({"data": settings}) == {"data": settings}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("part", ["\n", "key", "-", "- ", "/", "a.b-", "a://", "?", "'key", "authorization: "])
+def test_who_writes_long_lines_does_not_hold_up_a_report(part):
+    """Each of these took minutes: a caller chooses what stands in an access log."""
+    text = part * (240_000 // len(part)) + "\n"
+    assert redacted({"said": text})["said"]
+    assert without_secrets(text.encode())
 
 
 def test_what_is_too_deep_is_not_shown():

@@ -80,7 +80,31 @@ def test_a_full_disk_is_an_error_and_no_traceback(command):
             env=ENVIRONMENT,
             check=False,
         )
-    assert (done.returncode, done.stderr) == (1, "error: cannot write: No space left on device\n")
+    said = "error: cannot write: No space left on device\nhint: make room where standard output goes, or send it elsewhere\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+@pytest.mark.parametrize("command", ["crds", "--help", "ps --mesh nobodys", "nothing-such"])
+def test_who_hears_nothing_does_not_matter(closed, command):
+    """Python has no sys.stdout then, and no sys.stderr."""
+    weft = f"{sys.executable} -m weft.cli {command}"
+    usual, done = (
+        subprocess.run(["bash", "-c", line], capture_output=True, text=True, env=ENVIRONMENT, check=False)
+        for line in (weft, f"{weft} {closed}")
+    )
+    assert done.returncode == usual.returncode
+    assert done.stderr == ("" if "2>" in closed else usual.stderr)
+
+
+def test_who_is_interrupted_before_it_has_begun_ends_without_a_traceback():
+    code = (
+        "import sys, weft.cli.start as start\n"
+        "def interrupted(): raise KeyboardInterrupt\n"
+        "start._start = interrupted\nsys.argv[1:] = ['diff']\nstart.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=ENVIRONMENT, check=False)
+    assert (done.returncode, done.stderr) == (130, b"")
 
 
 def test_a_reader_who_has_gone_hears_no_complaint():

@@ -1,6 +1,7 @@
 import json
 from base64 import b64encode
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -112,8 +113,14 @@ def test_a_key_beside_its_certificate_is_not_told():
     both = shown.certificate + shown.key
     for field, value in (("data", b64encode(both).decode()), ("stringData", both.decode())):
         said, _ = content_of(document(kind="Secret", **{field: {"tls.crt": value, "ca.crt": value}}))
-        assert value not in json.loads(said)[field].values()
-        assert json.loads(said)[field].keys() == {"tls.crt", "ca.crt"}
+        shown_of = b64encode(shown.certificate).decode() if field == "data" else shown.certificate.decode()
+        assert json.loads(said)[field] == {"tls.crt": shown_of, "ca.crt": shown_of}
+
+
+@pytest.mark.parametrize("value", ["not base64!", "", 5, None])
+def test_a_secret_that_cannot_be_read_is_kept_all_the_same(value):
+    said, _ = content_of(document(kind="Secret", data={"tls.crt": value}))
+    assert json.loads(said)["data"].keys() == {"tls.crt"}
 
 
 def test_a_secrets_past_can_be_read_again_without_its_key():

@@ -1,5 +1,9 @@
 from datetime import UTC, datetime
 
+from msgspec.structs import replace
+
+from authority import Authority
+from control.test_description_gateway import edge
 from control.test_stage import DENY, shop
 from model.builders import instance, service
 from weft.api.parse import parse
@@ -105,6 +109,22 @@ def test_a_route_that_only_stands_elsewhere_is_the_same():
             mesh.apply(document.key, parse(document).values)
     found = difference(Stage(here), Stage(there), [], NOW)
     assert (found.proxies, found.untouched) == ((), 3)
+
+
+def test_another_certificate_changes_the_gateway_that_shows_it():
+    """The past does not remember keys, and that alone is no change."""
+    before, after = edge(), edge()
+    key = ObjectKey("Secret", "edge", "shop")
+    for credential in after.get(key):
+        before.apply(key, (credential.hidden(),))
+    assert difference(Stage(before), Stage(after), [], NOW).proxies == ()
+    for credential in after.get(key):
+        before.apply(key, (replace(credential, chain=Authority().issue("*.a.com").certificate).hidden(),))
+    (proxies,) = difference(Stage(before), Stage(after), [], NOW).proxies
+    assert proxies.pods == ("edge-0.edge",)
+    assert [(each.what, each.kind, each.name) for each in proxies.resources] == [
+        ("changed", "secret", "kubernetes://shop")
+    ]
 
 
 def test_no_change_is_no_difference():

@@ -22,7 +22,7 @@ _TYPES = ("kubernetes.io/tls", "Opaque", "")
 _CHAIN, _KEY, _ROOTS, _REVOKED = ("tls.crt", "cert"), ("tls.key", "key"), ("ca.crt", "cacert"), ("ca.crl", "crl")
 _MOST = 1 << 20  # bytes of one; what Kubernetes takes of all
 # In PEM, what may be shown. Some keep a key beside its certificate, and Envoy's dump has whatever it is given as one.
-_SHOWN = re.compile(rb"-----BEGIN ((?:TRUSTED |X509 )?CERTIFICATE|X509 CRL)-----.*?-----END \1-----\s*", re.DOTALL)
+_SHOWN = re.compile(rb"-----BEGIN ((?:TRUSTED |X509 )?CERTIFICATE|X509 CRL)-----[^-]*-----END \1-----\s*")
 
 
 def read_secret(root: Fields, meta: Meta) -> tuple[Credential, ...]:
@@ -31,7 +31,7 @@ def read_secret(root: Fields, meta: Meta) -> tuple[Credential, ...]:
     held = {**_mapping(root.raw("data")), **_mapping(root.raw("stringData"))}
     if kind not in _TYPES or not any(name in held for names in (_CHAIN, _ROOTS) for name in names):
         return ()
-    chain, roots, revoked = (_shown(_content(root, names)) for names in (_CHAIN, _ROOTS, _REVOKED))
+    chain, roots, revoked = (without_key(_content(root, names)) for names in (_CHAIN, _ROOTS, _REVOKED))
     key = _content(root, _KEY)
     if bool(chain) != bool(key):
         there, lacking = (_CHAIN[0], _KEY[0]) if chain else (_KEY[0], _CHAIN[0])
@@ -72,8 +72,8 @@ def _content(root: Fields, names: tuple[str, ...]) -> bytes:
     return b""
 
 
-def _shown(pem: bytes) -> bytes:
-    """As it is, if there is no key in it; what nobody can read, if there is nothing else."""
+def without_key(pem: bytes) -> bytes:
+    """What may be shown, in PEM. As it is, if there is no key in it; what nobody can read, if there is nothing else."""
     return b"".join(found[0] for found in _SHOWN.finditer(pem)) or HIDDEN if b"PRIVATE KEY" in pem else pem
 
 

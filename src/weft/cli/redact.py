@@ -38,22 +38,25 @@ _VALUES = frozenset(
         *("exact_match", "prefix_match", "suffix_match", "contains_match", "safe_regex_match"),
     )
 )
+# Strangers write what is in a log: each of these looks at a letter a few times, however long the line is.
 # A query, in a path or in a URL within a line; what precedes is a path's or a host's.
-_QUERY = re.compile(rb"(/[^\s\"'?\\<>]*\?)[^\s\"'\\<>]+")
+_QUERY = re.compile(rb"(?<![^\s\"'?\\<>])(?=[^\s\"'?\\<>/]*/)([^\s\"'?\\<>]*+\?)[^\s\"'\\<>]+")
 # Before the host of a URL; in a path, an @ is none.
-_USER = re.compile(rb"(\b[a-z][a-z0-9+.-]*://)[^\s/?#@\"'\\<>]+@", re.IGNORECASE)
+_USER = re.compile(rb"(://)[^\s/?#\"'\\<>]+@")
 
 # In lines, a name before its value: 'x-api-key', 'abc' is how Envoy's log has headers when it says much; people write
 # x-api-key: abc, and programs password=abc. Of a name with dots before it, such as a statistic's, none is a secret.
 _SCHEME = rb"(?:basic|bearer|digest) "
-_TELLING = rb"[\w-]*(?:auth|cookie|token|secret|pass|pwd|credential|bearer|session|signature|dsn|key)[\w-]*"
+_TELLING = rb"(?=[\w-]*?(?:auth|cookie|token|secret|pass|pwd|credential|bearer|session|signature|dsn|key))[\w-]++"
 _QUOTED = re.compile(rb"(?i)('(%s)'[,:] ?')([^'\r\n]+)" % _TELLING)
 _LINE = re.compile(rb"(?i)((?<![\w./-])(%s)[\"']?(?:=|:) *[\"']?)(?!%s)([^\s\"',;&]+)" % (_TELLING, _SCHEME))
 # Which have several words.
 _WHOLE = re.compile(
     rb"(?i)((?<![\w./-])(?:(?:proxy-)?authorization: *(?:%s)?|(?:set-)?cookie: *))([^\r\n\"']+)" % _SCHEME
 )
-_YAML = re.compile(r"^[\s-]*[\w.\"'/-]+:(\s|$)", re.MULTILINE)
+_YAML = re.compile(r"^[ \t]*(?:- +)*[\w.\"'/-]+:(?:\s|$)", re.MULTILINE)
+_REFERRED = re.compile(r"(?:^|[\s\[{,])\*[^\s*]")  # in YAML, to another part of it
+_Loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # takes every value for text: nothing in it can be wrong
 
 
 def is_secret(name: str) -> bool:
@@ -140,25 +143,28 @@ def _blank(value: Any) -> Any:
 
 
 def _text(text: str, depth: int) -> str:
-    if (document := _document(text)) is not None:
-        kept = redacted(document, depth + 1)
-        if kept == document:
-            return text
-        if text[:1] in ("{", "["):
-            return msgspec.json.encode(kept).decode()
-        return yaml.safe_dump(kept, sort_keys=False, allow_unicode=True)
-    return _line(text.encode("utf-8", "replace")).decode()
+    if text[:1] in ("{", "["):  # a document within a document: JSON Web Keys, annotations
+        try:
+            document = msgspec.json.decode(text)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            pass
+        else:
+            kept = redacted(document, depth + 1)
+            return text if kept == document else msgspec.json.encode(kept).decode()
+    documents = _settings(text)
+    kept = redacted(documents, depth + 1)
+    if kept != documents:
+        return yaml.safe_dump_all(kept, sort_keys=False, allow_unicode=True)
+    return text if documents else _line(text.encode("utf-8", "replace")).decode()
 
 
-def _document(text: str) -> Any:
-    """A document within a document: JSON Web Keys, annotations, settings in YAML; None if it is none."""
+def _settings(text: str) -> list[Any]:
+    """The documents of YAML; none if it is something else."""
+    # One that refers to parts of itself could be very large.
+    if "\n" not in text or not _YAML.search(text) or _REFERRED.search(text):
+        return []
     try:
-        if text[:1] in ("{", "["):
-            return msgspec.json.decode(text)
-        # One that refers to parts of itself could be very large.
-        if "\n" in text and "&" not in text and _YAML.search(text):
-            found = yaml.safe_load(text)
-            return found if isinstance(found, dict | list) else None
-    except (msgspec.MsgspecError, yaml.YAMLError, ValueError, RecursionError):
-        pass
-    return None
+        documents = list(yaml.load_all(text, Loader=_Loader))
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return []
+    return documents if all(isinstance(each, dict | list) or not each for each in documents) else []

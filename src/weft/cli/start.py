@@ -28,7 +28,13 @@ _MANY = 100_000
 _OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 
 
+_INTERRUPTED = 130  # 128 and SIGINT, as shells have it
+
+
 def main() -> None:
+    for name in ("stdout", "stderr"):  # either may be closed, as by 2>&-
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     if len(sys.argv) > 1 and sys.argv[1] in IN_PODS:
         sys.exit(run(sys.argv[1], sys.argv[2:]))
     if len(sys.argv) < 2 or sys.argv[1] not in _SERVING:
@@ -46,7 +52,10 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or what is left would fail once more at the very end
         if error.errno != errno.EPIPE:
             print(f"error: cannot write: {error.strerror}", file=sys.stderr)
+            print("hint: make room where standard output goes, or send it elsewhere", file=sys.stderr)
         sys.exit(1)
+    except KeyboardInterrupt:  # before a command has begun; who has begun says more
+        sys.exit(_INTERRUPTED)
 
 
 def run(name: str, arguments: list[str]) -> int:

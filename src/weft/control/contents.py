@@ -17,6 +17,7 @@ import msgspec
 
 from weft.api.document import Document
 from weft.api.kinds import written_kind
+from weft.api.secret import without_key
 from weft.control.journal import Said, SaidEdit
 from weft.model.credential import HIDDEN
 from weft.model.names import ObjectKey
@@ -133,20 +134,18 @@ def content_of(document: Document) -> tuple[bytes, bytes]:
 def _without_secrets(rest: Mapping[str, Any]) -> dict[str, Any]:
     """Of a Secret, which keys it has. What a gateway shows to everybody is kept, so that its past can be looked at."""
     held: dict[str, Any] = {}
-    for field in ("data", "stringData"):
+    for field, read, written in (("data", _decoded, b64encode), ("stringData", str.encode, bytes)):
         for name, value in rest[field].items() if isinstance(rest.get(field), Mapping) else ():
-            public = name in _PUBLIC and isinstance(value, str) and not _holds_key(value, encoded=field == "data")
-            hidden = HIDDEN.decode() if field == "stringData" else b64encode(HIDDEN).decode()
-            held.setdefault(field, {})[str(name)] = value if public else hidden
+            shown = without_key(read(value)) if name in _PUBLIC and isinstance(value, str) else HIDDEN
+            held.setdefault(field, {})[str(name)] = written(shown).decode()
     return {**({"type": rest["type"]} if isinstance(rest.get("type"), str) else {}), **held}
 
 
-def _holds_key(value: str, *, encoded: bool) -> bool:
-    """Some keep it beside its certificate."""
+def _decoded(value: str) -> bytes:
     try:
-        return b"PRIVATE KEY" in (b64decode("".join(value.split()), validate=True) if encoded else value.encode())
+        return b64decode("".join(value.split()), validate=True)
     except ValueError:
-        return False  # nobody can read it
+        return HIDDEN  # nobody can read it
 
 
 _encoder = msgspec.json.Encoder(order="deterministic", enc_hook=lambda value: _plain(value))

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
+
 from weft.control.changed_objects import meaning
 from weft.control.stage import Stage
 from weft.model.group import Group
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
+from weft.xds.types import SECRET
 
 # Kinds that reach a request only by what proxies are sent. Of all others a stage knows something of its own: names,
 # addresses, who listens.
@@ -41,8 +44,23 @@ class Unmoved:
         if self._nothing:
             return True
         if group not in self._groups:
-            self._groups[group] = self._before.versions(group) == self._after.versions(group)
+            self._groups[group] = sent(self._before, group) == sent(self._after, group)
         return self._groups[group]
+
+
+def sent(stage: Stage, group: Group) -> dict[tuple[str, str], str | bytes]:
+    """By type and name: what a proxy of the group is sent, or a digest of it. Of secrets it is all but the key, which
+    the past does not remember: without another certificate, there is no other key."""
+    secrets = stage.resources(group, (SECRET,))[SECRET]
+    return {**stage.versions(group), **{(SECRET, name): _without_key(body) for name, body in secrets.items()}}
+
+
+def _without_key(body: bytes) -> bytes:
+    secret = Secret.FromString(body)
+    if secret.HasField("tls_certificate"):
+        secret.tls_certificate.ClearField("private_key")
+    shown: bytes = secret.SerializeToString(deterministic=True)
+    return shown
 
 
 def _others(before: Mesh, after: Mesh) -> set[str]:

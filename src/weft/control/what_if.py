@@ -15,18 +15,18 @@ from weft.control.changed_objects import Attribution, ChangedObject, changed_obj
 from weft.control.recent import Seen, shape_of
 from weft.control.stage import Stage
 from weft.control.trial import Judged, Turned, every_call, judged
-from weft.control.unmoved import Unmoved
+from weft.control.unmoved import Unmoved, sent
 from weft.explain.decision import Kind
 from weft.model.group import Group, ProxyKind
 from weft.xds.types import ROUTE
 
-_SHORT = {"Listener": "listener", "RouteConfiguration": "route", "Cluster": "cluster"}
+_SHORT = {"Listener": "listener", "RouteConfiguration": "route", "Cluster": "cluster", "Secret": "secret"}
 _OPEN = (Kind.DELIVERED, Kind.PASSED_ON, Kind.UNKNOWN)  # who answers then may answer anything
 MOST_CALLS = 2_000
 
 
 class ChangedResource(msgspec.Struct, frozen=True):
-    kind: str  # listener, route, cluster, endpoints
+    kind: str  # listener, route, cluster, endpoints, secret
     name: str
     what: str  # added, changed, removed
 
@@ -136,8 +136,8 @@ class _Both:
             if group in was and group in becomes and self._unmoved.is_sent_the_same(group):
                 untouched += 1
                 continue
-            old = before.versions(group) if group in was else {}
-            new = after.versions(group) if group in becomes else {}
+            old = sent(before, group) if group in was else {}
+            new = sent(after, group) if group in becomes else {}
             found = tuple(
                 ChangedResource(_kind(type_url), name, _what(old.get((type_url, name)), new.get((type_url, name))))
                 for type_url, name in sorted({*old, *new})
@@ -206,5 +206,5 @@ def _kind(type_url: str) -> str:
     return _SHORT.get(type_url.rpartition(".")[2], "endpoints")
 
 
-def _what(old: str | None, new: str | None) -> str:
+def _what(old: str | bytes | None, new: str | bytes | None) -> str:
     return "added" if old is None else "removed" if new is None else "changed"

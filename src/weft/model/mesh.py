@@ -386,9 +386,13 @@ class Mesh:
         """Whether routes of other hosts lead there."""
         return self._routings.lead_to(host)
 
+    def leading_to(self, host: str, scope: Scope) -> Iterator[VirtualService]:
+        """Those whose routes lead there, of the ones that sidecars of a scope see."""
+        return self._routings.leading_to(host, scope, self.settings)
+
     def hidden_service(self, host: str, scope: Scope) -> Service | None:
         """One that a Sidecar may hide from a scope, in whole or some ports, and that routes which it shows lead to."""
-        if scope.imports is None or not self._routings.lead_to_from(host, scope, self.settings):
+        if scope.imports is None or next(self.leading_to(host, scope), None) is None:
             return None
         return self.service(host, scope) or self.service(host, Scope(scope.namespace))
 

@@ -6,7 +6,7 @@ first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from weft.model.claims import Claims, patterns
 from weft.model.scope import Scope, exported
@@ -65,15 +65,16 @@ class Routings:
             for routing in self._by_destination.to(host)
         )
 
-    def lead_to_from(self, host: str, scope: Scope, settings: Settings) -> bool:
-        """Whether a route that sidecars of this scope see leads there, by itself or by its delegate."""
-        return any(
-            _is_for_sidecars(root, scope, settings)
-            and (root.attached or any(scope.may_see_routes(root.namespace, each) for each in root.hosts))
-            for routing in self._by_destination.to(host)
-            for root in ((routing,) if routing.hosts else self._handing_over_to(routing))
-            if root is routing or is_exported(routing, root.namespace, settings)
-        )
+    def leading_to(self, host: str, scope: Scope, settings: Settings) -> Iterator[VirtualService]:
+        """Those that sidecars of this scope see and whose routes lead there, by themselves or by a delegate."""
+        for routing in self._by_destination.to(host):
+            for root in (routing,) if routing.hosts else self._handing_over_to(routing):
+                if (
+                    _is_for_sidecars(root, scope, settings)
+                    and (root.attached or any(scope.may_see_routes(root.namespace, each) for each in root.hosts))
+                    and (root is routing or is_exported(routing, root.namespace, settings))
+                ):
+                    yield root
 
     def hosts(self) -> Iterable[str]:
         """Every host or wildcard that some VirtualService speaks for."""

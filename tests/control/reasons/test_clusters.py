@@ -42,7 +42,8 @@ def test_what_a_sidecar_hides_has_its_cluster_by_the_routes_that_lead_there():
                    kind="VirtualService")  # fmt: skip
     sidecar = rule("egress: [{hosts: [./front.shop.svc.cluster.local]}]", "default", kind="Sidecar")
     mesh = mesh_of(other=other, leading=leading, sidecar=sidecar)
-    by = ("Service shop/payments (service.yaml:2)", "Sidecar shop/default (sidecar.yaml:1)")
+    routed = "VirtualService shop/front (leading.yaml:1)"
+    by = ("Service shop/payments (service.yaml:2)", routed, "Sidecar shop/default (sidecar.yaml:1)")
     assert cluster(mesh) == (by, ("cluster-of-route",))
     assert cluster(mesh, name=CLUSTER.replace("payments", "front"))[1] == ("cluster-per-port", "sidecar-scope")
 

@@ -137,6 +137,8 @@ def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, h
     by: tuple[Rule, ...] = (rules.CLUSTER_PER_SUBSET if subset else rules.CLUSTER_PER_PORT,)
     if any(each.number == number for each in view.behind):
         by, by_scope = (*by[: bool(subset)], rules.CLUSTER_OF_ROUTE), ()
+        leading = ground.mesh.leading_to(host, ground.mesh.scope(ground.group))
+        made_by = (*made_by, *sources(*(each.origin for each in leading)))
     by += (rules.NEAREST_RULE,) if rule is not None else ()
     by += (rules.RULES_MERGED,) if rule is not None and rule.others else ()
     yield _part("", (*made_by, *scoped), *by, *by_scope)
