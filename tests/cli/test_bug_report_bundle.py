@@ -51,6 +51,7 @@ def test_what_still_looks_like_a_key_is_left_out_and_named():
     ("said", "left"),
     [
         (f"token={TOKEN}&x=1", "token=[redacted]&x=1"),
+        (f"/a/b{TOKEN}/c eyJx.{TOKEN}", "/a/[redacted]/c eyJx.[redacted]"),
         ("Authorization: Bearer abcDEF.123", "Authorization: Bearer [redacted]"),
         ('{"key": "x", "value": "Bearer 0123456789abcdef"}', '{"key": "x", "value": "Bearer [redacted]"}'),
         ('{"authorization": "Basic dXNlcjpwYXNz"}', '{"authorization":"[redacted]"}'),

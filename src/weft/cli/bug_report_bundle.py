@@ -21,11 +21,12 @@ MOST_TOTAL = 256 << 20  # before compression, which takes nine tenths of it
 REDACTED = b"[redacted]"
 
 _PRIVATE = rb"[A-Z0-9 ]*PRIVATE KEY-----"
+_OF_TOKENS = rb"[A-Za-z0-9_-]"
 _SECRETS = (
     # Whole keys in PEM, also where JSON has written their line ends, or where a log has cut off what follows.
     (re.compile(rb"-----BEGIN %s.*?(?:-----END %s|\Z)" % (_PRIVATE, _PRIVATE), re.DOTALL), b""),
-    # JSON Web Tokens, which service accounts have too.
-    (re.compile(rb"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"), b""),
+    # JSON Web Tokens, which service accounts have too. Each word is looked at once, however often it says `eyJ`.
+    (re.compile(rb"(?<!%s)(?=%s*?eyJ%s{8})%s++\.%s{8,}+\.%s*+" % ((_OF_TOKENS,) * 6)), b""),
     (re.compile(rb"(?i)(authorization\\?[\"']?\s*[:=]\s*\\?[\"']?(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]+"), b"\\1"),
     (re.compile(rb"(?i)\b(bearer\s+)[A-Za-z0-9._~+/=-]{16,}"), b"\\1"),
     # Symmetric keys among JSON Web Keys.
