@@ -15,11 +15,12 @@ from weft.local.status import MeshStatus
 
 pytestmark = pytest.mark.root
 
+# Without its readiness it would be ready for as long as it runs.
 FAILS = """\
 apiVersion: weft.dev/v1alpha1
 kind: Workload
 metadata: {name: broken, namespace: shop}
-spec: {command: [sh, -c, 'exit 3'], restart: Never}
+spec: {command: [sh, -c, 'exit 3'], restart: Never, readiness: {tcp: {port: 9}}}
 """
 
 NEVER_READY = """\
