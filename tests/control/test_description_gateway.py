@@ -28,13 +28,14 @@ def edge():
 
 
 def test_of_each_server_what_it_shows_and_whose_routes_it_has_is_told():
-    plain, safe, https, files, lost = served(edge(), POD)
+    plain, safe, https, files, tcp, lost = served(edge(), POD)
     assert [where.object for where in plain.routings] == ["VirtualService shop/a"]
     assert (safe.redirects, safe.routings) == (True, ())
     (shown,) = https.shows
     assert (shown.name, shown.hosts, shown.there) == ("Secret edge/shop", ("*.a.com",), True)
     assert shown.until.startswith("20")
     assert (files.tls, files.shows[0].name) == ("MUTUAL", "/a/crt")
+    assert tcp.closed == "no VirtualService has `tcp` routes for it"
     assert not lost.shows[0].there
 
 
