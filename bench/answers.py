@@ -48,7 +48,7 @@ ANSWERS = (
     "x authz check payments-v1",
     "why frontend 80",
     "explain frontend --to http://payments/charge",
-    "explain frontend --to http://payments/charge --at @0",
+    "explain frontend --to http://payments/charge --at @1",
     "history",
     "bisect frontend --to http://payments/charge",
     "audit",
