@@ -5,6 +5,7 @@ import json
 import re
 
 import pytest
+from tools.kube.process import Failed
 
 from cluster.mesh import NAMESPACE, TEST, until
 from cluster.traffic import Pods, deployment, logs, peer, service, strict
@@ -111,16 +112,27 @@ def test_a_revision_that_nobody_uses_goes_and_the_other_stays(mesh, canary, name
 
 def everything(mesh, labels):
     """Names of all that has these labels, of every kind that can be listed, once nothing of it is ending any more."""
+
+    def ended():
+        names = listed(mesh, labels)
+        assert not [name for name in names if name.startswith(("pod/", "replicaset", "endpointslice", "controller"))]
+        return (names,)
+
+    (names,) = until(ended)
+    return names
+
+
+def listed(mesh, labels):
+    """Names of all that has these labels now. Asserts that no kind went away meanwhile: kinds end, too, and are
+    announced for a moment longer than they are served."""
     kinds = mesh.kubectl("api-resources", "--verbs=list", "-o", "name").split()
-    listed = ",".join(kind for kind in kinds if kind not in ("componentstatuses", "events", "events.events.k8s.io"))
-
-    def found():
-        return mesh.kubectl("get", listed, "--all-namespaces", f"--selector={labels}", "-o", "name").split()
-
-    until(
-        lambda: not [each for each in found() if each.startswith(("pod/", "replicaset", "endpointslice", "controller"))]
-    )
-    return found()
+    kinds = [kind for kind in kinds if kind not in ("componentstatuses", "events", "events.events.k8s.io")]
+    try:
+        return mesh.kubectl("get", ",".join(kinds), "--all-namespaces", f"--selector={labels}", "-o", "name").split()
+    except Failed as failure:
+        assert "the server doesn't have a resource type" not in str(failure), failure
+        assert "could not find the requested resource" not in str(failure), failure
+        raise
 
 
 def test_all_of_it_goes_and_comes_again(mesh):
