@@ -14,7 +14,7 @@ from weft.ca.signer import CaUnavailable, Refused
 from weft.model.identity import parse_identity
 from weft.node.key import Key
 from weft.xds.copy import Copy
-from weft.xds.upstream import Line, Upstream
+from weft.xds.upstream import ENDED, Line, Upstream
 
 
 async def certificate(asked, token, identity):
@@ -52,7 +52,9 @@ async def stream(asked, question):
     upstream = Upstream(copy, question["node"], line)
     running = asyncio.create_task(upstream.run())
     async with asyncio.timeout(30):
-        while not upstream.trouble and not (upstream.connected and copy.placements.keys() >= set(question["expected"])):
+        while upstream.trouble in ("", ENDED) and not (
+            upstream.connected and copy.placements.keys() >= set(question["expected"])
+        ):
             await asyncio.sleep(0.05)
     running.cancel()
     return {"trouble": upstream.trouble, "served": sorted(copy.placements)}

@@ -13,7 +13,7 @@ from weft.xds.copy import Copy
 from weft.xds.node_server import NodeServer
 from weft.xds.server import OPTIONS
 from weft.xds.types import CLUSTER
-from weft.xds.upstream import Line, NoLine, Upstream
+from weft.xds.upstream import ENDED, Line, NoLine, Upstream
 
 
 async def anybody(_peer, _token):
@@ -126,6 +126,34 @@ async def test_a_control_plane_that_makes_no_sense_is_left_and_called_again(tmp_
     async with serving(tmp_path / "bad.sock", handler), calling(to(tmp_path / "bad.sock"), "web-0") as (upstream, copy):
         await until(lambda: upstream.calls >= 3)
         assert upstream.trouble and copy.snapshots.groups() == []
+
+
+async def test_says_why_it_was_refused_though_it_was_speaking_at_that_moment(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("weft.xds.upstream._MOST_DELAY", 0.1)
+    speaking = 0
+
+    async def nobody(_requests, context):
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "show a certificate")
+
+    async def speak_on(upstream, call, _taken):
+        """As an agent does whose pods come one after the other."""
+        nonlocal speaking
+        while True:
+            await upstream._send(call, b"x")
+            speaking += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(Upstream, "_speak", speak_on)
+    handler = grpc.stream_stream_rpc_method_handler(nobody)
+    path = tmp_path / "control.sock"
+    handlers = grpc.method_handlers_generic_handler(frames.SERVICE, {frames.METHOD: handler})
+    async with serving(path, handlers), calling(to(path)) as (upstream, _):
+        await until(lambda: upstream.calls >= 20 and upstream.trouble not in ("", ENDED))
+        assert upstream.trouble == "show a certificate (UNAUTHENTICATED)"
+    assert speaking
+    said = {record.getMessage().removeprefix("no stream to the control plane, ") for record in caplog.records}
+    reasons = {f"proxies keep what they have: {why}" for why in (ENDED, "show a certificate (UNAUTHENTICATED)")}
+    assert said <= reasons
 
 
 async def test_reports_are_gathered_and_say_nothing_twice(tmp_path):

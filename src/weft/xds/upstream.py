@@ -36,6 +36,10 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.use_local_subchannel_pool", 1),  # one with a new certificate must not get an old connection
 )
 _PATH = f"/{frames.SERVICE}/{frames.METHOD}"
+ENDED = "the control plane ended the stream"
+# What gRPC says when a write meets the end of a stream: why it was ended is forgotten then.
+_FORGOTTEN = "Internal error from Core"
+_LAST_WORDS = 1.0  # seconds: who could not write any more waits so long for the reason
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,11 +89,13 @@ class Upstream:
             began, delay = loop.time(), 0.0
             try:
                 await self._call(backoff)
-                trouble = "the control plane ended the stream"
+                trouble = ENDED
             except NoLine as missing:
                 trouble, delay = str(missing), _NO_LINE_DELAY
             except grpc.aio.AioRpcError as error:
-                trouble = f"{error.details() or 'no reason given'} ({error.code().name})"
+                forgotten = error.details() == _FORGOTTEN  # the next call may tell
+                said = f"{error.details() or 'no reason given'} ({error.code().name})"
+                trouble = said if not forgotten else self.trouble or ENDED
             except (Broken, frames.Malformed, grpc.aio.UsageError) as error:
                 trouble = str(error)
             except Exception as error:
@@ -112,12 +118,11 @@ class Upstream:
         async with _channel(line) as channel:
             call: Any = channel.stream_stream(_PATH)(metadata=metadata)
             taken: list[int] = []
-            tasks = (
-                asyncio.create_task(self._listen(call, line, taken, backoff), name="upstream-listen"),
-                asyncio.create_task(self._speak(call, taken), name="upstream-speak"),
-            )
+            listening = asyncio.create_task(self._listen(call, line, taken, backoff), name="upstream-listen")
+            tasks = (listening, asyncio.create_task(self._speak(call, taken), name="upstream-speak"))
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({listening}, timeout=_LAST_WORDS)
             finally:
                 for task in tasks:
                     task.cancel()
