@@ -46,17 +46,41 @@ def test_through_a_callers_proxy_a_refused_connection_is_a_503():
     assert (verdict.kind, verdict.status) == (Kind.FAILED, 503)
 
 
+SIDECAR = "{workloadSelector: {labels: {app: orders}}, ingress: [{port: {number: 8080, protocol: TCP, name: tcp}}]}"
+
+
 def test_what_an_application_makes_of_http2_that_its_proxy_passes_on_unread_is_not_known():
-    older = ORDERS.split("---")[0].replace("name: orders", "name: bytes").replace("0.1", "0.9")
-    world = SmallWorld(ORDERS, older.replace("name: http", "name: tcp-web"))
+    world = SmallWorld(ORDERS, policy("Sidecar", SIDECAR, group="networking.istio.io"))
     (outcome,) = explain(Request(host="orders", caller="frontend"), world).outcomes
     assert outcome.verdict.kind is Kind.UNKNOWN
     assert "gets the HTTP/2 of the caller's proxy as it is" in outcome.verdict.why and "502" in outcome.verdict.why
     assert outcome.steps[-1].what == "orders takes port 8080 for bytes"
-    assert {"Service shop/bytes", "Service shop/orders"} <= {str(each) for each in outcome.steps[-1].sources}
-    for asked in ({"speaks": Speaks.HTTP2}, {"host": "bytes"}):  # the application's own HTTP/2, and HTTP/1.1 as bytes
-        request = msgspec.structs.replace(Request(host="orders", caller="frontend"), **asked)
-        assert explain(request, world).verdict.kind is Kind.DELIVERED
+    own = explain(Request(host="orders", caller="frontend", speaks=Speaks.HTTP2), world)  # the application's
+    assert own.verdict.kind is Kind.DELIVERED
+
+
+def _sharing(says, name):
+    """Another Service for port 8080, which the oldest of both by name may be."""
+    shared = ORDERS.split("---")[0].replace("name: orders", f"name: {name}").replace("0.1", "0.9")
+    return shared.replace("{name: http,", f"{{name: {says},")
+
+
+@pytest.mark.parametrize("name", ["bytes", "tongues"])  # before and after `orders`
+@pytest.mark.parametrize("says", ["tcp-web", "unsaid"])
+def test_callers_of_each_service_that_shares_a_port_are_met_as_it_says(name, says):
+    world = SmallWorld(ORDERS, _sharing(says, name), LEGACY)
+    by_path = policy(
+        "AuthorizationPolicy", f"{{{SELECTED}, rules: [{{to: [{{operation: {{paths: [/ok], ports: ['8080']}}}}]}}]}}"
+    )
+    guarded = SmallWorld(ORDERS, _sharing(says, name), LEGACY, by_path)
+    assert explain(Request(host=name, caller="frontend"), world).verdict.kind is Kind.DELIVERED
+    for path, kind in (("/ok", Kind.DELIVERED), ("/no", Kind.DENIED)):
+        assert explain(Request(host="orders", path=path, caller="frontend"), world).verdict.kind is Kind.DELIVERED
+        assert explain(Request(host="orders", path=path, caller="frontend"), guarded).verdict.kind is kind
+    sent = explain(Request(host=name, caller="frontend", speaks=Speaks.BYTES), world).verdict
+    # What the oldest keeps for HTTP is not opened by one who does not say what comes.
+    assert sent.kind is (Kind.CLOSED if (name, says) == ("tongues", "unsaid") else Kind.DELIVERED)
+    assert explain(Request(host=name, caller="frontend", speaks=Speaks.BYTES), guarded).verdict.kind is Kind.CLOSED
 
 
 def test_policies_know_the_caller_by_its_certificate():

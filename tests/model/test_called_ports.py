@@ -40,7 +40,37 @@ def test_pods_of_two_releases_are_called_on_the_ports_of_both_and_the_first_serv
     )
     found = mesh.inbound_ports(group("orders"))
     assert [(each.number, each.protocol) for each in found] == [(8080, Protocol.HTTP), (9090, Protocol.HTTP)]
+    assert {each.others for each in found} == {(Protocol.TCP,)}
     assert [[each.name for each in port.services] for port in found] == [["orders", "zulu"]] * 2
+
+
+def test_a_workloads_own_word_does_not_count_where_only_the_first_service_is_silent():
+    mesh = Mesh()
+    put(
+        mesh,
+        service("aaa", protocol=Protocol.UNDECLARED, selector=labels_of({"app": "orders"})),
+        service("orders"),
+        instance("orders-0", "orders", protocols=((8080, Protocol.MYSQL),)),
+    )
+    (port,) = mesh.inbound_ports(group("orders"))
+    assert (port.protocol, port.others) == (Protocol.UNDECLARED, (Protocol.HTTP,))
+
+
+def test_what_each_service_says_of_a_port_is_kept_once_the_first_ones_word_first():
+    mesh, orders = Mesh(), labels_of({"app": "orders"})
+    put(
+        mesh,
+        *(
+            service(name, protocol=protocol, selector=orders)
+            for name, protocol in zip(
+                "dcba", (Protocol.HTTP, Protocol.TCP, Protocol.UNDECLARED, Protocol.TCP), strict=True
+            )
+        ),
+        instance("orders-0", "orders", protocols=((8080, Protocol.MYSQL),)),
+    )
+    (port,) = mesh.inbound_ports(group("orders"))
+    assert (port.protocol, port.others) == (Protocol.TCP, (Protocol.UNDECLARED, Protocol.HTTP))
+    assert [each.name for each in port.services] == ["a", "b", "c", "d"]
 
 
 def test_udp_is_left_alone():

@@ -1,3 +1,4 @@
+from weft.model.carried import Carried
 from weft.model.destination_rule import ConnectionPool, DestinationRule, TrafficPolicy
 from weft.model.inbound_port import InboundPort
 from weft.model.service import Protocol
@@ -11,3 +12,7 @@ def test_a_sidecars_pool_beats_the_rules():
     assert port.connection_pool == MANY
     assert InboundPort(8080, Protocol.HTTP, service_port=80, rule=RULE, pool=FEW).connection_pool == FEW
     assert InboundPort(8080, Protocol.HTTP).connection_pool is None
+
+
+def test_a_port_carries_what_all_its_services_say():
+    assert InboundPort(8080, Protocol.TCP, others=(Protocol.HTTP,)).carried == Carried((Protocol.TCP, Protocol.HTTP))

@@ -217,7 +217,7 @@ def _received(log, port, app_port, protocol, certificates, policies, mode):
             each.transport_socket.typed_config.CopyFrom(packed(ParseDict(context, DownstreamTlsContext())))
     del listener.additional_addresses[:]
     listener.address.CopyFrom(socket_address("127.0.0.1", port))
-    return listener, (*fixed(settings), inbound(ports[0], settings))
+    return listener, (*fixed(settings), *inbound(ports[0], settings))
 
 
 @contextlib.asynccontextmanager

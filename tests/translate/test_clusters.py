@@ -86,14 +86,14 @@ def test_less_is_taken_at_once_for_callers_of_a_gateway(kind, window):
 def test_proxies_are_asked_whether_they_are_there_and_applications_never(meshed, asked):
     seen = view(meshed=(80,) if meshed else (), like={"protocol": Protocol.GRPC})
     (outbound,) = clusters.outbound(seen, seen.ports[0], Settings())
-    inbound = clusters.inbound(InboundPort(8080, Protocol.GRPC), Settings())
+    (inbound,) = clusters.inbound(InboundPort(8080, Protocol.GRPC), Settings())
     for built, expected in ((outbound, asked), (inbound, False)):
         http2 = _options(_read(built)).explicit_http_config.http2_protocol_options
         assert http2.HasField("connection_keepalive") is expected
 
 
 def test_the_app_is_called_from_loopback_in_either_family():
-    cluster = _read(clusters.inbound(InboundPort(8080, Protocol.HTTP), Settings()))
+    cluster = _read(*clusters.inbound(InboundPort(8080, Protocol.HTTP), Settings()))
     assert (cluster.name, cluster.type) == ("inbound|8080||", Cluster.ORIGINAL_DST)
     bind = cluster.upstream_bind_config
     assert (bind.source_address.address, bind.extra_source_addresses[0].address.address) == ("127.0.0.6", "::6")
@@ -104,13 +104,30 @@ def test_the_app_is_called_from_loopback_in_either_family():
 
 
 def test_a_grpc_app_is_called_with_http2():
-    cluster = _read(clusters.inbound(InboundPort(9000, Protocol.GRPC), Settings()))
+    cluster = _read(*clusters.inbound(InboundPort(9000, Protocol.GRPC), Settings()))
     assert _options(cluster).explicit_http_config.HasField("http2_protocol_options")
+
+
+@pytest.mark.parametrize(
+    ("said", "spoken"),
+    [
+        ((Protocol.TCP, Protocol.HTTP), ["http_protocol_options"]),
+        ((Protocol.UNDECLARED, Protocol.HTTP), ["http_protocol_options", "as called"]),
+        ((Protocol.GRPC, Protocol.UNDECLARED), ["http2_protocol_options", "as called"]),
+        ((Protocol.UNDECLARED, Protocol.TCP), ["as called"]),
+        ((Protocol.HTTP, Protocol.GRPC), ["http_protocol_options"]),
+    ],
+)
+def test_an_app_is_called_as_the_first_who_declares_http_says_and_else_as_its_callers_do(said, spoken):
+    found = list(map(_read, clusters.inbound(InboundPort(8080, said[0], others=said[1:]), Settings())))
+    assert [each.name for each in found] == ["inbound|8080||", "inbound|8080|as-called|"][: len(spoken)]
+    config = (_options(each).explicit_http_config.WhichOneof("protocol_config") or "as called" for each in found)
+    assert list(config) == spoken
 
 
 def test_the_server_takes_the_pool_of_its_rule_over():
     rule = DestinationRule("r", "shop", HOST, TrafficPolicy(connection_pool=ConnectionPool(max_connections=5)))
-    cluster = _read(clusters.inbound(InboundPort(8080, Protocol.HTTP, service_port=80, rule=rule), Settings()))
+    cluster = _read(*clusters.inbound(InboundPort(8080, Protocol.HTTP, service_port=80, rule=rule), Settings()))
     assert cluster.circuit_breakers.thresholds[0].max_connections.value == 5
 
 
@@ -119,14 +136,14 @@ def test_the_server_takes_the_pool_of_its_rule_over():
     [("127.0.0.1:9090", "127.0.0.1"), ("[::1]:9090", "::1"), ("unix:///run/app.sock", "/run/app.sock")],
 )
 def test_a_default_endpoint_is_called_where_it_says(written, address):
-    cluster = _read(clusters.inbound(InboundPort(80, Protocol.HTTP, default_endpoint=written), Settings()))
+    cluster = _read(*clusters.inbound(InboundPort(80, Protocol.HTTP, default_endpoint=written), Settings()))
     found = cluster.load_assignment.endpoints[0].lb_endpoints[0].endpoint.address
     assert address in (found.socket_address.address, found.pipe.path)
 
 
 def test_a_default_endpoint_on_every_address_means_another_port_of_the_same_one():
     port = InboundPort(80, Protocol.HTTP, default_endpoint="0.0.0.0:8080")
-    cluster = _read(clusters.inbound(port, Settings()))
+    cluster = _read(*clusters.inbound(port, Settings()))
     assert cluster.original_dst_lb_config.upstream_port_override.value == 8080
 
 

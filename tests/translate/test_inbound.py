@@ -58,6 +58,9 @@ def _protocols(found):
     named = {
         (): "any",
         inbound.tls.OF_HTTP: "mesh http",
+        inbound.tls.OF_HTTP1: "mesh http1",
+        ("istio-h2",): "mesh http2",
+        (*inbound.tls.OF_BYTES[::-1], "istio-h2"): "mesh but http1",
         inbound.tls.OF_BYTES: "mesh bytes",
         inbound.tls.OF_THE_MESH: "mesh",
     }
@@ -152,6 +155,56 @@ def test_a_declared_port_is_not_searched_for_http():
     assert _disabled(_listener(UNKNOWN, mode=STRICT), "http_inspector") is None
 
 
+HTTP, TCP, UNSAID = Protocol.HTTP, Protocol.TCP, Protocol.UNDECLARED
+PLAIN_BYTES = [("raw_buffer", "any", "bytes", False), ("tls", "any", "bytes", False)]
+BOTH = [("tls", "mesh http", "http", True), ("tls", "mesh bytes", "bytes", True)]
+BOTH_WAYS = [("tls", "mesh http1", "http", True), ("tls", "mesh http2", "http", True), BOTH[1]]
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ((TCP, HTTP), [*BOTH, *PLAIN_BYTES]),
+        ((HTTP, TCP), [*BOTH, ("raw_buffer", "detected", "http", False), *PLAIN_BYTES]),
+        ((UNSAID, HTTP), [*BOTH_WAYS, ("raw_buffer", "detected", "http", False), *PLAIN_BYTES]),
+        (
+            (HTTP, UNSAID),
+            [BOTH_WAYS[0], ("tls", "mesh but http1", "http", True), ("raw_buffer", "any", "http", False)],
+        ),
+        ((TCP, UNSAID), [("tls", "mesh", "bytes", True), *PLAIN_BYTES]),
+        ((UNSAID, TCP), [*BOTH, ("raw_buffer", "detected", "http", False), *PLAIN_BYTES]),
+        ((HTTP, Protocol.GRPC), [("tls", "mesh", "http", True), ("raw_buffer", "any", "http", False)]),
+    ],
+)
+def test_of_a_port_that_services_declare_differently_the_meshs_tls_tells_and_else_the_first(said, expected):
+    port = InboundPort(8080, said[0], others=said[1:])
+    assert _seen(_listener(port), 8080) == expected
+
+
+@pytest.mark.parametrize(("said", "looked_into"), [((TCP, HTTP), False), ((HTTP, TCP), True), ((HTTP, UNSAID), False)])
+def test_first_bytes_are_looked_at_only_where_the_first_service_says_http_and_another_does_not(said, looked_into):
+    listener = _listener(InboundPort(8080, said[0], others=said[1:]), mode=DISABLE)
+    assert (8080 in _starts(_disabled(listener, "http_inspector"))) is not looked_into
+
+
+@pytest.mark.parametrize("said", [(TCP, HTTP), (HTTP, TCP), (UNSAID, TCP), (HTTP, UNSAID), (TCP, UNSAID)])
+def test_where_all_is_tls_a_newcomer_changes_no_chain_of_the_first_service(said):
+    """Envoy ends connections whose chain is another, in whatever."""
+    alone, together = (
+        _chains(_listener(InboundPort(8080, said[0], others=others), mode=STRICT), 8080) for others in ((), said[1:])
+    )
+    assert all(each in together for each in alone)
+
+
+def test_only_callers_of_a_service_that_declares_no_http_are_passed_on_as_they_come():
+    listener = _listener(InboundPort(8080, UNSAID, others=(HTTP,)))
+    managers = [_manager(each) for each in _chains(listener, 8080) if each.filters[-1].name.endswith("manager")]
+    clusters = [each.route_config.virtual_hosts[0].routes[0].route.cluster for each in managers]
+    assert clusters == ["inbound|8080|as-called|", "inbound|8080||", "inbound|8080|as-called|"]
+    first = _chains(_listener(InboundPort(8080, HTTP, others=(UNSAID,))), 8080)[-1]
+    assert _manager(first).route_config.virtual_hosts[0].routes[0].route.cluster == "inbound|8080||"
+
+
 def test_the_proxys_own_port_goes_nowhere():
     listener = _listener()
     assert listener.filter_chains[0].name == "virtualInbound-blackhole"
@@ -206,6 +259,16 @@ def test_a_way_in_is_the_same_whoever_else_shares_it(protocol):
     orders, more = (service(name, origin=origin("Service", name)) for name in ("orders", "more"))
     found = [_listener(InboundPort(8080, protocol, services=each)) for each in ((orders,), (orders, more), (more,))]
     assert found[0] == found[1] == found[2]
+
+
+def test_where_http_may_pass_as_bytes_the_guards_are_those_of_the_unknown(monkeypatch):
+    known, unknown = (chain("", *_listener(DATABASE).filter_chains[0].filters).filters[0] for _ in range(2))
+    known.name, unknown.name = "known", "unknown"
+    monkeypatch.setattr(inbound, "guards_of", lambda view: guards.Guards(network=(known,), unknown=(unknown,)))
+    for said in ((TCP, HTTP), (HTTP, TCP), (UNSAID, TCP)):
+        for entry in _chains(_listener(InboundPort(8080, said[0], others=said[1:])), 8080):
+            assert entry.filters[-1].name.endswith("manager") or entry.filters[0].name == "unknown", said
+    assert _chains(_listener(DATABASE), 3306)[0].filters[0].name == "known"
 
 
 def _manager(entry):

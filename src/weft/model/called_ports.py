@@ -40,8 +40,8 @@ def inbound_ports(group: Group, sidecar: Sidecar | None, registry: Registry, rul
                 continue
             # Pods with the same labels may serve a named port at different numbers, as during a rollout.
             for number in dict.fromkeys(instance.port_for(port) for instance in instances):
-                if number in ports:  # the first one decided how it is spoken to
-                    ports[number] = replace(ports[number], services=(*ports[number].services, service))
+                if number in ports:
+                    ports[number] = _shared(ports[number], service, port.protocol)
                 elif number is not None:
                     ports[number] = InboundPort(
                         number=number,
@@ -54,10 +54,15 @@ def inbound_ports(group: Group, sidecar: Sidecar | None, registry: Registry, rul
         known = ports.get(number)
         if known is None:
             ports[number] = InboundPort(number=number, protocol=protocol)
-        elif known.protocol is Protocol.UNDECLARED:
+        elif known.carried.said == (Protocol.UNDECLARED,):
             ports[number] = replace(known, protocol=protocol)
     pool = sidecar.inbound_pool if sidecar is not None else None
     return tuple(replace(ports[number], pool=pool) for number in sorted(ports))
+
+
+def _shared(known: InboundPort, service: Service, protocol: Protocol) -> InboundPort:
+    others = known.others if protocol in known.carried.said else (*known.others, protocol)
+    return replace(known, services=(*known.services, service), others=others)
 
 
 def targets(group: Group, registry: Registry) -> Callable[[int], Iterable[int]]:

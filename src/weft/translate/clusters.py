@@ -65,15 +65,33 @@ def together(view: ServiceView) -> ServiceView:
     return msgspec.structs.replace(view, service=msgspec.structs.replace(service, headless=False)) if service else view
 
 
-def inbound(port: InboundPort, settings: Settings) -> Built:
-    """To the workload itself, which sees 127.0.0.6 and not its own address as the caller."""
-    name = names.inbound_cluster(port.number)
+def inbound(port: InboundPort, settings: Settings) -> tuple[Built, ...]:
+    """To the workload itself, which sees 127.0.0.6 and not its own address as the caller. It is spoken to as a service
+    declares; callers of one that does not are passed on as they come, by a second cluster if there is a first."""
+    made = _inbound(port, settings, names.inbound_cluster(port.number), inbound_upstream(port))
+    if not port.carried.both_ways:
+        return (made,)
+    beside = names.inbound_cluster(port.number, as_called=True)
+    return (made, _inbound(port, settings, beside, Upstream.AS_CALLED))
+
+
+def inbound_upstream(port: InboundPort) -> Upstream | None:
+    """None where no HTTP is spoken."""
+    spoken, pool = port.carried.spoken, port.connection_pool
+    if spoken is None:
+        return Upstream.AS_CALLED if port.carried.as_called else None
+    if pool is not None and pool.use_client_protocol:
+        return Upstream.AS_CALLED
+    return Upstream.HTTP2 if spoken.is_http2 else Upstream.HTTP1
+
+
+def _inbound(port: InboundPort, settings: Settings, name: str, spoken: Upstream | None) -> Built:
     pool = port.connection_pool
     cluster = Cluster(name=name, connect_timeout=duration(settings.connect_timeout))
     _locate_inbound(cluster, port)
     policy.limit(cluster, pool, policy.effective(port.rule, port.service_port).retry_budget)
     allow_replays(cluster)
-    _speak(cluster, _inbound_upstream(port.protocol, pool), pool, _idle(IDLE_TO_WORKLOAD))
+    _speak(cluster, spoken, pool, _idle(IDLE_TO_WORKLOAD))
     sources = keys(*(service.origin for service in port.services), *(port.rule.origins if port.rule else ()))
     cluster.metadata.CopyFrom(of_objects(sources))
     return build(name, cluster, sources)
@@ -256,14 +274,6 @@ def _at_one_address(cluster: Cluster, host: str, port: int) -> None:
     cluster.type = Cluster.STATIC
     cluster.load_assignment.cluster_name = cluster.name
     cluster.load_assignment.endpoints.add().lb_endpoints.add().endpoint.address.CopyFrom(socket_address(host, port))
-
-
-def _inbound_upstream(protocol: Protocol, pool: ConnectionPool | None) -> Upstream | None:
-    if protocol is Protocol.UNDECLARED or (protocol.is_http and pool is not None and pool.use_client_protocol):
-        return Upstream.AS_CALLED
-    if protocol.is_http2:
-        return Upstream.HTTP2
-    return Upstream.HTTP1 if protocol.is_http else None
 
 
 def _speak(

@@ -3,11 +3,13 @@ itself name, and a way through for all other ports.
 
 Whether a connection may come in without TLS is decided by which chains there are: a connection that fits none of its
 port's is closed. So there is no default chain. What is declared and disabled is never looked into.
+
+Services may say different things of one port (`model/carried.py`): inside the mesh's TLS, ALPN tells who comes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain as joined
 
 import msgspec
@@ -21,11 +23,13 @@ from envoy.config.listener.v3.listener_components_pb2 import (
 from envoy.config.listener.v3.listener_pb2 import Listener
 from google.protobuf.duration_pb2 import Duration
 
+from weft.model.carried import Carried
 from weft.model.inbound_port import InboundPort
 from weft.model.names import ObjectKey
 from weft.model.peer_authentication import TlsMode
 from weft.model.proxy import INBOUND_PORT, OUTBOUND_PORT
 from weft.model.service import Protocol
+from weft.model.settings import Settings
 from weft.translate import names, tls
 from weft.translate.access_log import listener_logs
 from weft.translate.built import Built, build
@@ -49,22 +53,16 @@ _PLAIN = "raw_buffer"
 _HANDSHAKE = Duration(seconds=15)
 _HELLO = Duration(seconds=5)  # how late a caller may begin to speak
 _OWN_PORTS = (INBOUND_PORT, OUTBOUND_PORT)
+_UNKNOWN = Carried((Protocol.UNDECLARED,))
 
 
 class _Entrance(msgspec.Struct, frozen=True):
     """One port, or with the number 0 all those without an entrance of their own."""
 
     number: int
-    protocol: Protocol
+    carried: Carried
     mode: TlsMode
     port: InboundPort | None = None
-
-
-class _Ends(msgspec.Struct, frozen=True):
-    """The filters behind an entrance; of HTTP they depend on whether the caller has shown a certificate."""
-
-    http: Callable[[bool], tuple[Filter, ...]]
-    bytes: tuple[Filter, ...]
 
 
 class _Sockets(msgspec.Struct, frozen=True):
@@ -102,36 +100,22 @@ def virtual_inbound(view: GroupView) -> Built:
 
 def _entrances(view: GroupView) -> tuple[_Entrance, ...]:
     named = {port.number: port for port in view.inbound if port.number not in _OWN_PORTS}
-    entrances = [_Entrance(number, port.protocol, view.modes.at(number), port) for number, port in named.items()]
+    entrances = [_Entrance(number, port.carried, view.modes.at(number), port) for number, port in named.items()]
     for number, mode in view.modes.ports:
         if number not in named and number not in _OWN_PORTS and mode is not view.modes.mode:
-            entrances.append(_Entrance(number, Protocol.UNDECLARED, mode))
-    return (*entrances, _Entrance(0, Protocol.UNDECLARED, view.modes.mode))
+            entrances.append(_Entrance(number, _UNKNOWN, mode))
+    return (*entrances, _Entrance(0, _UNKNOWN, view.modes.mode))
 
 
 def _chains(entrance: _Entrance, view: GroupView, guards: Guards, sockets: _Sockets) -> list[FilterChain]:
     """Plaintext comes in unless the mode is STRICT, TLS of the mesh unless it is DISABLE. TLS that is not the mesh's is
     the application's own business where the port may carry more than HTTP."""
-    ends = _ends(entrance, view, guards)
-    http = entrance.protocol.is_http or entrance.protocol is Protocol.UNDECLARED
-    mixed = entrance.protocol is Protocol.UNDECLARED
+    ends = _Ends(entrance, view.inbound_settings, guards)
     found: list[FilterChain] = []
     if entrance.mode is not TlsMode.DISABLE:
-        strict = entrance.mode is TlsMode.STRICT
-        if http:
-            of_http = tls.OF_HTTP if mixed else () if strict else tls.OF_THE_MESH
-            found.append(_chain(ends.http(True), _TLS, of_http, sockets.http))
-        if not entrance.protocol.is_http:
-            of_bytes = () if strict else tls.OF_BYTES if mixed else tls.OF_THE_MESH
-            found.append(_chain(ends.bytes, _TLS, of_bytes, sockets.bytes))
+        found.extend(_secured(entrance, ends, sockets))
     if entrance.mode is not TlsMode.STRICT:
-        plain = _PLAIN if entrance.mode is TlsMode.PERMISSIVE else ""
-        if http:
-            found.append(_chain(ends.http(False), plain, DETECTED_HTTP if mixed else ()))
-        if not entrance.protocol.is_http:
-            found.append(_chain(ends.bytes, plain))
-            if entrance.mode is TlsMode.PERMISSIVE:
-                found.append(_chain(ends.bytes, _TLS))
+        found.extend(_plain(entrance, ends))
     for entry in found:
         # The services are named by the cluster alone: another one that shares the port must not drain its connections.
         if view.modes.sources:
@@ -145,31 +129,66 @@ def _chains(entrance: _Entrance, view: GroupView, guards: Guards, sockets: _Sock
     return found
 
 
-def _ends(entrance: _Entrance, view: GroupView, guards: Guards) -> _Ends:
-    settings, port = view.inbound_settings, entrance.port
-    if port is None:
-        cluster, prefix, host_name, pool = names.INBOUND_PASSTHROUGH, names.INBOUND_PASSTHROUGH, "inbound|http|0", None
-    else:
-        cluster = names.inbound_cluster(port.number)
-        prefix = f"inbound_{names.listener('0.0.0.0', port.number)}"
-        host_name = f"inbound|http|{port.service_port or port.number}"
-        pool = port.connection_pool
+def _secured(entrance: _Entrance, ends: _Ends, sockets: _Sockets) -> Iterator[FilterChain]:
+    """By the mesh's TLS, which says what it carries. Where no other comes in, TLS that says nothing is the first
+    service's: so another one beside it changes none of its chains."""
+    carried, strict = entrance.carried, entrance.mode is TlsMode.STRICT
+    of_http: tuple[str, ...] = () if strict else tls.OF_THE_MESH
+    of_bytes = of_http
+    if carried.http and carried.bytes:
+        of_http = () if strict and carried.first.is_http else tls.OF_HTTP
+        of_bytes = () if strict and not carried.first.is_http else tls.OF_BYTES
+    if carried.both_ways:  # HTTP/2 that says so is a proxy's, which relies on the workload's own to turn it back
+        yield _chain(ends.http(certified=True, as_called=True), _TLS, tls.OF_HTTP1, sockets.http)
+        of_http = tuple(each for each in of_http if each not in tls.OF_HTTP1)
+    if carried.http:
+        yield _chain(ends.http(certified=True), _TLS, of_http, sockets.http)
+    if carried.bytes:
+        yield _chain(ends.bytes(), _TLS, of_bytes, sockets.bytes)
 
-    def http(certified: bool) -> tuple[Filter, ...]:
+
+def _plain(entrance: _Entrance, ends: _Ends) -> Iterator[FilterChain]:
+    carried, plain = entrance.carried, _PLAIN if entrance.mode is TlsMode.PERMISSIVE else ""
+    if carried.plain_http:
+        as_called = carried.both_ways and carried.first is Protocol.UNDECLARED
+        yield _chain(ends.http(certified=False, as_called=as_called), plain, DETECTED_HTTP if carried.bytes else ())
+    if carried.bytes:
+        yield _chain(ends.bytes(), plain)
+        if entrance.mode is TlsMode.PERMISSIVE:
+            yield _chain(ends.bytes(), _TLS)
+
+
+class _Ends(msgspec.Struct, frozen=True):
+    """The filters behind an entrance."""
+
+    entrance: _Entrance
+    settings: Settings
+    guards: Guards
+
+    def http(self, *, certified: bool, as_called: bool = False) -> tuple[Filter, ...]:
+        """`certified`: the caller has shown a certificate. `as_called`: what it speaks is passed on as it comes, beside
+        others'."""
+        number, port = self.entrance.number, self.entrance.port
         end = http_to_workload(
-            prefix,
-            cluster,
-            host_name,
-            settings,
-            guards.http,
-            noted=guards.noted,
+            names.INBOUND_PASSTHROUGH if port is None else f"inbound_{names.listener('0.0.0.0', number)}",
+            names.inbound_cluster(number, as_called=True) if as_called else self._cluster,
+            f"inbound|http|{0 if port is None else port.service_port or number}",
+            self.settings,
+            self.guards.http,
+            noted=self.guards.noted,
             certified=certified,
-            grpc_web=entrance.protocol is Protocol.GRPC_WEB,
+            grpc_web=Protocol.GRPC_WEB in self.entrance.carried.said,
         )
         return (end,)
 
-    before = guards.unknown if entrance.protocol is Protocol.UNDECLARED else guards.network
-    return _Ends(http, (*before, bytes_to(((cluster, 1),), settings, pool, noted=guards.noted)))
+    def bytes(self) -> tuple[Filter, ...]:
+        before = self.guards.unknown if self.entrance.carried.http else self.guards.network
+        pool = self.entrance.port.connection_pool if self.entrance.port is not None else None
+        return (*before, bytes_to(((self._cluster, 1),), self.settings, pool, noted=self.guards.noted))
+
+    @property
+    def _cluster(self) -> str:
+        return names.INBOUND_PASSTHROUGH if self.entrance.port is None else names.inbound_cluster(self.entrance.number)
 
 
 def _chain(
@@ -197,7 +216,7 @@ def _reads_tls(entrance: _Entrance) -> bool:
 
 def _reads_http(entrance: _Entrance) -> bool:
     """Inside the mesh's TLS, ALPN tells."""
-    return entrance.protocol is Protocol.UNDECLARED and entrance.mode is not TlsMode.STRICT
+    return entrance.carried.detected and entrance.mode is not TlsMode.STRICT
 
 
 def _looking(

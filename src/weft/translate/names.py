@@ -14,6 +14,7 @@ VIRTUAL_OUTBOUND = "virtualOutbound"
 VIRTUAL_INBOUND = "virtualInbound"
 AGAIN = "virtualOutboundAgain"
 UNKNOWN = "virtualOutboundUnknown"
+AS_CALLED = "as-called"
 CHOSEN = "~"  # before a subset's name, which never begins so: of a headless service's pods the proxy chooses
 HOLD = "hold|"  # with a port of the proxy and an address: the cluster that a call waits for, asked for by name alone
 
@@ -28,8 +29,9 @@ def server_name(host: str, port: int, subset: str = "") -> str:
     return f"outbound_.{port}_.{subset}_.{host}"
 
 
-def inbound_cluster(port: int) -> str:
-    return f"inbound|{port}||"
+def inbound_cluster(port: int, *, as_called: bool = False) -> str:
+    """`as_called`: beside the one that speaks as some services declare, for the callers of those that do not."""
+    return f"inbound|{port}|{AS_CALLED if as_called else ''}|"
 
 
 def held(address: str) -> tuple[str, ...]:

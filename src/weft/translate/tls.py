@@ -31,7 +31,8 @@ HTTP1 = ("istio-http/1.1", "http/1.1")
 ANY_HTTP = ("istio-http/1.1",)  # which HTTP it is shows in the first bytes, so nothing may be negotiated
 BYTES = ("istio",)
 
-OF_HTTP = ("istio-http/1.0", "istio-http/1.1", "istio-h2")
+OF_HTTP1 = ("istio-http/1.0", "istio-http/1.1")
+OF_HTTP = (*OF_HTTP1, "istio-h2")
 OF_BYTES = ("istio-peer-exchange", "istio")
 OF_THE_MESH = ("istio", "istio-peer-exchange", *OF_HTTP)
 

@@ -10,6 +10,7 @@ SERVICE = "e2e.Echo"
 
 script = []
 received = Counter()
+running = []
 
 
 async def serve(port):
@@ -25,7 +26,7 @@ async def serve(port):
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, handlers)])
     server.add_insecure_port(f"[::]:{port}")
     await server.start()
-    serve.keep = server  # the server stops when it is collected
+    running.append(server)  # it stops when it is collected
 
 
 async def script_grpc(codes):
