@@ -22,6 +22,7 @@ from weft.control.reasons.rules import Rule
 from weft.control.stage import Stage
 from weft.explain.decision import sources_of
 from weft.model.group import ProxyKind
+from weft.model.inbound_port import InboundPort
 from weft.model.mesh import Mesh
 from weft.model.proxy import CERTIFICATE, ROOTS
 from weft.translate import names
@@ -152,8 +153,7 @@ class _Asked:
         if type_url == SECRET:
             return (CERTIFICATE, ROOTS)
         if type_url == ROUTE:
-            ports = (names.inbound_cluster(port.number) for port in self._ground.view.inbound)
-            return (*ports, names.INBOUND_PASSTHROUGH)
+            return (*(name for port in self._ground.view.inbound for name in _ways_to(port)), names.INBOUND_PASSTHROUGH)
         return ()
 
     @property
@@ -190,7 +190,7 @@ class _Asked:
         if type_url == SECRET:
             yield endpoints.secret(self._ground, name)
             return
-        port = next((each for each in self._ground.view.inbound if names.inbound_cluster(each.number) == name), None)
+        port = next((each for each in self._ground.view.inbound if name in _ways_to(each)), None)
         said, by = clusters.entrance(self._ground, port) if port is not None else ((), (rules.INBOUND_REST,))
         yield Part("", "", said, (rules.INBOUND_LISTENER, *by))
         for path in ("virtual_hosts[0]", "virtual_hosts[0].routes[0]"):
@@ -216,6 +216,11 @@ class _Asked:
 
     def _made(self, part: Part) -> Made:
         return Made(part.path, part.at, tuple(str(placed(self._mesh, each)) for each in part.sources), part.rules)
+
+
+def _ways_to(port: InboundPort) -> tuple[str, ...]:
+    declared, beside = (names.inbound_cluster(port.number, as_called=each) for each in (False, True))
+    return (declared, beside) if port.carried.both_ways else (declared,)
 
 
 def _types(kind: str) -> tuple[str, ...]:

@@ -182,6 +182,20 @@ def test_an_inbound_cluster_is_of_the_service_that_names_its_port():
     assert limits[0] == ("DestinationRule shop/payments trafficPolicy.connectionPool (rule.yaml:6)",)
 
 
+def test_of_two_ways_to_a_port_each_says_whose_callers_take_it():
+    other = """
+apiVersion: v1
+kind: Service
+metadata: {name: other, namespace: shop}
+spec: {selector: {app: payments}, clusterIP: None, ports: [{port: 8080}]}
+"""
+    mesh = mesh_of(other=other)
+    for name, by in (("inbound|8080||", "http-as-declared"), ("inbound|8080|as-called|", "http-as-called")):
+        found = told(mesh, f"{name}.typed_extension_protocol_options", "payments-0.shop", "cluster")
+        assert found[1] == (by, "callers-told-apart")
+        assert told(mesh, name, "payments-0.shop", "route")[1] == ("inbound-listener",)
+
+
 def test_a_sidecar_that_names_the_ports_and_the_hosts_is_told():
     spec = """
 workloadSelector: {labels: {app: payments}}

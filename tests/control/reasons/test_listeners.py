@@ -6,6 +6,12 @@ from weft.control.stage import Stage
 from weft.control.why import why
 
 SERVER = "payments-0.shop"
+SERVICE = """
+apiVersion: v1
+kind: Service
+metadata: {{name: {name}, namespace: shop}}
+spec: {{selector: {{app: payments}}, ports: [{port}]}}
+"""
 
 
 def inbound(mesh, path=""):
@@ -32,6 +38,22 @@ def test_permissive_is_the_default_and_is_said_to_be():
     assert by == ("permissive", "protocol-declared")
     assert inbound(mesh_of(), "filter_chains[virtualInbound-blackhole]") == ((), ("loop-guard",))
     assert inbound(mesh_of())[1] == ("inbound-listener",)
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "expected"),
+    [
+        ("aaa", "tcp", ("protocol-declared", "callers-told-apart")),
+        ("zzz", "tcp", ("callers-told-apart",)),  # first bytes are looked at
+        ("aaa", "", ("protocol-detected", "callers-told-apart")),
+        ("zzz", "http-too", ("protocol-declared",)),
+    ],
+)
+def test_where_services_say_different_things_it_is_told_who_decides(name, says, expected):
+    other = SERVICE.format(name=name, port=f"{{name: '{says}', port: 90, targetPort: 8080}}")
+    found, by = inbound(mesh_of(other=other), "filter_chains[0.0.0.0_8080#1]")
+    assert by == ("permissive", *expected)
+    assert {each.split()[1] for each in found} == {"shop/payments", f"shop/{name}"}
 
 
 def test_the_narrowest_peer_authentication_decides_and_alone_is_named():

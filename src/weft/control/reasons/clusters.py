@@ -24,10 +24,10 @@ from weft.model.destination_rule import (
 )
 from weft.model.gateway import CredentialRef
 from weft.model.inbound_port import InboundPort
-from weft.model.service import Protocol, Resolution, ServicePort
+from weft.model.service import Resolution, ServicePort
 from weft.model.settings import Settings
 from weft.translate import names, policy
-from weft.translate.clusters import Upstream, together, upstream
+from weft.translate.clusters import Upstream, inbound_upstream, together, upstream
 from weft.translate.view import ServiceView
 
 _DEFAULT = Settings()
@@ -176,10 +176,11 @@ def _inbound(ground: Ground, cluster: Cluster, number: int) -> Iterator[Part]:
     yield from _of_pool(ground, cluster, found)
     if cluster.typed_extension_protocol_options:
         of_pool, levels = found.of(_POOL)
-        pool = found.chosen.connection_pool
-        as_called = port.protocol is Protocol.UNDECLARED or (pool is not None and pool.use_client_protocol)
+        beside = cluster.name == names.inbound_cluster(number, as_called=True)
+        as_called = beside or inbound_upstream(port) is Upstream.AS_CALLED
         rule = rules.HTTP_AS_CALLED if as_called else rules.HTTP_AS_DECLARED
-        yield _part(_HTTP_OPTIONS, of_pool or said, *levels, rule)
+        told_apart = (rules.CALLERS_TOLD_APART,) if port.carried.both_ways else ()
+        yield _part(_HTTP_OPTIONS, of_pool or said, *levels, rule, *told_apart)
 
 
 def entrance(ground: Ground, port: InboundPort) -> tuple[tuple[Source, ...], tuple[Rule, ...]]:

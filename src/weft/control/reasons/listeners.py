@@ -80,7 +80,7 @@ def _entrance(ground: Ground, listener: Listener, chain: FilterChain, place: tup
     port = next((each for each in ground.view.inbound if each.number == number), None)
     named, by_name = entrance(ground, port) if port is not None else ((), (rules.INBOUND_REST,))
     said, by_mode = _mode(ground, number)
-    yield Part(*place, (*said, *named), (*by_mode, *by_name, _protocol(port)))
+    yield Part(*place, (*said, *named), (*by_mode, *by_name, *_protocol(port)))
     yield from guards(ground, chain, place)
 
 
@@ -94,9 +94,12 @@ def _mode(ground: Ground, number: int) -> tuple[tuple[Source, ...], tuple[Rule, 
     return sources(deciding.origin, part=part), (rules.PEER_LEVELS,)
 
 
-def _protocol(port: InboundPort | None) -> Rule:
-    detected = port is None or port.protocol is Protocol.UNDECLARED
-    return rules.PROTOCOL_DETECTED if detected else rules.PROTOCOL_DECLARED
+def _protocol(port: InboundPort | None) -> tuple[Rule, ...]:
+    if port is None or port.protocol is Protocol.UNDECLARED:
+        alone: tuple[Rule, ...] = (rules.PROTOCOL_DETECTED,)
+    else:
+        alone = () if port.carried.detected else (rules.PROTOCOL_DECLARED,)
+    return (*alone, rules.CALLERS_TOLD_APART) if port is not None and port.others else alone
 
 
 def guards(ground: Ground, chain: FilterChain, place: tuple[str, str]) -> Iterator[Part]:

@@ -388,6 +388,12 @@ PEER_LEVELS = Rule(
 PROTOCOL_DECLARED = Rule(
     "protocol-declared", "The port is declared, so nobody waits to find out what it speaks.", _REQUEST
 )
+CALLERS_TOLD_APART = Rule(
+    "callers-told-apart",
+    "Services say different things of the port: a caller's proxy says what it brings; about others the oldest decides, "
+    "and first bytes where that one says HTTP and another declares something else.",
+    _REQUEST,
+)
 PROTOCOL_DETECTED = Rule(
     "protocol-detected", "The port's protocol is not declared: the first bytes tell HTTP from anything else.", _REQUEST
 )
