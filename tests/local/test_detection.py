@@ -67,6 +67,15 @@ def test_inbound_only_what_came_since_the_ports_are_as_they_are_counts():
     assert late(mesh, {INBOUND: 1}, detection) != []
 
 
+def test_a_port_that_services_declare_in_two_ways_is_named_if_it_is_looked_into():
+    mesh, selector = Mesh(), labels_of({"app": "web"})
+    put(mesh, instance("web-0", "web"), service("web", target=8080, protocol=Protocol.HTTP))
+    put(mesh, service("zulu", target=8080, protocol=Protocol.TCP, selector=selector))
+    assert "(in two ways here: 8080)" in late(mesh, {INBOUND: 2})[0]
+    put(mesh, service("aaa", target=8080, protocol=Protocol.TCP, selector=selector))
+    assert "in two ways" not in late(mesh, {INBOUND: 2})[0]
+
+
 def test_a_connection_that_was_dropped_while_it_was_looked_at_is_told_where_the_port_is_undeclared():
     mesh = Mesh()
     put(mesh, database())

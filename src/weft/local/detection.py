@@ -13,6 +13,7 @@ from ipaddress import ip_address
 
 from weft.base.problem import Problem, Severity
 from weft.local.traffic import ByListener, Scrape
+from weft.model.carried import Carried
 from weft.model.group import group_of
 from weft.model.mesh import Mesh
 from weft.model.names import where_of
@@ -20,7 +21,7 @@ from weft.model.proxy import INBOUND_PORT
 from weft.model.service import Protocol, Service, ServicePort
 from weft.model.workload import Workload
 
-_Ports = tuple[tuple[int, Protocol], ...]
+_Ports = tuple[tuple[int, Carried], ...]
 
 _EVERYWHERE = ("0.0.0.0", "::")
 _LATE = "waited for first bytes that did not come, and were then passed on as TCP"
@@ -61,16 +62,18 @@ class Detection:
         self._unread.pop(pod, None)
 
     def _into(self, pod: str, workload: Workload, what: str, counts: ByListener, mesh: Mesh) -> Iterator[str]:
-        ports = tuple((port.number, port.protocol) for port in mesh.inbound_ports(group_of(workload)))
+        ports = tuple((port.number, port.carried) for port in mesh.inbound_ports(group_of(workload)))
         count = sum(number for (_, port), number in counts.items() if port == INBOUND_PORT)
         known, before = self._inbound.get((pod, what), (ports, 0))
         # Fewer than before: the proxy has started again.
         before = count if known != ports else 0 if count < before else before
         self._inbound[(pod, what)] = (ports, before)
         if count > before:
-            undeclared = [str(number) for number, protocol in ports if protocol is Protocol.UNDECLARED]
-            which = f" (undeclared here: {', '.join(undeclared)})" if undeclared else ""
-            yield f"into a port whose protocol is not declared{which}"
+            which = (
+                *_named("undeclared here", ports, declared=False),
+                *_named("in two ways here", ports, declared=True),
+            )
+            yield "into a port whose protocol is not declared" + (f" ({'; '.join(which)})" if which else "")
 
     def _unreadable(self, pod: str, count: int, mesh: Mesh) -> Iterator[str]:
         if not count:
@@ -87,6 +90,13 @@ class Detection:
         if count > before and undeclared:
             named = ", ".join(f"{host}:{port}" for host, port in sorted(undeclared)[:_MOST_NAMED])
             yield f"to or from a port whose protocol is not declared ({named})"
+
+
+def _named(what: str, ports: _Ports, *, declared: bool) -> Iterator[str]:
+    """Those that are looked into."""
+    looked_into = [(number, carried.first is not Protocol.UNDECLARED) for number, carried in ports if carried.detected]
+    if numbers := [str(number) for number, said in looked_into if said is declared]:
+        yield f"{what}: {', '.join(numbers)}"
 
 
 def _out_of(counts: ByListener, mesh: Mesh, *, shared: bool) -> Iterator[str]:
