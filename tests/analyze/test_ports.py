@@ -39,10 +39,11 @@ def test_declared_ports_are_known_only_if_everybody_declares_some():
 
 
 @pytest.mark.parametrize(("first", "then"), [("http", "https"), ("https", "http")])
-def test_of_two_services_for_one_port_the_one_that_the_proxy_goes_by_counts(first, then):
+def test_a_port_that_services_declare_in_two_ways_is_of_both_kinds(first, then):
     service = "---\napiVersion: v1\nkind: Service\nmetadata: {{name: {0}, namespace: shop}}\n"
     service += "spec: {{selector: {{app: web}}, ports: [{{name: {1}, port: 90, targetPort: 9000}}]}}\n"
     text = WEB + service.format("api-b", then) + service.format("api-a", first)
-    ports, _ = looked_at(text)
+    ports, everybody = looked_at(text)
     place = ("shop", "web-v1")
-    assert (9000 in ports.http[place], 9000 in ports.tcp[place]) == (first == "http", first == "https")
+    assert 9000 in ports.http[place] and 9000 in ports.tcp[place]
+    assert [ports.disguising(*each) for each in everybody] == [(9000,)] * 2

@@ -39,26 +39,47 @@ def test_the_clusters_own_services_are_left_alone():
 
 
 def test_services_that_agree_about_a_port_may_both_have_it():
-    assert found(WEB + service("{name: grpc, port: 81, targetPort: 8080}")) == []
+    assert found(WEB + service("{name: http-api, port: 81, targetPort: 8080}")) == []
+    assert found(WEB + service("{name: grpc, port: 81}") + service("{name: http2, port: 81}", "other")) == []
     assert found(WEB + service("{name: tls, port: 81, targetPort: 8080}")) == ["WFT0308"]
 
 
+def second_says(first, second):
+    """What is found about the second of two Services with one target."""
+    text = service(f"{{name: {first}, port: 80, targetPort: 9000}}", "first")
+    text += service(f"{{name: {second}, port: 81, targetPort: 9000}}", "second")
+    (said,) = of_protocols(facts(WEB + text))
+    assert "second" in str(said.where)
+    what = f"port 9000 of web-v1 is {second} here and {first} to Service first: "
+    assert said.what.startswith(what)
+    return said.code, said.what.removeprefix(what), said.hint
+
+
 @pytest.mark.parametrize(
-    ("name", "met"),
+    ("first", "second", "met"),
     [
-        ("http", "passes on the HTTP/2 of callers' proxies unread: they get 502 unless the application speaks it"),
-        ("grpc", "reads nothing of it: no policy sees a path or a method"),
+        (
+            "tcp",
+            "http",
+            "without a proxy of their own, callers are taken as the latter says, and no policy sees a path",
+        ),
+        ("http", "tcp", "no policy sees a path or a method of those who call it here"),
     ],
 )
-def test_where_services_disagree_it_is_said_what_callers_of_the_second_meet(name, met):
-    first = service("{name: tcp, port: 80, targetPort: 8080}", "first")
-    second = service(f"{{name: {name}, port: 81, targetPort: 8080}}", "second")
-    said = next(problem for problem in of_protocols(facts(WEB + first + second)) if "second" in str(problem.where))
-    assert said.what == (
-        f"port 8080 of web-v1 is {name} here and tcp to Service first: its proxy treats it as the latter, and {met}"
-    )
+def test_where_services_disagree_it_is_said_what_callers_of_the_second_meet(first, second, met):
+    code, what, _ = second_says(first, second)
+    assert code == "WFT0308" and what.startswith(met)
 
 
-def test_what_is_not_http_is_refused_where_another_service_says_http():
-    (said,) = of_protocols(facts(WEB + service("{name: tcp, port: 81, targetPort: 8080}", "xyz")))
-    assert said.what.endswith("its proxy treats it as the latter, and refuses what is not HTTP")
+@pytest.mark.parametrize(
+    ("first", "second", "met"),
+    [
+        ("http", "grpc", "it is spoken to in HTTP/1.1, by which gRPC does not pass"),
+        ("http", "http2", "it is spoken to in HTTP/1.1"),
+        ("grpc", "http", "it is spoken to in HTTP/2, and must understand that"),
+    ],
+)
+def test_one_port_is_spoken_to_in_one_http(first, second, met):
+    code, what, hint = second_says(first, second)
+    assert (code, what) == ("WFT0321", met)
+    assert hint.endswith("`useClientProtocol` in a DestinationRule for first.shop.svc.cluster.local")

@@ -69,3 +69,18 @@ def test_a_port_of_unknown_protocol_is_said_where_tokens_are_to_be_checked():
     (line,) = said(unknown + INLINE)
     assert "nobody says what port 8080 of web-v1 carries" in line
     assert said(WEB + INLINE) == []
+
+
+@pytest.mark.parametrize(
+    ("says", "why"),
+    [
+        ("tcp", "port 8080 of web-v1 is HTTP to one Service and not to another"),
+        ("'', appProtocol: ''", "not every Service says what port 8080 of web-v1 carries"),
+        ("http-too", ""),
+    ],
+)
+def test_tokens_are_not_checked_where_http_may_pass_as_bytes(says, why):
+    other = "---\napiVersion: v1\nkind: Service\nmetadata: {name: aaa, namespace: shop}\n"
+    other += f"spec: {{selector: {{app: web}}, ports: [{{name: {says}, port: 81, targetPort: 8080}}]}}\n"
+    found = [line for line in said(WEB + other + INLINE) if line.startswith("RequestAuthentication")]
+    assert [why in line for line in found] == ([True] if why else [])

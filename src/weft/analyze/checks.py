@@ -197,7 +197,9 @@ _CHECKS: tuple[Check, ...] = (
           "Its first bytes are looked at, which costs time, and a server that speaks first is late. Begin its name "
           "with the protocol (`http-web`), or set `appProtocol`.", ("IST0118",)),
     Check("WFT0308", WARNING, "One port of a workload is HTTP to one service and not to another",
-          "The proxy treats it as the first one says, and calls by way of the other meet something else.",
+          "A caller's proxy says by which one it comes, and both work. But callers of the other have no routes, "
+          "policies see no path or method of theirs, and by it HTTP can come in disguise. Of callers without a proxy "
+          "nobody knows by which one they come.",
           ("IST0116",)),
     Check("WFT0309", WARNING, "A port's name says HTTP, and its number is a database's",
           "At 3306, 5432, 6379, 27017 and the like there usually is something else; taken for HTTP, its bytes are "
@@ -220,12 +222,18 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0317", WARNING, "Nobody behind a service is ready",
           "Pods are there, but none passes its readiness probe: calls fail with 503.", live=True),
     Check("WFT0318", WARNING, "Two ports of one service lead to one port, as different protocols",
-          "The workload's proxy can treat it in one way only: calls by way of the other meet something else."),
+          "A caller's proxy says by which one it comes, and both work. But callers of the one that is not HTTP have no "
+          "routes, and policies see no path or method of theirs."),
     Check("WFT0319", INFO, "A port is UDP, which is left alone",
           "Only TCP is taken to the proxies. UDP goes its way as without a mesh: no routes, no policies, no TLS."),
     Check("WFT0320", WARNING, "A WorkloadEntry has an address that a service which selects it cannot call",
           "A Service, or a ServiceEntry with `resolution: STATIC`, does not look names up, and one that does cannot "
           "call a Unix socket. The service's other endpoints are called."),
+    Check("WFT0321", WARNING, "One port of a workload is HTTP/1.1 in one place and HTTP/2 in another",
+          "Between proxies nobody can tell them apart: the workload is spoken to as the oldest Service says, or the "
+          "first port of one. gRPC does not pass where that is HTTP/1.1, and an application that speaks only HTTP/1.1 "
+          "understands nothing where it is HTTP/2. One that speaks both is spoken to as its callers do by "
+          "`useClientProtocol` of a DestinationRule."),
     # Scope
     Check("WFT0401", WARNING, "A Sidecar shows a host that nobody has",
           "The entry of `egress.hosts` shows nothing: calls to what was meant are not known to the proxy."),
@@ -297,7 +305,8 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0542", WARNING, "Keys that a pod of a local mesh cannot fetch",
           "It has no way out of the mesh: every token of the issuer gets 401. Write the keys themselves: `jwks`."),
     Check("WFT0543", WARNING, "Tokens are checked where nobody says what a port carries",
-          "HTTP can be disguised as something else there, unchecked. Begin the port's name with http.", ("IST0119",)),
+          "Or where Services say different things. HTTP can be disguised as something else there, unchecked. Begin the "
+          "port's name with http.", ("IST0119",)),
     Check("WFT0544", WARNING, "A policy about tokens where nobody checks any",
           "Without a RequestAuthentication for the workload no request has a token: an ALLOW rule matches none."),
     Check("WFT0545", WARNING, "A policy wants tokens of an issuer that nobody trusts",

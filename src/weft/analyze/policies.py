@@ -98,7 +98,7 @@ def _of_ports(policy: AuthorizationPolicy, ports: list[int], http: set[int], fac
         else:
             verb = {Action.DENY: "denies", Action.AUDIT: "marks", Action.CUSTOM: "asks about"}[policy.action]
             code, outcome = "WFT0516", f"so this rule {verb} every connection that the rest of it matches"
-        alone = "not carry HTTP" if http.isdisjoint(met) else "not carry HTTP for every name"
+        alone = "not carry HTTP" if http.isdisjoint(met) else "not carry HTTP for every caller"
         what = f"{plural} {alone}, {outcome}"
         hint = f'add `ports` to its operations, such as ports: ["{min(http.difference(ports), default=8080)}"]'
         if policy.action is Action.ALLOW:

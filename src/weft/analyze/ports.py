@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from weft.analyze.facts import Facts, Runner
+from weft.model.carried import Carried
 from weft.model.claims import strength
 from weft.model.service import Protocol
 
@@ -19,11 +20,12 @@ class Ports:
     def __init__(self, facts: Facts) -> None:
         self.tcp: dict[_Place, set[int]] = defaultdict(set)  # treated as something else than HTTP
         self.http: dict[_Place, set[int]] = defaultdict(set)
+        self._disguising: dict[_Place, set[int]] = defaultdict(set)
         self._targets: dict[_Place, set[tuple[int, int]]] = defaultdict(
             set
         )  # a Service's number and the workload's own
-        # As the proxy takes them: the service with the best claim decides, and the workload where that one is silent.
-        decided: dict[tuple[_Place, int], Protocol] = {}
+        # As the proxy takes them: what all services say, the best claim first, and the workload where they are silent.
+        said: dict[tuple[_Place, int], dict[Protocol, None]] = defaultdict(dict)
         for service in sorted(facts.services, key=strength):
             for runner in facts.selected(service.namespace, service.selector) if service.selector else ():
                 place = (service.namespace, runner.name)
@@ -31,20 +33,26 @@ class Ports:
                     number = runner.instance.port_for(port) or port.number
                     self._targets[place].add((port.number, number))
                     if port.protocol is not Protocol.UDP and not runner.instance.gateway:
-                        decided.setdefault((place, number), port.protocol)
+                        said[(place, number)][port.protocol] = None
         for namespace, runners in facts.runners.items():
             for runner in runners:
                 for number, protocol in runner.instance.protocols:
-                    own = ((namespace, runner.name), number)
-                    if decided.get(own, Protocol.UNDECLARED) is Protocol.UNDECLARED:
-                        decided[own] = protocol
+                    known = said[((namespace, runner.name), number)]
+                    if not known or tuple(known) == (Protocol.UNDECLARED,):
+                        known.clear()
+                        known[protocol] = None
                 # A gateway is told by its Gateways what its ports carry; inside TLS one may carry both, by name.
                 for server in facts.servers(namespace, runner):
                     kept = self.http if server.server.is_http else self.tcp
                     kept[(namespace, runner.name)].add(server.listens)
-        for (place, number), protocol in decided.items():
-            if protocol not in (Protocol.UDP, Protocol.UNDECLARED):
-                (self.http if protocol.is_http else self.tcp)[place].add(number)
+        for (place, number), protocols in said.items():
+            carried = Carried(tuple(protocols))
+            if carried.spoken is not None:
+                self.http[place].add(number)
+            if any(each not in (Protocol.UDP, Protocol.UNDECLARED) and not each.is_http for each in protocols):
+                self.tcp[place].add(number)
+            if carried.http and carried.bytes:
+                self._disguising[place].add(number)
 
     def meant(self, number: int, chosen: Iterable[tuple[str, Runner]]) -> int:
         """The workload's port where a Service's number was written; 0 if the number may well be the workload's."""
@@ -67,8 +75,6 @@ class Ports:
             found |= {target for _, target in self._targets.get((namespace, runner.name), ())}
         return tuple(sorted(found))
 
-    def undeclared(self, namespace: str, runner: Runner) -> tuple[int, ...]:
-        """Ports that Services send calls to, and of which nobody says what they carry."""
-        place = (namespace, runner.name)
-        known = self.tcp.get(place, set()) | self.http.get(place, set())
-        return tuple(sorted({target for _, target in self._targets.get(place, ())} - known))
+    def disguising(self, namespace: str, runner: Runner) -> tuple[int, ...]:
+        """Ports that carry HTTP and anything else: nobody says what, or Services say both."""
+        return tuple(sorted(self._disguising.get((namespace, runner.name), ())))

@@ -73,24 +73,32 @@ def _of_targets(service: Service, facts: Facts, said: dict[_Place, tuple[Service
             if number is None:
                 continue
             first, other = said.setdefault((service.namespace, runner.name, number), (service, port))
-            if other.protocol.is_http == port.protocol.is_http:
-                continue
             own = first is service
             who = f"port {other.number} of this Service" if own else f"Service {first.name}"
-            what = (
-                f"port {number} of {runner.name} is {port.protocol.value} here and {other.protocol.value} to {who}: "
-                f"its proxy treats it as the latter, and {_met(port.protocol)}"
-            )
-            code = "WFT0318" if own else "WFT0308"
-            yield finding(code, service.origin, f"spec.ports[{index}]", what, "one port carries one protocol")
+            known, new = other.protocol, port.protocol
+            if known.is_http != new.is_http:
+                code, met, hint = "WFT0318" if own else "WFT0308", _met(new), "one port carries one protocol"
+            elif known.is_http2 != new.is_http2:
+                code, met = "WFT0321", _spoken(new)
+                hint = f"say the same; if it speaks both, set `useClientProtocol` in a DestinationRule for {first.host}"
+            else:
+                continue
+            what = f"port {number} of {runner.name} is {new.value} here and {known.value} to {who}: {met}"
+            yield finding(code, service.origin, f"spec.ports[{index}]", what, hint)
             break
 
 
 def _met(protocol: Protocol) -> str:
-    """What callers meet who speak this to a proxy that expects the other."""
+    """What it means for callers by this protocol that to others the port is HTTP, or is not."""
     if not protocol.is_http:
-        return "refuses what is not HTTP"
-    if protocol.is_http2:
-        return "reads nothing of it: no policy sees a path or a method"
-    # Between proxies HTTP is HTTP/2, which the workload's own would have turned back.
-    return "passes on the HTTP/2 of callers' proxies unread: they get 502 unless the application speaks it"
+        return "no policy sees a path or a method of those who call it here"
+    return "without a proxy of their own, callers are taken as the latter says, and no policy sees a path or a method"
+
+
+def _spoken(protocol: Protocol) -> str:
+    """What it means for callers by this HTTP that the workload is spoken to in the other."""
+    if not protocol.is_http2:
+        return "it is spoken to in HTTP/2, and must understand that"
+    if protocol is Protocol.HTTP2:
+        return "it is spoken to in HTTP/1.1"
+    return "it is spoken to in HTTP/1.1, by which gRPC does not pass"

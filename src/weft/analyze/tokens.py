@@ -28,7 +28,7 @@ def of_tokens(facts: Facts) -> Iterator[Problem]:
         chosen = facts.chosen(each.namespace, each.selector, each.targets)
         checked |= {(namespace, runner.name) for namespace, runner in chosen if each.rules or each.refused}
         yield from _of_keys(each, chosen, facts)
-        yield from _of_undeclared(each, chosen, ports)
+        yield from _of_disguises(each, chosen, ports)
         for place, runner in chosen:
             issuers[(place, runner.name)] |= {rule.issuer for rule in each.rules}
     for policy in facts.policies:
@@ -56,16 +56,21 @@ def _of_keys(
             )
 
 
-def _of_undeclared(
+def _of_disguises(
     authentication: RequestAuthentication, chosen: list[tuple[str, Runner]], ports: Ports
 ) -> Iterator[Problem]:
     """Envoy takes a request that begins with an empty line for bytes, and nobody looks for a token in those."""
     for namespace, runner in chosen if authentication.rules else ():
-        for port in ports.undeclared(namespace, runner):
-            what = f"nobody says what port {port} of {runner.name} carries: HTTP can be disguised there, unchecked"
-            yield finding(
-                "WFT0543", authentication.origin, "spec", what, "name the Service's port `http`, or set `appProtocol`"
-            )
+        for port in ports.disguising(namespace, runner):
+            if port in ports.tcp.get((namespace, runner.name), ()):
+                why = f"port {port} of {runner.name} is HTTP to one Service and not to another"
+                hint = "have all its Services say `http`"
+            else:
+                known = port in ports.http.get((namespace, runner.name), ())
+                why = f"{'not every Service' if known else 'nobody'} says what port {port} of {runner.name} carries"
+                hint = "name the Service's port `http`, or set `appProtocol`"
+            what = f"{why}: HTTP can be disguised there, unchecked"
+            yield finding("WFT0543", authentication.origin, "spec", what, hint)
             return
 
 
