@@ -2,6 +2,7 @@ import pytest
 import typer
 
 from cli.statuses import mesh, pod, workload
+from weft.base.ambiguous import Ambiguous
 from weft.cli.choose import choose_mesh, choose_pod, choose_pods, one_name
 from weft.local import run_directory
 from weft.local.status import Phase
@@ -72,10 +73,10 @@ def test_a_workload_stands_for_all_of_its_pods_where_many_are_possible():
     assert [each.name for each in choose_pods(STATUS, "catalog")] == ["catalog-0", "catalog-1"]
 
 
-def test_a_name_in_several_namespaces_has_to_be_told_apart(capsys):
-    code, said = refused(capsys, choose_pod, STATUS, "ledger")
-    assert code == 2
-    assert "bank/ledger" in said
+def test_a_name_in_several_namespaces_has_to_be_told_apart():
+    with pytest.raises(Ambiguous) as caught:
+        choose_pod(STATUS, "ledger")
+    assert caught.value.problem.hint == "say which: bank/ledger, or shop/ledger"
     assert choose_pod(STATUS, "bank/ledger").namespace == "bank"
 
 

@@ -14,6 +14,7 @@ import pytest
 import typer
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 
+from weft.base.ambiguous import Ambiguous
 from weft.cli.reach import reach
 from weft.cli.reach_control import Control, only_pods
 from weft.local.error import LocalError
@@ -182,12 +183,12 @@ def test_requests_changes_and_the_past_are_asked_as_of_a_mesh(running):
     assert "418" not in explained("--at", "@-1")
 
 
-def test_which_of_two_namespaces_is_meant_is_not_guessed(monkeypatch, capsys, tmp_path):
+def test_which_of_two_namespaces_is_meant_is_not_guessed(monkeypatch, tmp_path):
     control = Control(tmp_path)
     monkeypatch.setattr(control, "names", lambda: ["web-0.bank", "web-0.shop", "till-0.shop"])
     assert str(control.find("web", "shop")) == str(control.find("web-0.shop")) == "web-0.shop"
     assert str(control.find("till")) == "till-0.shop"
     for word in ("web", "web-0", "deploy/web"):
-        with pytest.raises(typer.Exit):
+        with pytest.raises(Ambiguous, match="in several namespaces: bank, shop"):
             control.find(word)
-        assert "in several namespaces: bank, shop\nhint: say which: " in capsys.readouterr().err
+    assert str(control.find("bank/web")) == "web-0.bank"  # as the hint says it

@@ -1,9 +1,13 @@
 """Who is found on a cluster, by a real API server whose pods only say that they run."""
 
+import msgspec
 import pytest
 import typer
 
+from weft.base.ambiguous import AMBIGUOUS, Ambiguous, in_several_namespaces
+from weft.cli import control_pods, reach_kubernetes
 from weft.cli.reach_kubernetes import Kubernetes, _selector
+from weft.kube.port_forward import Answer
 
 LABELS = {"app": "web"}
 
@@ -133,3 +137,20 @@ def test_a_selector_is_written_as_the_api_reads_it():
     )
     assert _selector({"app": "x", "version": "v1"}) == "app=x,version=v1"
     assert _selector({}) == ""
+
+
+def test_a_name_that_is_in_two_namespaces_is_not_taken_for_a_failure(monkeypatch):
+    problem = in_several_namespaces("web", ["bank", "shop"]).problem
+
+    async def answered(*_asked):
+        return Answer(AMBIGUOUS, msgspec.json.encode(problem))
+
+    async def token(*_asked):
+        return "token"
+
+    monkeypatch.setattr(reach_kubernetes, "client", lambda *_asked: None)
+    monkeypatch.setattr(control_pods, "token", token)
+    monkeypatch.setattr(control_pods, "debug_page", answered)
+    with pytest.raises(Ambiguous) as caught:
+        Kubernetes().ask("explain", replica="weft-0")
+    assert caught.value.problem == problem

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from model.builders import instance, put, service
+from weft.base.ambiguous import Ambiguous
 from weft.base.problem import Problem, Where
 from weft.control.description import (
     NoSuchService,
@@ -143,10 +144,9 @@ def test_a_service_is_found_by_any_of_its_names(mesh, word):
 
 
 def test_which_of_two_services_is_meant_is_not_guessed(mesh):
-    with pytest.raises(NoSuchService) as raised:
+    with pytest.raises(Ambiguous) as raised:
         find_service(mesh, "app")
-    assert raised.value.problem.what == "there is a service `app` in several namespaces: elsewhere, shop"
-    assert raised.value.problem.hint == "say which: app.elsewhere"
+    assert raised.value.problem.what == "`app` is in several namespaces: elsewhere, shop"
     assert find_service(mesh, "other").namespace == "shop"
 
 

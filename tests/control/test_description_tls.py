@@ -6,8 +6,8 @@ from datetime import datetime
 import pytest
 
 from model.builders import instance, put, service
+from weft.base.ambiguous import Ambiguous
 from weft.control.answer import answer
-from weft.control.description import NoSuchService
 from weft.control.description_tls import NoSuchPort, tls_check
 from weft.control.question import Question
 from weft.control.stage import Stage
@@ -61,7 +61,7 @@ def test_what_is_said_to_fit_gets_through_and_nothing_else(client, server, app, 
 def test_a_name_means_what_it_means_to_the_caller():
     mesh = made(service("app", "elsewhere", addresses=("10.96.0.8",)))
     assert {row.host for row in checked(mesh, caller="client-0")} == {HOST}
-    with pytest.raises(NoSuchService):
+    with pytest.raises(Ambiguous):
         checked(mesh)
     (row,) = checked(mesh, caller="client-0", host="app.elsewhere")
     assert row.host == "app.elsewhere.svc.cluster.local"

@@ -7,6 +7,7 @@ import pytest
 from control.proxy import Client, changes, serving, until
 from control.test_quarantine import services
 from model.builders import instance, service
+from weft.base.ambiguous import AMBIGUOUS
 from weft.control.plane import ControlPlane
 from weft.control.sync_status import STALE, SYNCED
 from weft.model.names import ObjectKey, labels_of
@@ -174,3 +175,10 @@ async def test_two_moments_are_compared(plane):
     assert [each["what"] for each in back["difference"]["objects"]] == ["added"]
     status, problem = await asked(plane, "diff", question=json.dumps({"before": "@-9"}))
     assert status == 400 and "not remembered" in problem["what"]
+
+
+async def test_a_question_about_one_of_two_names_is_told_from_one_about_nobody(plane):
+    pod = instance("orders", "orders", address="10.244.0.9", meshed=True, namespace="bank")
+    plane.put(ObjectKey("Pod", "bank", "orders"), (pod,))
+    status, problem = await asked(plane, "explain", question=question())
+    assert (status, problem["what"]) == (AMBIGUOUS, "`orders` is in several namespaces: bank, shop")

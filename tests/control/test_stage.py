@@ -5,6 +5,7 @@ import pytest
 from model.builders import group, instance, put, service
 from weft.api.document import Change
 from weft.api.parse import parse
+from weft.base.ambiguous import Ambiguous
 from weft.control.plane import ControlPlane
 from weft.control.stage import NoSuchWorkload, Stage
 from weft.explain.decision import Kind
@@ -114,11 +115,11 @@ def test_which_of_two_namespaces_is_meant_is_not_guessed(word):
     mesh = shop()
     other = instance("orders-0", "orders", address="10.244.0.9", workload="orders", namespace="bank")
     mesh.apply(ObjectKey("Pod", "bank", "orders-0"), (other,))
-    with pytest.raises(NoSuchWorkload) as caught:
+    with pytest.raises(Ambiguous) as caught:
         Stage(mesh).find(word)
     name = word.rpartition("/")[2]
     assert caught.value.problem.what == f"`{name}` is in several namespaces: bank, shop"
-    assert caught.value.problem.hint == f"say which: {name}.bank, or -n bank"
+    assert Stage(mesh).find(f"bank/{name}") == "orders-0.bank"  # as the hint says it
     assert Stage(mesh).find(word, "bank") == Stage(mesh).find(f"{word}.bank") == "orders-0.bank"
 
 

@@ -228,10 +228,14 @@ async def test_a_name_that_is_in_two_namespaces_is_not_guessed(mesh):
     for command in (
         *("pc clusters frontend", "proxy-status deploy/frontend", "describe pod frontend-0", "describe svc frontend"),
         *("check-inject frontend", "authn tls-check frontend", "x authz check frontend", "why frontend 80"),
-        "explain frontend --to http://payments/",
+        *("explain frontend --to http://payments/", "exec frontend -- true", "logs frontend"),
     ):
-        words = await weft(*command.split(), code=None, both=True)
-        assert "in several namespaces: other, shop\nhint: say which: " in words, command
+        words = await weft(*command.split(), code=2, both=True)
+        assert "` is in several namespaces: other, shop\nhint: say which: other/frontend" in words, command
+        meant = words.partition("hint: say which: ")[2].partition(",")[0]
+        named = meant.partition("/")[2]
+        again = command.replace(f"{'deploy/' if 'deploy/' in command else ''}{named}", meant)
+        assert "several" not in await weft(*again.split(), code=None, both=True), again
     assert (await weft("describe", "svc", "frontend", "-n", "shop")).startswith("Service: shop/frontend ")
 
 

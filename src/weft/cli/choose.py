@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from weft.base.ambiguous import in_several_namespaces
 from weft.base.suggest import did_you_mean
 from weft.cli.output import fail, say
 from weft.cli.root import with_this_weft
@@ -80,9 +81,9 @@ def _matches(status: MeshStatus, word: str) -> Sequence[PodStatus]:
     if not found:
         known = {pod.workload for pod in pods} | {pod.name for pod in pods}
         fail(f"mesh `{status.name}` has no workload or pod `{word}`", did_you_mean(name, known) or "list them: weft ps")
-    places = sorted({pod.namespace for pod in found})
+    places = {pod.namespace for pod in found}
     if len(places) > 1:
-        fail(f"`{name}` is in several namespaces: {', '.join(places)}", f"say which: {places[0]}/{name}", code=2)
+        raise in_several_namespaces(name, places)
     return found
 
 

@@ -42,7 +42,9 @@ class Commands(Listed):
             problem = getattr(error, "problem", None)
             if problem is None:
                 raise
-            fail_by(problem)
+            from weft.base.ambiguous import Ambiguous
+
+            fail_by(problem, code=2 if isinstance(error, Ambiguous) else 1)
 
 
 def _explain(error: Any, ctx: Any) -> NoReturn:

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import msgspec
 
+from weft.base.ambiguous import in_several_namespaces
 from weft.base.suggest import did_you_mean
 from weft.cli.control_place import PAGES
 from weft.cli.output import fail
@@ -37,9 +38,9 @@ class Control:
         found = [pod for pod in near if pod.name == name] or [pod for pod in near if pod.name.startswith(f"{name}-")]
         if not found:
             fail(f"no proxy of `{word}` is connected", did_you_mean(word, names) or "list them: weft proxy-status")
-        places = sorted({pod.namespace for pod in found})
+        places = {pod.namespace for pod in found}
         if len(places) > 1:
-            fail(f"`{name}` is in several namespaces: {', '.join(places)}", f"say which: {name}.{places[0]}", code=2)
+            raise in_several_namespaces(name, places)
         return found
 
     def find_labelled(self, selector: str, namespace: str = "") -> NoReturn:

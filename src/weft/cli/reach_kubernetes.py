@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from weft.base.ambiguous import AMBIGUOUS, Ambiguous
 from weft.base.problem import Problem
 from weft.cli import control_pods
 from weft.cli.cluster import client
@@ -105,6 +106,8 @@ class Kubernetes:
         answer = await control_pods.debug_page(self._client, self._system, replica, self._token, page, query, question)
         if answer.status != 200:
             problem = _problem(answer.body)
+            if problem is not None and answer.status == AMBIGUOUS:
+                raise Ambiguous(problem)
             if problem is not None:
                 fail(problem.what, problem.hint)
             said = answer.body[:300].decode(errors="replace").strip()

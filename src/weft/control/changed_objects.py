@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from weft.api.request_test import RequestCase
+from weft.base.ambiguous import Ambiguous
 from weft.base.problem import Where
 from weft.control.history import Edit, mesh_of
 from weft.control.stage import NoSuchWorkload, Stage
@@ -81,7 +82,7 @@ class Attribution:
         try:
             found = self._before.instance(case.caller, "" if "." in word or "/" in word else case.namespace)
             names = {(found.namespace, found.name), (found.namespace, found.workload)}
-        except NoSuchWorkload:
+        except (NoSuchWorkload, Ambiguous):
             name, _, namespace = word.partition(".")
             if "/" in word:
                 namespace, _, name = word.partition("/")

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from weft.base.ambiguous import Ambiguous
 from weft.base.problem import Problem, Severity, Where
 from weft.base.suggest import did_you_mean
 from weft.control.description import Refused, members_of, objects_about, unready
@@ -86,7 +87,7 @@ def _stale(stage: Stage, request: Request, explanation: Explanation, stale: Mapp
 def _caller(stage: Stage, request: Request) -> Instance | None:
     try:
         return stage.instance(request.caller)
-    except NoSuchWorkload:
+    except (NoSuchWorkload, Ambiguous):
         return None
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from weft.base.ambiguous import in_several_namespaces
 from weft.base.problem import Problem, Severity, Where
 from weft.base.suggest import did_you_mean
 from weft.control.description_gateway import LeftOutFacts, ServedFacts, not_served, served
@@ -46,14 +47,6 @@ class NoSuchService(Exception):
         super().__init__(what)
         hint = did_you_mean(word, set(known)) or "name it as NAME -n NAMESPACE, NAME.NAMESPACE, or by its whole host"
         self.problem = Problem(Where(), what, hint)
-
-
-class ServiceInSeveralNamespaces(NoSuchService):
-    def __init__(self, name: str, namespaces: Iterable[str]) -> None:
-        places = sorted(namespaces)
-        what = f"there is a service `{name}` in several namespaces: {', '.join(places)}"
-        Exception.__init__(self, what)
-        self.problem = Problem(Where(), what, f"say which: {name}.{places[0]}")
 
 
 class Port(msgspec.Struct, frozen=True):
@@ -155,7 +148,7 @@ class ServicePicture(msgspec.Struct, frozen=True):
 def describe_pod(
     mesh: Mesh, stage: Stage, problems: Iterable[Problem], word: str, namespace: str = "", refused: Refused = _NONE
 ) -> PodFacts:
-    """`refused`: objects with errors, as they are meant. Raises NoSuchWorkload."""
+    """`refused`: objects with errors, as they are meant. Raises NoSuchWorkload, or Ambiguous."""
     pod = stage.instance(word, namespace)
     group = group_of(pod)
     selecting = [each for each in sorted(mesh.services(), key=_place) if _selected(mesh, each, pod)]
@@ -224,7 +217,7 @@ def _calling(mesh: Mesh, stage: Stage, group: Group) -> Calling | None:
 def describe_service(
     mesh: Mesh, problems: Iterable[Problem], word: str, namespace: str = "", refused: Refused = _NONE
 ) -> ServicePicture:
-    """`refused`: objects with errors, as they are meant. Raises NoSuchService."""
+    """`refused`: objects with errors, as they are meant. Raises NoSuchService, or Ambiguous."""
     service = find_service(mesh, word, namespace)
     members = members_of(mesh, service)
     viewer = group_of(members[0]) if members else group_of(Instance("", service.namespace, ()))
@@ -268,7 +261,7 @@ def describe_service(
 
 def find_service(mesh: Mesh, word: str, namespace: str = "") -> Service:
     """`NAME`, `NAME.NAMESPACE`, `NAMESPACE/NAME`, a host or the beginning of one. Raises NoSuchService, or
-    ServiceInSeveralNamespaces, which is one."""
+    Ambiguous."""
     wanted = word.removeprefix("svc/").removeprefix("service/").lower().rstrip(".")
     before, slash, after = wanted.partition("/")
     if slash:
@@ -278,7 +271,7 @@ def find_service(mesh: Mesh, word: str, namespace: str = "") -> Service:
         found = [each for each in near if fits(each, wanted)]
         places = {each.namespace for each in found}
         if fits is _has_name and len(places) > 1:  # a host is the same wherever it is called from
-            raise ServiceInSeveralNamespaces(wanted, places)
+            raise in_several_namespaces(wanted, places)
         if found:
             return found[0]
     raise NoSuchService(word, (name for each in mesh.services() for name in (each.name, each.host)))

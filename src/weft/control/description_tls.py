@@ -76,7 +76,8 @@ def tls_check(
     mesh: Mesh, stage: Stage, host: str, *, port: int = 0, caller: str = "", namespace: str = ""
 ) -> tuple[TlsRow, ...]:
     """`port` 0: all of them. `caller`: a pod, to which the host means what it would if it called; everyone who has a
-    proxy otherwise. `namespace` is the host's. Raises NoSuchService, NoSuchPort, NoSuchWorkload."""
+    proxy otherwise. `namespace` is the host's. Raises NoSuchService, NoSuchPort, NoSuchWorkload,
+    Ambiguous."""
     meant = stage.service(host, stage.instance(caller).namespace) if caller and not namespace else None
     service = meant or find_service(mesh, host, namespace)
     ports = [each for each in service.ports if port in (0, each.number)]

@@ -41,7 +41,7 @@ class BadTime(Exception):
 
 
 def request_in(stage: Stage, question: Question, now: datetime) -> Request:
-    """Raises what carries a problem: NoSuchWorkload, BadUrl, BadMethod, BadSource."""
+    """Raises what carries a problem: NoSuchWorkload, Ambiguous, BadUrl, BadMethod, BadSource."""
     if question.source and not stage.instance(question.caller, question.namespace).gateway:
         raise BadSource(question.source, f"is not where {question.caller} calls from: it is no gateway")
     return request_of(

@@ -14,6 +14,7 @@ import msgspec
 
 from weft import __version__
 from weft.api.request_test import RequestCase
+from weft.base.ambiguous import AMBIGUOUS, Ambiguous
 from weft.base.problem import Problem, Where
 from weft.control import audit_page
 from weft.control.answer import answer
@@ -238,6 +239,8 @@ def _guarded(say: Callable[[Query], object]) -> Callable[[Query], Awaitable[Answ
             return Answer(msgspec.json.encode(await said if inspect.isawaitable(said) else said))
         except msgspec.DecodeError as error:
             problem = Problem(Where(), f"this is not a question: {error}")
+        except Ambiguous as error:
+            return Answer(msgspec.json.encode(error.problem), AMBIGUOUS)
         except Exception as error:
             told = getattr(error, "problem", None)
             if told is None:

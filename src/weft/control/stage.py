@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
+from weft.base.ambiguous import in_several_namespaces
 from weft.base.problem import Problem, Where
 from weft.base.suggest import did_you_mean
 from weft.control.edges import closed, unsent
@@ -47,16 +48,6 @@ class NoSuchWorkload(Exception):
         if others:
             hint = f"did you mean `{'` or `'.join(others[:3])}`?"
         self.problem = Problem(Where(), what, hint)
-
-
-class InSeveralNamespaces(NoSuchWorkload):
-    """Nobody guesses which one is meant: what is said of one is wrong of the other."""
-
-    def __init__(self, name: str, namespaces: Iterable[str]) -> None:
-        places = sorted(namespaces)
-        what = f"`{name}` is in several namespaces: {', '.join(places)}"
-        Exception.__init__(self, what)
-        self.problem = Problem(Where(), what, f"say which: {name}.{places[0]}, or -n {places[0]}")
 
 
 class Stage:
@@ -183,7 +174,7 @@ class Stage:
 
     def find(self, word: str, namespace: str = "") -> str:
         """The name, in this world, of a pod: `POD`, `WORKLOAD`, with `.NAMESPACE` or `NAMESPACE/` where it is needed,
-        or `deploy/WORKLOAD`. Raises NoSuchWorkload, or InSeveralNamespaces, which is one."""
+        or `deploy/WORKLOAD`. Raises NoSuchWorkload, or Ambiguous."""
         return self._as_workload(self.instance(word, namespace)).name
 
     def instance(self, word: str, namespace: str = "") -> Instance:
@@ -198,7 +189,7 @@ class Stage:
                 best = min(found, key=lambda each: (*_unlike(each, name), not each.ready, each.name))
                 places = {each.namespace for each in found if _unlike(each, name) == _unlike(best, name)}
                 if len(places) > 1:
-                    raise InSeveralNamespaces(name, places)
+                    raise in_several_namespaces(name, places)
                 return best
         short = wanted if self._called(wanted) else wanted.rpartition(".")[0]
         elsewhere = (f"{short}.{each.namespace}" for each in self._called(short))

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from weft.base.ambiguous import AMBIGUOUS, Ambiguous
 from weft.base.problem import Problem
 from weft.local.error import CannotStart, LocalError, NoSuchMesh
 from weft.local.exchange import Exchange, NoAnswer
@@ -120,5 +121,7 @@ def _request(exchange: Exchange, name: str, method: str, path: str, query: dict[
         problem = msgspec.json.decode(said, type=Problem)
     except msgspec.DecodeError:
         raise LocalError(f"mesh `{name}` answered {status}: {said[:200].decode(errors='replace')}") from None
+    if status == AMBIGUOUS:
+        raise Ambiguous(problem)
     kind = CannotStart if status == CANNOT_START else LocalError
     raise kind(problem.what, problem.hint, where=problem.where.object)
