@@ -120,6 +120,7 @@ def test_the_past_of_a_mesh_that_has_none_is_said(weft, mesh):
     assert done.returncode == 2 and "moment -1 is not remembered: nothing has changed yet" in done.stderr
     done = weft("diff", "@0", "@0", "--mesh", mesh)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert "note: at @0 there was no workload or pod yet; which moments there are: weft history -A\n" in done.stderr
     assert "from @0 to @0: 0 objects" in done.stderr
     assert "no traffic is recorded here" in done.stderr
 

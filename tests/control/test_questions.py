@@ -109,6 +109,23 @@ async def test_the_past_is_explained_as_it_was(plane):
     assert said["explanation"]["outcomes"][0]["verdict"]["kind"] == "failed"  # the service was not there
 
 
+async def test_before_anybody_came_nobody_is_said_to_have_been_there(plane):
+    status, problem = await asked(plane, "explain", question=question(when="@0"))
+    assert (status, problem["what"]) == (400, "at moment 0 there was no workload or pod yet")
+    assert problem["hint"] == "there are moments 0 to 2; list them with: weft history -A"
+    for moments, deserted in ((("@0", ""), [0]), (("@0", "@0"), [0]), (("@1", "@2"), [])):
+        asks = json.dumps(dict(zip(("before", "after"), moments, strict=True)))
+        assert (await asked(plane, "diff", question=asks))[1]["deserted"] == deserted
+
+
+async def test_who_was_not_there_at_a_moment_is_told_from_who_is_nowhere(plane):
+    plane.put(ObjectKey("Pod", "shop", "late"), (instance("late", "late", address="10.244.0.4", meshed=True),))
+    assert (await asked(plane, "explain", question=question(caller="late")))[0] == 200
+    status, problem = await asked(plane, "explain", question=question(caller="late", when="@1"))
+    assert (status, problem["what"]) == (400, "at moment 1 there was no workload or pod `late`")
+    assert problem["hint"].endswith("\nthere are moments 0 to 3; list them with: weft history -A")
+
+
 async def test_what_changed_is_listed_with_whether_it_came_or_went(plane):
     plane.put(ObjectKey("Service", "shop", "payments"), ())
     status, said = await asked(plane, "history")

@@ -128,6 +128,8 @@ def _past(moments: list[str], mesh: str | None, place: dict[str, Any]) -> tuple[
         "recent": msgspec.to_builtins(recent[:_MOST_SENT]),
     }
     past = answered("diff", question, mesh=mesh, **place)
+    for number in past["deserted"]:
+        say(f"note: at @{number} there was no workload or pod yet; which moments there are: weft history -A")
     return f"from @{past['before']} to @{past['after']}", past["difference"]
 
 

@@ -154,12 +154,17 @@ class History:
         """The number of the last moment; 0 if nothing has changed yet."""
         return self._number
 
+    @property
+    def oldest(self) -> int:
+        """The moment before the first that is remembered: it can still be looked at."""
+        return self._records[0].number - 1 if self._records else self._number
+
     def number_at(self, at: float) -> int:
         """The last moment at or before that time. Raises Forgotten."""
         if at < self._begun:
             raise Forgotten("the control plane was not there yet", "weft history shows since when it is")
         before = [record.number for record in self._records if record.at <= at]
-        return before[-1] if before else self._oldest()
+        return before[-1] if before else self.oldest
 
     def number(self, number: int) -> int:
         """The number of a moment that is remembered; -1 is the one before the last in which more has changed than who
@@ -171,8 +176,8 @@ class History:
                 known = f"only {len(told)} of its changes are" if told else "nothing has changed yet"
                 raise Forgotten(f"moment {number} is not remembered: {known}", "list them with: weft history")
             wanted = told[number] - 1
-        if not self._oldest() <= wanted <= self._number:
-            what = f"moment {number} is not remembered: there are {self._oldest()} to {self._number}"
+        if not self.oldest <= wanted <= self._number:
+            what = f"moment {number} is not remembered: there are {self.oldest} to {self._number}"
             raise Forgotten(what, "list them with: weft history")
         return wanted
 
@@ -182,7 +187,7 @@ class History:
             if record.digest.startswith(digest):
                 return record.number
         if self._first.startswith(digest):
-            return self._oldest()
+            return self.oldest
         raise Forgotten(f"no moment that is remembered has the digest {digest}", "list them with: weft history")
 
     def past(self) -> Past:
@@ -192,10 +197,6 @@ class History:
     def mesh_at(self, number: int) -> Mesh:
         """As it was after that moment. Raises Forgotten."""
         return self.past().mesh_at(self.number(number))
-
-    def _oldest(self) -> int:
-        """The moment before the first that is remembered: it can still be looked at."""
-        return self._records[0].number - 1 if self._records else self._number
 
     def _add(self, edits: tuple[Edit, ...]) -> None:
         now = self._clock()

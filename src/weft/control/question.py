@@ -12,7 +12,7 @@ import msgspec
 from weft.base.problem import Problem, Where
 from weft.control.contents import DIGITS
 from weft.control.history import History
-from weft.control.stage import Stage
+from weft.control.stage import NoSuchWorkload, Stage
 from weft.explain.request import Request, Token
 from weft.explain.url import BadSource, request_of
 
@@ -38,6 +38,19 @@ class BadTime(Exception):
         super().__init__(what)
         hint = "for example: 14:03, 2026-11-16T14:03, or of weft history @17, @-1, or a digest"
         self.problem = Problem(Where(), what, hint)
+
+
+class NotThen(Exception):
+    """Who is asked about was not there at a moment of the past, or nobody was."""
+
+    def __init__(self, number: int, missing: NoSuchWorkload, stage: Stage, moments: tuple[int, int]) -> None:
+        """`moments`: the first and the last that are remembered."""
+        what = f"at moment {number} {missing.problem.what.replace('there is no', 'there was no', 1)}"
+        if stage.deserted:
+            what = f"at moment {number} there was no workload or pod yet"
+        super().__init__(what)
+        known = f"there are moments {moments[0]} to {moments[1]}; list them with: weft history -A"
+        self.problem = Problem(Where(), what, "\n".join(filter(None, (missing.problem.hint, known))))
 
 
 def request_in(stage: Stage, question: Question, now: datetime) -> Request:

@@ -25,9 +25,9 @@ from weft.control.description import PodFacts, ServicePicture, describe_pod, des
 from weft.control.description_text import pod_lines, service_lines
 from weft.control.description_tls import tls_check
 from weft.control.history import Past as Remembered
-from weft.control.question import Question, moment
+from weft.control.question import NotThen, Question, moment
 from weft.control.recent import Seen
-from weft.control.stage import Stage
+from weft.control.stage import NoSuchWorkload, Stage
 from weft.control.trial import Always, Culprit, culprit
 from weft.control.what_if import Difference, difference
 from weft.control.why import every, why
@@ -68,6 +68,7 @@ class PastDifference(msgspec.Struct, frozen=True):
     before: int
     after: int
     difference: Difference
+    deserted: tuple[int, ...] = ()  # which of both had no pod yet
 
 
 class Flip(msgspec.Struct, frozen=True):
@@ -145,9 +146,17 @@ async def _explain(plane: ControlPlane, query: Query) -> object:
         behind = stale(known.sync for known in plane.diagnosis.proxies())
         return answer(plane.stage(), question, _now(), Wrong(plane.problems(), plane.faulty(), behind))
     number, past = moment(plane.history, question.when, _now), plane.history.past()
+    calls, moments = plane.calls.copy(), (plane.history.oldest, plane.history.latest)
+
+    def looked_at() -> object:
+        stage = Stage(past.mesh_at(number), calls=calls)
+        try:
+            return answer(stage, question, _now())
+        except NoSuchWorkload as missing:
+            raise NotThen(number, missing, stage, moments) from missing
+
     async with _looking_back:
-        calls = plane.calls.copy()
-        return await asyncio.to_thread(lambda: answer(Stage(past.mesh_at(number), calls=calls), question, _now()))
+        return await asyncio.to_thread(looked_at)
 
 
 async def _diff(plane: ControlPlane, query: Query) -> object:
@@ -156,12 +165,13 @@ async def _diff(plane: ControlPlane, query: Query) -> object:
     after = moment(plane.history, asked.after, _now) if asked.after else plane.history.latest
     past, calls = plane.history.past(), plane.calls.copy(fixed=True)
 
-    def compared() -> Difference:
+    def compared() -> PastDifference:
         was, is_ = (Stage(past.mesh_at(number), calls=calls) for number in (before, after))
-        return difference(was, is_, asked.cases, _now(), asked.recent)
+        deserted = {number: None for number, stage in ((before, was), (after, is_)) if stage.deserted}
+        return PastDifference(before, after, difference(was, is_, asked.cases, _now(), asked.recent), tuple(deserted))
 
     async with _looking_back:
-        return PastDifference(before, after, await asyncio.to_thread(compared))
+        return await asyncio.to_thread(compared)
 
 
 async def _bisect(plane: ControlPlane, query: Query) -> object:

@@ -244,6 +244,11 @@ class Stage:
     def services(self) -> Iterable[Service]:
         return self.mesh.services()
 
+    @property
+    def deserted(self) -> bool:
+        """Whether there is no pod at all."""
+        return not self._instances
+
     def groups(self) -> dict[Group, list[str]]:
         """Those that proxies are of, each with its pods, by name."""
         found: dict[Group, list[str]] = {}
