@@ -69,3 +69,39 @@ def test_a_name_in_two_namespaces_is_a_line_that_says_too_little(weft, tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: `web` is in several namespaces: bank, shop\nhint: say which: bank/web, or shop/web\n"
     assert weft("explain", "bank/web", "--to", "http://web/", "-f", tmp_path).returncode == 0
+
+
+ROUTES = """
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: web, namespace: shop}
+spec:
+  hosts: [web]
+  http:
+  - match: [{sourceNamespace: nowhere}]
+    route: [{destination: {host: web}}]
+  - match: [{uri: {prefix: /new}}]
+    route: [{destination: {host: web, subset: v9}}]
+  - match: [{uri: {prefix: /}}]
+    route: [{destination: {host: web}}]
+  - match: [{uri: {prefix: /late}}]
+    route: [{destination: {host: web}}]
+  tcp:
+  - route: [{destination: {host: nobody}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "lines"),
+    [
+        ("/", ["19 WFT0119", "25 WFT0111"]),  # whose match nobody meets; and whom the one taken leaves nothing
+        ("/new", ["19 WFT0119", "22 WFT0107"]),
+    ],
+)
+def test_of_the_routes_of_an_object_only_what_concerns_the_one_taken_is_told(weft, tmp_path, path, lines):
+    (tmp_path / "web.yaml").write_text(SERVICE + ROUTES)
+    done = weft("explain", "web", "--to", f"http://web{path}", "-f", tmp_path, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    told = [f"{each['where']['line']} {each['code']}" for each in json.loads(done.stdout)["problems"]]
+    assert sorted(told) == lines

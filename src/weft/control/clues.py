@@ -17,6 +17,7 @@ from weft.base.suggest import did_you_mean
 from weft.control.description import Refused, members_of, objects_about, unready
 from weft.control.stage import NoSuchWorkload, Stage, lacking
 from weft.control.sync_status import STALE, ProxySync
+from weft.control.taken_routes import is_of_another, taken_routes
 from weft.explain.decision import Explanation, Kind
 from weft.explain.request import Request
 from weft.explain.world import Workload
@@ -66,7 +67,8 @@ def clues(stage: Stage, request: Request, explanation: Explanation, wrong: Wrong
     involved = _deciding(request, explanation) | _guarding(stage, explanation)
     if called is not None:
         involved |= objects_about(stage.mesh, called, wrong.refused)
-    found += (problem for problem in wrong.problems if problem.where.object in involved)
+    taken = taken_routes(stage.mesh, explanation)
+    found += (each for each in wrong.problems if each.where.object in involved and not is_of_another(each, taken))
     return tuple(dict.fromkeys(found))
 
 
