@@ -1,11 +1,20 @@
+import re
 from pathlib import Path
 
+import pytest
+
 from analyze.meshes import WEB, facts, istio
-from weft.analyze.findings import findings
+from weft.analyze.findings import OF_RIVALS, findings
+from weft.api.parse import Parsed, parse
 from weft.base.problem import Severity
+from weft.cli.meshes import Admission
+from weft.control.rehearsal import rehearsed
+from weft.files.documents import read_documents
 from weft.model.names import ObjectKey
 
 WRONG = WEB.replace("app: web}, ports", "app: wbe}, ports") + istio("DestinationRule", "{host: nobody}")
+WITH = re.compile(r"^# with: (\S+)$", re.MULTILINE)
+CASES = Path(__file__).parent / "cases"
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 
@@ -24,3 +33,50 @@ def test_an_object_with_errors_of_its_own_is_left_in_peace():
 def test_the_examples_are_well():
     text = "\n---\n".join(path.read_text() for path in sorted((EXAMPLES / "shop").glob("*.yaml")))
     assert findings(facts(text)) == ()
+
+
+def with_refused(documents, refused=None):
+    """As if one object had an error; others are taken as they are."""
+
+    def read(document, domain):
+        parsed = parse(document, domain)
+        return Parsed(meant=parsed.values) if document.key == refused else parsed
+
+    return rehearsed(documents, admit=Admission(), least=Severity.INFO, read=read).problems
+
+
+def case(path):
+    text = path.read_text()
+    beside = ((CASES / "with" / f"{name}.yaml").read_text() for name in WITH.findall(text))
+    return [document for each in (text, *beside) for document in read_documents(each.encode(), "mesh.yaml").documents]
+
+
+@pytest.mark.parametrize("code", sorted(OF_RIVALS))
+def test_who_is_refused_stands_in_nobodys_way(code):
+    silenced = set()
+    for documents in map(case, CASES.glob(f"{code}*.yaml")):
+        told = {each.where for each in with_refused(documents) if each.code == code}
+        for key in (document.key for document in documents):
+            left = {each.where for each in with_refused(documents, key) if each.code == code}
+            silenced |= {where for where in told - left if where.object != str(key)}
+    assert silenced
+
+
+@pytest.mark.parametrize("code", ["WFT0106", "WFT0118", "WFT0202", "WFT0212"])
+def test_who_refers_to_a_refused_service_is_told_what_is_wrong_with_that(code):
+    documents = case(CASES / f"{code}.yaml")
+    for key in (document.key for document in documents if document.key.kind == "Service"):
+        assert code in {each.code for each in with_refused(documents, key)}
+
+
+def test_of_those_left_it_is_said_who_decides():
+    """The first of three is refused: it is not the one that decides."""
+    text = WEB + "".join(istio("Sidecar", "{egress: [{hosts: [./*]}]}", name=name) for name in "abc")
+    found = with_refused(read_documents(text.encode(), "mesh.yaml").documents, ObjectKey("Sidecar", "shop", "a"))
+    told = [(each.where.object, each.what) for each in found if each.code == "WFT0404"]
+    assert told == [
+        (
+            "Sidecar shop/c",
+            "Sidecar b is for all of the namespace too and comes first by its name: this one is not used",
+        )
+    ]

@@ -76,10 +76,3 @@ def test_of_http_and_bytes_on_one_port_the_first_by_name_is_served_and_the_other
 
 def test_kinds_of_http_share_a_port():
     assert found(WEB + of_port("a", "HTTP") + of_port("b", "HTTP2") + of_port("c", "GRPC")) == []
-
-
-def test_a_refused_gateway_stands_in_nobodys_way():
-    both = facts(WEB + gateway("a", "a.com") + gateway("b", "a.com"))
-    refused = [both.gateways["shop/a"].origin.key]
-    assert [each.code for each in of_gateways(both)].count("WFT0702") == 1
-    assert "WFT0702" not in [each.code for each in of_gateways(both, refused)]

@@ -11,6 +11,7 @@ from weft.control.problems import Problems
 from weft.model.destination_rule import DestinationRule
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, Origin
+from weft.model.sidecar import Sidecar
 
 KEY = ObjectKey("DestinationRule", "shop", "web")
 RULE = DestinationRule("web", "shop", "web.shop.svc.cluster.local", origin=Origin(KEY))
@@ -117,3 +118,18 @@ async def test_a_finding_is_at_the_line_of_its_field_although_nobody_keeps_lines
     file.unlink()
     one.wake()
     await until(lambda: [each.where.line for each in problems.all()] == [1])
+
+
+async def test_an_object_with_errors_stands_in_nobodys_way():
+    first, second = (
+        Sidecar(name, "shop", origin=Origin(ObjectKey("Sidecar", "shop", name), file="mesh.yaml", line=1))
+        for name in ("first", "second")
+    )
+    for refused, told in (({}, ["WFT0404"]), ({ObjectKey("Sidecar", "shop", "first"): (first,)}, [])):
+        mesh, problems, one = analyzing(refused=refused)
+        mesh.apply(ObjectKey("Sidecar", "shop", "second"), (second,))
+        if not refused:
+            mesh.apply(ObjectKey("Sidecar", "shop", "first"), (first,))
+        one.wake()
+        await until(lambda one=one: not one.pending)
+        assert [each.code for each in problems.all()] == told

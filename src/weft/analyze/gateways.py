@@ -4,7 +4,7 @@ same workloads, certificates that are missing or wrong, and hosts that nobody ro
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from weft.analyze.credentials import meant_secret
 from weft.analyze.facts import Facts
@@ -15,22 +15,19 @@ from weft.model.credential import Credential
 from weft.model.gateway import CredentialRef, Gateway, GatewayServer, ServerTls, ServerTlsMode
 from weft.model.gateway_api import GATEWAY_NAME
 from weft.model.gateways import AUTHORITIES, age, narrower, spoken
-from weft.model.names import Labels, ObjectKey
+from weft.model.names import Labels
 
 _ASKING = (ServerTlsMode.MUTUAL, ServerTlsMode.OPTIONAL_MUTUAL)
 # A workload as NAMESPACE/NAME, or the labels of those that do not run here; the port, the address that it is bound to.
 _Door = tuple[str | Labels, int, str]
 
 
-def of_gateways(facts: Facts, refused: Collection[ObjectKey] = ()) -> Iterator[Problem]:
-    """`refused`: objects with errors of their own, which stand in nobody's way."""
+def of_gateways(facts: Facts) -> Iterator[Problem]:
     yield from _of_listeners(facts)
     yield from _of_publishing(facts)
     hosts: dict[tuple[_Door, str], Gateway] = {}
     speaking: dict[_Door, tuple[Gateway, GatewayServer]] = {}
     for gateway in sorted(facts.gateways.values(), key=age):
-        if gateway.origin is not None and gateway.origin.key in refused:
-            continue
         yield from _of_selector(gateway, facts)
         yield from _of_hosts(gateway, facts)
         for index, server in enumerate(gateway.servers):

@@ -85,9 +85,11 @@ class Analysis:
             return
         # An object with errors is still there for those who refer to it, unless a good version is in force.
         refused = dict(self._refused())
-        objects += (meant for key, meant in refused.items() if not self._mesh.get(key))
+        meant = [values for key, values in refused.items() if not self._mesh.get(key)]
         started = time.monotonic()
-        work = asyncio.get_running_loop().run_in_executor(None, _work, self._mesh.settings, objects, frozenset(refused))
+        work = asyncio.get_running_loop().run_in_executor(
+            None, _work, self._mesh.settings, objects, meant, frozenset(refused)
+        )
         self._working = work
         work.add_done_callback(lambda done: self._end(done, started))
 
@@ -106,5 +108,10 @@ class Analysis:
             self.wake()
 
 
-def _work(settings: Settings, objects: list[tuple[Value, ...]], refused: frozenset[ObjectKey]) -> tuple[Problem, ...]:
-    return with_lines(findings(facts_of(settings, objects), refused))
+def _work(
+    settings: Settings, objects: list[tuple[Value, ...]], meant: list[tuple[Value, ...]], refused: frozenset[ObjectKey]
+) -> tuple[Problem, ...]:
+    facts = facts_of(settings, objects)
+    if not meant:
+        return with_lines(findings(facts, refused))
+    return with_lines(findings(facts_of(settings, [*objects, *meant]), refused, in_force=facts))

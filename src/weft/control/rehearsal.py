@@ -5,13 +5,13 @@ the field it is about."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 import msgspec
 
 from weft.analyze.facts import Facts, facts_of
-from weft.analyze.findings import findings
+from weft.analyze.findings import findings, settled
 from weft.api.document import Document, undotted
 from weft.api.parse import OF_PODS, Parsed, parse
 from weft.base.problem import Problem, Severity
@@ -60,31 +60,50 @@ def rehearsed(
     read: Callable[[Document, str], Parsed] = parse,
 ) -> Rehearsed:
     """`others`: what is there and is no document, such as pods."""
-    mesh = Mesh(Settings(domain=domain))
     problems: list[Problem] = []
-    refused: set[ObjectKey] = set()
     written = {document.key: document for document in documents}
     on_one_machine = any(key.kind == "Workload" for key in written)
+    meant: dict[ObjectKey, tuple[Value, ...]] = {}
+    in_force: dict[ObjectKey, tuple[Value, ...]] = {}
+    refused: set[ObjectKey] = set()
+    for document in written.values():
+        if document.key.kind in OF_PODS and not on_one_machine:
+            continue  # of a cluster, where others make pods of it
+        parsed = read(document, domain)
+        problems += parsed.problems
+        if parsed.meant:
+            refused.add(document.key)
+        # An object with errors is taken as it is meant, too: what refers to it is not wrong because of them.
+        meant[document.key] = tuple(map(admit, parsed.values or parsed.meant))
+        in_force[document.key] = meant[document.key] if parsed.values else tuple(map(admit, parsed.closed))
+    there = tuple(others)
+    mesh = _mesh(meant, there, domain)
+    facts, translated = _facts(mesh), tuple(_of_translation(mesh))
+    certain: Facts | None = None
+    if refused:
+        without = _mesh(in_force, there, domain)
+        certain, translated = _facts(without), settled(translated, _of_translation(without))
+    silent = {str(key) for key in refused}
+    problems += (problem for problem in translated if problem.where.object not in silent)
+    problems += findings(facts, refused, in_force=certain, least=least)
+    return Rehearsed(facts, located(dict.fromkeys(problems), written.values()))
+
+
+def _mesh(written: Mapping[ObjectKey, tuple[Value, ...]], others: Iterable[Values], domain: str) -> Mesh:
+    mesh = Mesh(Settings(domain=domain))
     with mesh.together():
-        for document in written.values():
-            if document.key.kind in OF_PODS and not on_one_machine:
-                continue  # of a cluster, where others make pods of it
-            parsed = read(document, domain)
-            problems += parsed.problems
-            if parsed.meant:
-                refused.add(document.key)
-            # An object with errors is taken as it is meant: what refers to it is not wrong because of them.
-            mesh.apply(document.key, tuple(admit(value) for value in parsed.values or parsed.meant))
+        for key, values in written.items():
+            mesh.apply(key, values)
     mesh.settle()
     for key, values in others:
         mesh.apply(key, values)
     for workload in _workloads(mesh):
         mesh.apply(ObjectKey("Pod", workload.namespace, workload.name), (pod_of(workload, workload.name, (_ADDRESS,)),))
-    silent = {str(key) for key in refused}
-    problems += (problem for problem in _of_translation(mesh) if problem.where.object not in silent)
-    facts = facts_of(mesh.settings, (values for _, values in mesh.values()))
-    problems += findings(facts, refused, least=least)
-    return Rehearsed(facts, located(dict.fromkeys(problems), written.values()))
+    return mesh
+
+
+def _facts(mesh: Mesh) -> Facts:
+    return facts_of(mesh.settings, (values for _, values in mesh.values()))
 
 
 def own_problems(document: Document, domain: str = "cluster.local") -> tuple[Problem, ...]:
