@@ -117,7 +117,7 @@ def test_tls_of_the_applications_own_to_a_proxy_that_wants_the_meshs_is_said():
     (line,) = said(WEB + STRICT + rule("{mode: SIMPLE}"))
     assert "calls to port 80 of web.shop.svc.cluster.local are TLS without a certificate of the mesh" in line
     assert "web-v1 takes only mutual TLS there: they fail" in line
-    tcp = WEB.replace("name: http, port: 80,", "name: tls, port: 80,")
+    tcp = WEB.replace("name: http, port: 80,", "name: tcp, port: 80,")
     assert len(said(tcp + STRICT + rule("{mode: SIMPLE}"))) == 1
     assert said(tcp + rule("{mode: SIMPLE}")) == []  # the application's own business
     (line,) = said(WEB + rule("{mode: SIMPLE}"))

@@ -1,10 +1,13 @@
 import json
+from pathlib import Path
 
 import pytest
 import typer
 
 from cli.test_test_ import SERVICE
 from weft.cli import explain_
+
+CASES = Path(__file__).parent.parent / "analyze" / "cases"
 
 
 def test_a_header_is_a_name_and_a_value():
@@ -105,3 +108,13 @@ def test_of_the_routes_of_an_object_only_what_concerns_the_one_taken_is_told(wef
     assert done.returncode == 0, done.stderr
     told = [f"{each['where']['line']} {each['code']}" for each in json.loads(done.stdout)["problems"]]
     assert sorted(told) == lines
+
+
+@pytest.mark.parametrize(("case", "caller"), [("WFT0224", "web"), ("WFT0224-gateway", "edge")])
+def test_tls_in_tls_is_told_with_who_asks_for_it(weft, tmp_path, case, caller):
+    """What comes of it on the wire: tests/e2e/test_gateway_api_gateways.py."""
+    (tmp_path / "mesh.yaml").write_text((CASES / f"{case}.yaml").read_text() + "---" + SERVICE)
+    done = weft("explain", caller, "--to", "https://pay.example.com/", "-f", tmp_path)
+    assert "gets TLS in TLS  [" in done.stdout and "DestinationRule shop/pay" in done.stdout
+    assert "\n→ closed: the caller's TLS handshake fails" in done.stdout
+    assert "[WFT0224]" in done.stderr

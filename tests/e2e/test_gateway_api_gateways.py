@@ -14,6 +14,8 @@ import pytest
 from tools.ports import free_port
 
 from ca.making import ca, p256
+from e2e.looking import weft
+from e2e.mesh import eventually
 from e2e.objects import service, standard, text, workload
 from fields import proves
 from translate.raw_http2 import ask_by_http2
@@ -754,6 +756,35 @@ async def test_tls_of_strange_parents_and_for_strange_backends_goes_to_nobody(me
     for port in (PASSED, HTTPS):
         assert await ask("safe.example.com", port=port, name="safe.example.com") != "safe"
     assert [listeners(mesh)[name][1] for name in ("tls", "other")] == [0, 1]
+
+
+async def test_tls_passed_on_to_where_a_policy_asks_for_tls_is_tls_in_tls(mesh):
+    """The standard leaves it at that: the policy holds whatever the listener does with TLS. So it is found, and told."""
+    roots = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "roots", "namespace": "shop"},
+        "data": {"ca.crt": certificate_pem(ROOT)},
+    }
+    believed = {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "roots"}]}
+    rule = {"backendRefs": [{"name": "safe", "port": 443}]}
+    passed = route("safe", rule, hosts=["safe.example.com"], kind="TLSRoute", version="v1alpha2")
+    tls = gateway(listener("tls", 8443, "TLS", tls={"mode": "Passthrough"}))
+
+    async def told():
+        return await weft("explain", "edge", "-n", "shop", "--to", "https://safe.example.com:8443/", both=True)
+
+    await settled(mesh, tls, passed, roots, believing(section="http", **believed))
+    await eventually_answers("safe.example.com", port=PASSED, name="safe.example.com")
+    assert await ask("safe.example.com", port=PASSED, name="safe.example.com") == "safe"
+    assert "TLS in TLS" not in await told()
+    await settled(mesh, tls, passed, roots, believing(**believed))
+    assert await ask("safe.example.com", port=PASSED, name="safe.example.com") in ("SSLError", "SSLEOFError")
+    words = await told()
+    assert ":8443 gets TLS in TLS  [Service shop/safe" in words
+    assert "BackendTLSPolicy shop/safe" in words and "\n→ closed: the caller's TLS handshake fails" in words
+    await eventually(lambda: any("[WFT0224]" in each for each in mesh.problems()))
+    assert "BackendTLSPolicy shop/safe: spec: warning [WFT0224]: TLS for port 443 of safe." in await told()
 
 
 async def test_tls_that_is_ended_goes_on_as_bytes(mesh):

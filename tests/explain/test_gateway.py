@@ -305,6 +305,10 @@ BANK = "spiffe://cluster.local/ns/vault/sa/bank"
             *(BANK, "tcp", "ISTIO_MUTUAL", Kind.FAILED),
             "in the TLS that bank-0.vault has opened is another, which no proxy answers",
         ),
+        (
+            *(BANK, "tcp", "SIMPLE", Kind.FAILED),
+            "what comes is TLS already and goes on in another: 198.18.0.3:8080 gets TLS in TLS",
+        ),
     ],
 )
 def test_the_meshs_tls_goes_on_as_it_is_by_a_server_that_opens_none(who, name, mode, kind, last):

@@ -179,6 +179,11 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0223", WARNING, "A number of retries beside a budget for them",
           "With a `retryBudget`, which limits retries to a share of the requests under way, `maxRetries` has no "
           "effect. Keep one of the two."),
+    Check("WFT0224", WARNING, "TLS goes into TLS",
+          "A rule, or a BackendTLSPolicy, has proxies speak TLS to a port to which callers' own TLS is passed on as it "
+          "comes: by a `tls` route, a TLSRoute of a listener in mode Passthrough, or because the port is declared as "
+          "TLS or HTTPS. Whoever answers finds a handshake within what it has opened, and callers see theirs fail. End "
+          "the callers' TLS at the gateway, or ask for none."),
     # Services
     Check("WFT0301", WARNING, "A service selects nobody",
           "No workload of its namespace has its labels: nobody answers its calls.", ("IST0127",)),

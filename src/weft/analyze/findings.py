@@ -18,6 +18,7 @@ from weft.analyze.facts import Facts
 from weft.analyze.gateway_routes import of_gateway_routes
 from weft.analyze.gateways import of_gateways
 from weft.analyze.namespaces import of_namespaces
+from weft.analyze.nested_tls import of_nested_tls
 from weft.analyze.policies import of_policies
 from weft.analyze.protocols import of_protocols
 from weft.analyze.routes import of_routes
@@ -38,7 +39,7 @@ from weft.model.names import ObjectKey
 OF_RIVALS = frozenset(
     f"WFT{number}"
     for number in (
-        *("0108", "0204", "0207", "0210", "0211", "0218", "0304", "0308", "0310", "0312", "0313"),
+        *("0108", "0204", "0207", "0210", "0211", "0218", "0224", "0304", "0308", "0310", "0312", "0313"),
         *("0404", "0405", "0501", "0519", "0604", "0702", "0703", "0709", "0904"),
     )
 )
@@ -83,6 +84,7 @@ def _found(facts: Facts) -> tuple[Problem, ...]:
         *of_rules(facts),
         *of_rule_levels(facts),
         *of_credentials(facts),
+        *of_nested_tls(facts),
         *of_tunnels(facts),
         *of_addresses(facts),
         *of_routes(facts),

@@ -16,6 +16,7 @@ from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 from weft.explain import listener, tls
 from weft.explain.cluster import NoTarget, behind, by_weight, find, speaks_http2
 from weft.explain.decision import Explanation, Kind, Stage, Unsure, Verdict, sources_of
+from weft.explain.endpoint import Place
 from weft.explain.gateway import Send, enter, meet
 from weft.explain.http import Forwarded, manage
 from weft.explain.inbound import Arrival, receive
@@ -184,7 +185,9 @@ class _Outbound:
             return walk.end(Kind.CLOSED, target.why, flags=target.flags, detail=target.detail)
         place, server = target.place, target.workload
         around = tls.offer(walk, self._resources, target.cluster, place, (), self._caller.identity)
-        if server is None or (around is not None and around.foreign):
+        if around is not None and around.foreign:
+            return _in_another(walk, around, place)
+        if server is None:
             raise Unsure(f"{place.address}:{place.port} gets the TLS of the caller's proxy as it is, and decides")
         if around is None:
             arriving = msgspec.structs.replace(
@@ -218,6 +221,8 @@ class _Outbound:
             if sent is None:
                 return _failed(walk, headers, "nobody is behind it", "UF", "upstream_reset_before_response_started")
             place, server = sent, self._world.at(sent.address)
+        if made is not None and made.foreign and headers is None and request.speaks is Speaks.TLS:
+            return _in_another(walk, made, place)
         if server is None:
             return _passed_on(walk, place.address, place.port, headers)
         read = server.resources is not None and self._world.intercepts(server, place.address, place.port, inbound=True)
@@ -267,6 +272,15 @@ def _no_port(walk: Walk, lacking: NoPort, headers: Headers | None) -> Verdict:
         return walk.end(Kind.FAILED, lacking.why)
     detail = "upstream_reset_before_response_started"
     return walk.end(Kind.FAILED, lacking.why, status=503, flags="UF", detail=detail)
+
+
+def _in_another(walk: Walk, made: tls.Offer, place: Place) -> Verdict:
+    """TLS that comes sealed and is sealed once more, with whatever the server's certificate is believed by."""
+    what = f"what comes is TLS already and goes on in another: {place.address}:{place.port} gets TLS in TLS"
+    walk.tell(Stage.TLS, what, made.sources)
+    return walk.end(
+        Kind.CLOSED, "the caller's TLS handshake fails: whoever ends the other TLS does not expect it there"
+    )
 
 
 def _passed_on(walk: Walk, address: str, port: int, headers: Headers | None) -> Verdict:

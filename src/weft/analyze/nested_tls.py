@@ -1,0 +1,107 @@
+"""TLS in TLS: connections that are TLS already and are passed on as they come, to where a rule has the proxy speak TLS
+itself. Whoever answers finds a handshake where it expects what was meant for it.
+
+Rule: where another rule for the host says otherwise, or routes that are no TLS lead there too, nothing is told: the TLS
+may be meant for those."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from weft.analyze.facts import Facts
+from weft.analyze.finding import finding
+from weft.base.problem import Problem
+from weft.model.claims import patterns
+from weft.model.destination_rule import ClientTlsMode, DestinationRule, effective
+from weft.model.scope import exported
+from weft.model.service import Protocol, Service, ServicePort
+from weft.model.virtual_service import Destination, VirtualService
+
+_FOREIGN = (ClientTlsMode.SIMPLE, ClientTlsMode.MUTUAL)
+_SEALED = (Protocol.TLS, Protocol.HTTPS)
+_THEN = "and this asks for TLS once more: whoever answers gets TLS in TLS, and handshakes fail"
+
+
+class _Led(NamedTuple):
+    """Routes, by the host that they lead to, so that a large mesh takes no longer for each of its rules."""
+
+    sealed: dict[str, list[tuple[VirtualService, Destination]]]
+    opened: dict[str, list[Destination]]
+
+
+def of_nested_tls(facts: Facts) -> Iterator[Problem]:
+    rules = [*facts.rules, *(rule for derived in facts.standard for rule in derived.rules)]
+    asking = [rule for rule in rules if _asks(rule)]
+    if not asking:
+        return
+    led = _led(facts)
+    by_host: dict[str, list[DestinationRule]] = defaultdict(list)
+    for rule in rules:
+        by_host[rule.host].append(rule)
+    for rule in asking:
+        for service in facts.services_of(rule.host):
+            others = [each for pattern in patterns(service.host) for each in by_host.get(pattern, ())]
+            for port in service.ports:
+                if all(_subsets(each, port) for each in others):
+                    yield from _at(rule, service, port, led, facts)
+
+
+def _led(facts: Facts) -> _Led:
+    led = _Led(defaultdict(list), defaultdict(list))
+    for routing in (*facts.virtual_services, *(each for derived in facts.standard for each in derived.routings)):
+        for route in routing.http:
+            for part in route.route:
+                led.opened[part.destination.host].append(part.destination)
+        for stream in routing.tcp:
+            for part in stream.route:
+                led.opened[part.destination.host].append(part.destination)
+        for stream in routing.tls:
+            for part in stream.route:
+                led.sealed[part.destination.host].append((routing, part.destination))
+    return led
+
+
+def _at(rule: DestinationRule, service: Service, port: ServicePort, led: _Led, facts: Facts) -> Iterator[Problem]:
+    at, subsets = f"port {port.number} of {service.host}", _subsets(rule, port)
+    passing = (
+        routing
+        for routing, each in led.sealed.get(service.host, ())
+        if (each.port == port.number or (not each.port and len(service.ports) == 1))
+        and each.subset in subsets
+        and exported(rule.export_to, owner=rule.namespace, viewer=routing.namespace)
+    )
+    if (routing := next(passing, None)) is not None:
+        what = f"TLS for {at} is passed on as it comes, by the tls route of {_named(routing)}, {_THEN}"
+        hint = "let the gateway end the TLS that comes, or ask for none at that port"
+        yield finding("WFT0224", rule.origin, "spec", what, hint)
+    elif port.protocol in _SEALED and not rule.attached and "" in subsets:
+        # Without a port a route leads to the one that was called.
+        opened = any(each.port in (0, port.number) for each in led.opened.get(service.host, ()))
+        if not opened and not facts.spoken.get(port.number):
+            what = f"callers speak {port.protocol} to {at}, as it declares, {_THEN}"
+            hint = f"ask for none there; callers without TLS call a port of their own, with `targetPort: {port.number}`"
+            yield finding("WFT0224", rule.origin, "spec", what, hint)
+
+
+def _asks(rule: DestinationRule) -> bool:
+    policies = (rule.policy, *(subset.policy for subset in rule.subsets))
+    levels = (level for policy in policies if policy for level in (policy, *(entry for _, entry in policy.ports)))
+    return any(level.tls is not None and level.tls.mode in _FOREIGN for level in levels)
+
+
+def _subsets(rule: DestinationRule, port: ServicePort) -> set[str]:
+    """To which of its subsets ("": none) it asks for TLS at a port. In a tunnel that TLS is for whoever opens it."""
+    found = ((subset, effective(rule, port.number, subset)) for subset in (None, *rule.subsets))
+    return {
+        subset.name if subset else ""
+        for subset, policy in found
+        if policy.tls is not None and policy.tls.mode in _FOREIGN and not policy.tunnel
+    }
+
+
+def _named(routing: VirtualService) -> str:
+    return (
+        str(routing.origin.key) if routing.origin is not None else f"VirtualService {routing.namespace}/{routing.name}"
+    )

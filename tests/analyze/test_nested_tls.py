@@ -1,0 +1,94 @@
+"""TLS in TLS, and all that only looks like it. The cases of the check itself are in `cases/WFT0224*.yaml`."""
+
+import pytest
+
+from analyze.meshes import facts, istio
+from weft.analyze.nested_tls import of_nested_tls
+
+SIMPLE = "tls: {mode: SIMPLE, sni: pay.example.com}"
+ASKS = istio("DestinationRule", f"{{host: pay.example.com, trafficPolicy: {{{SIMPLE}}}}}", name="asks")
+TO_443 = "route: [{destination: {host: pay.example.com, port: {number: 443}}}]"
+
+
+def entry(*ports):
+    listed = ", ".join(f"{{number: {number}, name: {name}, protocol: {protocol}}}" for number, name, protocol in ports)
+    return istio("ServiceEntry", f"{{hosts: [pay.example.com], ports: [{listed}], resolution: DNS}}", name="pay")
+
+
+def routes(kind, route, match="", gateways="mesh"):
+    spec = f"{{hosts: [pay.example.com], gateways: [{gateways}], {kind}: [{{{match}{route}}}]}}"
+    return istio("VirtualService", spec, name="routes")
+
+
+BOTH = entry((443, "tls", "TLS"), (80, "http", "HTTP"))
+BY_NAME = "match: [{port: 443, sniHosts: [pay.example.com]}], "
+
+
+def told(text):
+    return [each.what for each in of_nested_tls(facts(text))]
+
+
+@pytest.mark.parametrize("protocol", ["TLS", "HTTPS"])
+def test_a_port_to_which_callers_speak_tls_is_told(protocol):
+    (what,) = told(entry((443, "secure", protocol)) + ASKS)
+    assert what.startswith(f"callers speak {protocol.lower()} to port 443 of pay.example.com, as it declares, and this")
+
+
+def test_a_route_that_passes_tls_on_is_named():
+    (what,) = told(entry((443, "tcp", "TCP")) + ASKS + routes("tls", TO_443, BY_NAME, gateways="edge"))
+    assert what.startswith("TLS for port 443 of pay.example.com is passed on as it comes, by the tls route of ")
+    assert "VirtualService shop/routes, and this asks for TLS once more" in what
+
+
+@pytest.mark.parametrize("protocol", ["HTTP", "TCP"])
+def test_callers_without_tls_may_have_it_added(protocol):
+    assert told(entry((443, "plain", protocol)) + ASKS) == []
+
+
+@pytest.mark.parametrize("kind", ["http", "tcp"])
+def test_tls_may_be_added_to_what_other_routes_send_there(kind):
+    """As where an egress gateway speaks TLS for those who do not."""
+    assert told(BOTH + ASKS + routes(kind, TO_443, gateways="edge")) == []
+    assert len(told(BOTH + ASKS + routes(kind, TO_443.replace("443", "80"), gateways="edge"))) == 1
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        f"portLevelSettings: [{{port: {{number: 80}}, {SIMPLE}}}]",
+        "tls: {mode: DISABLE}",
+        "tls: {mode: ISTIO_MUTUAL}",
+        f"{SIMPLE}, tunnel: {{targetHost: pay.example.com, targetPort: 443}}",
+    ],
+)
+def test_rules_that_ask_for_no_other_tls_there_are_well(policy):
+    rule = istio("DestinationRule", f"{{host: pay.example.com, trafficPolicy: {{{policy}}}}}")
+    assert told(BOTH + rule + routes("tls", TO_443, BY_NAME)) == []
+
+
+def test_a_rule_that_the_routes_do_not_see_is_not_told():
+    hidden = ASKS.replace("{host:", '{exportTo: ["."], host:').replace("namespace: shop", "namespace: bank")
+    plain = entry((443, "tcp", "TCP"))
+    assert told(plain + hidden + routes("tls", TO_443, BY_NAME)) == []
+    assert len(told(plain + hidden.replace("bank", "shop") + routes("tls", TO_443, BY_NAME))) == 1
+
+
+def test_where_another_rule_says_otherwise_nobody_knows():
+    other = istio("DestinationRule", "{host: '*.example.com', trafficPolicy: {tls: {mode: DISABLE}}}", namespace="bank")
+    assert told(entry((443, "tls", "TLS")) + ASKS + other) == []
+
+
+def test_only_the_subset_to_which_tls_is_passed_on_is_told():
+    spec = f"{{host: pay.example.com, subsets: [{{name: far, trafficPolicy: {{{SIMPLE}}}}}, {{name: near}}]}}"
+    text = BOTH + istio("DestinationRule", spec)
+    assert told(text) == []
+    assert told(text + routes("tls", TO_443.replace("port:", "subset: near, port:"), BY_NAME)) == []
+    assert len(told(text + routes("tls", TO_443.replace("port:", "subset: far, port:"), BY_NAME))) == 1
+
+
+def test_without_a_port_the_only_one_is_meant():
+    somewhere = "route: [{destination: {host: pay.example.com}}]"
+    only = entry((443, "tcp", "TCP")) + ASKS
+    assert len(told(only + routes("tls", somewhere, BY_NAME))) == 1
+    two = entry((443, "tcp", "TCP"), (444, "tcp-other", "TCP")) + ASKS
+    assert told(two + routes("tls", somewhere, BY_NAME)) == []
