@@ -65,3 +65,19 @@ def test_shares_for_places_in_which_nobody_is_are_said():
     )
     (line,) = said(placed + istio("DestinationRule", NEAR.format("", "distribute: [{from: eu, to: {us: 100}}]")))
     assert "nobody behind web.shop.svc.cluster.local is in us: calls from eu fail" in line
+
+
+def test_of_two_rules_for_a_host_the_first_decides_by_its_name_where_neither_has_an_age():
+    spec = "{host: web, trafficPolicy: {tls: {mode: DISABLE}}, subsets: [{name: v1, labels: {version: v1}}]}"
+    policy, subset = said(WEB + istio("DestinationRule", spec, "b") + istio("DestinationRule", spec, "a"))
+    assert "DestinationRule shop/b: spec.trafficPolicy: warning: DestinationRule a is for web.shop.svc" in policy
+    assert "too and comes first by its name: its trafficPolicy is used, not this one" in policy
+    assert "DestinationRule a comes first by its name and has a subset v1 too: that one is used" in subset
+
+
+def test_of_two_rules_for_a_host_the_older_decides():
+    spec = "{host: web, subsets: [{name: v1, labels: {version: v1}}]}"
+    old = istio("DestinationRule", spec, "b, creationTimestamp: 2026-01-01T00:00:00Z")
+    (line,) = said(WEB + istio("DestinationRule", spec, "a, creationTimestamp: 2026-01-02T00:00:00Z") + old)
+    assert "DestinationRule shop/a: " in line
+    assert "DestinationRule b is older and has a subset v1 too: that one is used" in line

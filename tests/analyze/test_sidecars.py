@@ -40,3 +40,21 @@ def test_a_sidecar_for_nobody_is_said():
     spec = "{workloadSelector: {labels: {app: wbe}}, egress: [{hosts: ['./*']}]}"
     (line,) = said(WEB + istio("Sidecar", spec))
     assert "the Sidecar is for nobody (hint: app: did you mean `web`?)" in line
+
+
+@pytest.mark.parametrize(
+    ("selector", "found"),
+    [
+        ("", "is for all of the namespace too and {}: this one is not used"),
+        ("workloadSelector: {labels: {version: v1}}, ", "selects web-v1 too and {}: this one is not used there"),
+    ],
+)
+def test_of_two_sidecars_for_one_workload_the_second_is_said_and_why_it_is(selector, found):
+    spec = f"{{{selector}egress: [{{hosts: ['./*']}}]}}"
+    (line,) = said(WEB + istio("Sidecar", spec, "b") + istio("Sidecar", spec, "a"))
+    assert "Sidecar shop/b: " in line
+    assert f"Sidecar a {found.format('comes first by its name')}" in line
+    young = istio("Sidecar", spec, "a, creationTimestamp: 2026-01-02T00:00:00Z")
+    (line,) = said(WEB + young + istio("Sidecar", spec, "b, creationTimestamp: 2026-01-01T00:00:00Z"))
+    assert "Sidecar shop/a: " in line
+    assert f"Sidecar b {found.format('is older')}" in line

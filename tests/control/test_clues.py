@@ -126,6 +126,11 @@ def test_pods_that_are_there_and_not_ready_are_named_unless_others_answer():
     (found,) = told(shop(ready=False), "http://web/")
     assert found.what == "web-0.shop is behind web.shop.svc.cluster.local, and not ready: nobody is sent there"
     assert "weft logs web" in found.hint
+    of_cluster = instance(
+        "api-0", "api", address="10.244.0.5", ready=False, origin=Origin(ObjectKey("Pod", "shop", "api-0"))
+    )
+    (found,) = told(shop(of_cluster), "http://api/")
+    assert (str(found.where), found.hint) == ("Pod shop/api-0", "see what keeps it: kubectl describe pod api-0 -n shop")
     beside = instance("web-1", "web", address="10.244.0.4", meshed=True)
     assert told(shop(beside, ready=False), "http://web/") == ()
 

@@ -26,6 +26,22 @@ kind: DestinationRule
 metadata: {name: payments, namespace: shop}
 spec: {host: payments}
 """
+MEMBERS = """
+apiVersion: security.istio.io/v1
+kind: RequestAuthentication
+metadata: {name: tokens, namespace: shop}
+spec: {jwtRules: [{issuer: a.example, jwksUri: https://a.example/keys}]}
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: no-guests, namespace: shop}
+spec: {action: DENY, rules: [{when: [{key: "request.auth.claims[group]", values: [guests]}]}]}
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: orders, namespace: shop}
+spec: {rules: [{from: [{source: {namespaces: [shop]}}]}]}
+"""
 
 
 @pytest.fixture
@@ -84,6 +100,14 @@ async def test_of_several_objects_that_changed_at_once_bisect_names_the_one_that
     assert [change["what"] for change in said["moment"]["changes"]] == ["added", "added"]
     assert said["after"][0].startswith("answered 418")
     assert said["because"] == "VirtualService shop/payments (mesh.yaml:2)"
+
+
+async def test_bisect_names_who_turned_a_request_by_what_its_token_says(plane):
+    plane.apply(changes(MEMBERS))
+    token = {"text": "a-token", "claims": {"iss": "a.example", "group": "guests"}}
+    _, said = await asked(plane, "bisect", question=question(tokens=[token]))
+    assert said["after"][0].startswith("denied 403")
+    assert said["because"] == "AuthorizationPolicy shop/no-guests (mesh.yaml:7)"
 
 
 async def test_who_only_asks_leaves_nothing_behind(tmp_path):

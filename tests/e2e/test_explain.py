@@ -11,7 +11,7 @@ import pytest
 from e2e import looking
 from e2e.looking import parsed, weft
 from e2e.mesh import eventually
-from e2e.objects import text, to, virtual_service
+from e2e.objects import destination_rule, text, to, virtual_service
 from translate import tokens
 
 pytestmark = [pytest.mark.root, pytest.mark.asyncio(loop_scope="module")]
@@ -113,11 +113,14 @@ async def test_history_knows_what_was_and_explain_looks_at_it(mesh):
 
 
 async def test_bisect_finds_the_change_that_turned_a_request(mesh):
-    await mesh.edit({"denied.yaml": text(NOBODY)})
+    beside = destination_rule("ledger", "v1")
+    await mesh.edit({"denied.yaml": text(beside, NOBODY)})
     said = await weft("bisect", "client", "--to", "http://app/one")
     assert "AuthorizationPolicy shop/nobody added" in said
+    assert "DestinationRule shop/ledger added" in said
     assert "  - delivered: outbound|80|v2|" in said
     assert "  + denied 403" in said
+    assert re.search(r"^  by AuthorizationPolicy shop/nobody \(\S*denied.yaml:\d+\)$", said, re.MULTILINE), said
 
     async def denied():
         return (await mesh.get("client", "http://app/one"))["status"] == 403
