@@ -85,6 +85,8 @@ def namespace(mesh):
     until(lambda: called(mesh, name, "orders", "GET", "http://web/") == 200)
     until(lambda: called(mesh, name, "orders", "GET", "http://web/slow") == 418)
     until(lambda: called(mesh, name, "orders", "POST", "http://web/") == 403)
+    until(lambda: called(mesh, name, "orders", "GET", "http://misled/") == 503)
+    until(lambda: called(mesh, name, "bare", "GET", "http://web/") == 0)
     yield name
     mesh.kubectl("delete", "namespace", name, "--wait=false")
 

@@ -181,10 +181,11 @@ def test_a_gateway_without_an_address_gets_proxies_of_its_own(place, mesh):
     assert said["version"] == "v2"
     assert caller_of(said) == f"spiffe://cluster.local/ns/{place.namespace}/sa/made-weft"
     until(lambda: told(place.status("gateways", "made").get("conditions", ())).get("Programmed") == "True")
-    for kind in ("pods", "services", "serviceaccounts"):
-        for each in get(place.cluster, kind, place.namespace, selector=f"{NAME}=made"):
-            assert each["metadata"]["labels"]["team"] == "shop"
-            assert each["metadata"]["annotations"]["example.com/what"] == "a b"
+    for kind in ("deployments", "pods", "services", "serviceaccounts"):
+        found = [each["metadata"] for each in get(place.cluster, kind, place.namespace, selector=f"{NAME}=made")]
+        assert found, kind
+        for each in found:
+            assert (each["labels"]["team"], each["annotations"]["example.com/what"]) == ("shop", "a b"), kind
     address = get(place.cluster, "service", place.namespace, "made-weft")["spec"]["clusterIP"]
     assert until(lambda: place.status("gateways", "made").get("addresses")) == [
         {"type": "IPAddress", "value": address},

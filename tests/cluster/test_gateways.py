@@ -118,7 +118,7 @@ class Place:
                 context.wrap_socket(plain, server_hostname=HOST) as secured,
             ):
                 secured.sendall(f"GET / HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode())
-                assert b" 200 " in secured.recv(4096).splitlines()[0]
+                assert secured.recv(4096).startswith(b"HTTP/1.1 200 ")
                 return secured.getpeercert(binary_form=True)
         except OSError:
             return None
@@ -194,17 +194,14 @@ def test_a_gateway_that_is_replaced_loses_no_request(place, mesh):
 
 def test_the_gateways_proxy_is_known_to_who_asks(place, mesh):
     (pod,) = get(place.cluster, "pods", place.namespace, selector="app=edge")
-    said = until(
-        lambda: next(
-            (
-                line
-                for line in mesh.weft("proxy-status", "--kubernetes").splitlines()
-                if pod["metadata"]["name"] in line
-            ),
-            None,
-        )
-    )
-    assert "SYNCED" in said, said
+    name = pod["metadata"]["name"]
+
+    def synced():
+        lines = [each for each in mesh.weft("proxy-status", "--kubernetes").splitlines() if name in each]
+        assert lines and "SYNCED" in lines[0], lines
+        return True
+
+    until(synced)
 
 
 def test_a_sidecar_is_not_given_the_gateways_secret(place, mesh):

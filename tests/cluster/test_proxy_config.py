@@ -18,7 +18,7 @@ def namespace(mesh):
     """With a deployment `web` in the mesh and a pod `bare` outside of it."""
     name = mesh.namespace("config")
     wanted = apps.template("web", apps.spec(apps.python("app", apps.SERVE, "8080")))
-    mesh.cluster.apply(
+    mesh.apply(
         apps.of_kind("apps/v1", "Deployment", name, "web", {"replicas": 2, **wanted}),
         apps.service(name, "web", ("http", 80, 8080)),
         apps.pod(name, "bare", apps.python("app", apps.SERVE, "8080"), labels={"sidecar.istio.io/inject": "false"}),
@@ -63,8 +63,12 @@ def test_shows_endpoints_and_certificates_and_never_a_key(mesh, namespace):
     pods = json.loads(mesh.kubectl("get", f"--namespace={namespace}", "pods", "-l", "app=web", "-o", "json"))["items"]
     addresses = {f"{pod['status']['podIP']}:8080" for pod in pods}
     cluster = f"outbound|80||web.{namespace}.svc.cluster.local"
-    shown = told("endpoints", "--cluster", cluster).splitlines()[1:]
-    assert {line.split()[0] for line in shown} == addresses and len(addresses) == 2
+
+    def shown():
+        return {line.split()[0] for line in told("endpoints", "--cluster", cluster).splitlines()[1:]}
+
+    assert len(addresses) == 2
+    until(lambda: shown() == addresses)
     secrets = told("secret").splitlines()
     assert [line.split()[0] for line in secrets[1:]] == ["default", "ROOTCA"]
     assert secrets[1].split()[-1] == "cluster.local"
@@ -121,11 +125,16 @@ def test_who_may_only_look_is_told_which_right_it_takes(mesh, namespace, tmp_pat
 
 def test_every_replica_of_the_control_plane_can_be_asked(mesh, namespace):
     reach = Kubernetes(mesh.cluster.kubeconfig)
-    try:
+
+    def asked():
         pods = mesh.kubectl("get", "--namespace=istio-system", "pods", "-l", "app=istiod", "-o", "name").split()
         told = reach.ask_all("syncz")
         assert sorted(told) == sorted(pod.removeprefix("pod/") for pod in pods)
         proxies = {each["proxy"] for said in told.values() for each in json.loads(said)}
         assert {f"{pod.name}.{namespace}" for pod in reach.find_all("deploy/web", namespace)} <= proxies
+        return True
+
+    try:
+        until(asked)
     finally:
         reach.close()

@@ -14,7 +14,7 @@ from cluster.mesh import NAMESPACE, until
 def namespace(mesh):
     name = mesh.namespace("status")
     wanted = apps.template("web", apps.spec(apps.python("app", apps.SERVE, "8080")))
-    mesh.cluster.apply(
+    mesh.apply(
         apps.of_kind("apps/v1", "Deployment", name, "web", {"replicas": 2, **wanted}),
         apps.service(name, "web", ("http", 80, 8080)),
     )
@@ -86,14 +86,18 @@ def test_the_real_istioctl_is_told_the_same(mesh, namespace, istioctl):
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
     wanted = [f"{pod}.{namespace}" for pod in pods(mesh, namespace, "app=web")]
-    done = asked("proxy-status", "-n", namespace)
-    shown = [line.split() for line in done.stdout.splitlines()[1:]]
-    assert [row[0] for row in shown] == wanted, done.stderr
-    assert {row[2] for row in shown} <= set(pods(mesh, NAMESPACE, "app=istiod"))
+
+    def all_shown():
+        done = asked("proxy-status", "-n", namespace)
+        shown = [line.split() for line in done.stdout.splitlines()[1:]]
+        assert [row[0] for row in shown] == wanted, done.stderr
+        assert {row[2] for row in shown} <= set(pods(mesh, NAMESPACE, "app=istiod"))
+        return True
 
     def match():
         done = asked("proxy-status", wanted[0])
         assert "Clusters Match" in done.stdout and "Don't Match" not in done.stdout, done.stdout + done.stderr
         return True
 
+    until(all_shown)
     until(match)

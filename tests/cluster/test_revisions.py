@@ -38,7 +38,7 @@ def pods(mesh, namespaces):
     mesh.rolled_out(old)
     mesh.wait(new, "pod/echo")
     # Only now, so that it counts no failures from before the others were there.
-    mesh.cluster.apply(peer(old, "client", *urls))
+    mesh.apply(peer(old, "client", *urls))
     mesh.wait(old, "pod/client")
     return Pods(mesh, client=(old, "client"), echo=(new, "echo"))
 
@@ -77,7 +77,7 @@ def test_pods_of_both_revisions_trust_each_other(mesh, namespaces, pods):
     assert (there["status"], back["status"]) == (200, 200)
     assert f"URI=spiffe://cluster.local/ns/{old}/sa/default" in json.loads(there["body"])["client"]
     assert f"URI=spiffe://cluster.local/ns/{new}/sa/default" in json.loads(back["body"])["client"]
-    assert proxies(mesh, pods, "canary") == 1
+    until(lambda: proxies(mesh, pods, "canary") == 1)  # those of the tests before may still be on their way out
     # What both would write to the same objects is the same: neither ever sees it changed by the other.
     for revision in ("default", "canary"):
         assert "cannot be published" not in logs(mesh, NAMESPACE, f"app=istiod,istio.io/rev={revision}", since="1m")
@@ -107,7 +107,8 @@ def test_a_revision_that_nobody_uses_goes_and_the_other_stays(mesh, canary, name
         assert everything(mesh, f"{LABEL},istio.io/rev={canary}") == []
     mesh.apply(peer(old, "late"))
     mesh.wait(old, "pod/late")
-    assert "canary" not in mesh.kubectl("get", "csinodes", "-o", "jsonpath={.items[*].spec.drivers[*].name}")
+    drivers_known = ("get", "csinodes", "-o", "jsonpath={.items[*].spec.drivers[*].name}")
+    until(lambda: "canary" not in mesh.kubectl(*drivers_known))
 
 
 def everything(mesh, labels):
@@ -139,7 +140,7 @@ def test_all_of_it_goes_and_comes_again(mesh):
     """The last of all tests on this cluster: it takes the mesh from everybody."""
     namespace = mesh.namespace("last")
     mesh.kubectl("delete", "namespace", f"--selector={TEST},kubernetes.io/metadata.name!={namespace}", "--wait")
-    mesh.cluster.apply(peer(namespace, "stays"), strict(namespace))
+    mesh.apply(peer(namespace, "stays"), strict(namespace))
     mesh.wait(namespace, "pod/stays")
     said = mesh.weft("uninstall", "--purge", "--yes", check=False)
     assert f"pods still live by it: {namespace} (1 pod)" in said

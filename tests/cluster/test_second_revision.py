@@ -331,7 +331,7 @@ def test_a_pod_whose_agent_does_not_redirect_fails_and_says_why(mesh, cluster, r
     assert "Traceback" not in said
     until(lambda: get(cluster, "pod", restricted, "misled")["status"]["initContainerStatuses"][0]["restartCount"])
     assert not has_started(cluster, restricted, "misled", "app")
-    mesh.kubectl("delete", "pod", f"--namespace={restricted}", "misled", "--timeout=60s")
+    mesh.kubectl("delete", "pod", f"--namespace={restricted}", "misled", "--timeout=120s")
 
 
 def test_a_pod_waits_for_an_agent_that_is_away_and_says_so(mesh, cluster, restricted, canary):
@@ -346,7 +346,7 @@ def test_a_pod_waits_for_an_agent_that_is_away_and_says_so(mesh, cluster, restri
     cluster.api.request("PATCH", agents, away, kind="application/strategic-merge-patch+json")
     try:
         until(lambda: not get(cluster, "pods", NAMESPACE, selector=f"app=weft-node,istio.io/rev={canary}"))
-        cluster.apply(apps.pod(restricted, "patient", python("app", SERVE, "8080")))
+        mesh.apply(apps.pod(restricted, "patient", python("app", SERVE, "8080")))
         driver = f"{canary}.csi.weft.dev"
         until(lambda: [each for each in told() if "MountVolume" in each and driver in each])
         pod = get(cluster, "pod", restricted, "patient")
@@ -453,7 +453,7 @@ def test_a_pod_that_starts_meanwhile_waits_says_why_and_starts_by_itself(mesh, c
         assert f"pod {unanswered}/{name} has to wait: the node's agent has no configuration for it" in said
         assert "no stream to the control plane: " in said
     # Who does not want to wait any longer need not.
-    mesh.kubectl("delete", "pod", f"--namespace={unanswered}", "unwanted", "--timeout=45s")
+    mesh.kubectl("delete", "pod", f"--namespace={unanswered}", "unwanted", "--timeout=120s")
     slept_until(time.monotonic() + AWAY_SECONDS - waited_for(get(cluster, "pod", unanswered, "late")))
     answered(mesh)
     mesh.wait(unanswered, "pod/late")
