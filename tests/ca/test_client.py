@@ -202,7 +202,7 @@ async def test_a_ca_with_another_root_is_known_again_when_the_roots_are_given_an
     client.trust("".join(other.bundle()))
     issued = await client.create(served.token(), making.csr())
     assert making.verifies(issued.chain, other.bundle())
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         assert await following == other.bundle()
     await bundles.aclose()
     await client.close()
@@ -217,12 +217,12 @@ async def test_what_the_ca_says_counts_more_than_what_was_given(served):
     following = asyncio.ensure_future(anext(bundles))
     client.trust("".join(Authority.in_memory(making.DOMAIN).bundle()))
     assert client._roots != served.roots
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         while client._roots != served.roots:
             await asyncio.sleep(0.02)
     assert not following.done()
     served.authority.rotate(timedelta(hours=1))
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         assert await following == served.authority.bundle()
     await bundles.aclose()
     await client.close()

@@ -283,7 +283,7 @@ async def test_of_two_replicas_one_leads_and_both_sign_with_one_root(client, roo
             await until(lambda: one.control._leader.leading)
             assert not two.control._leader.leading
             wanted = "".join(one.control.authority.bundle())
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while (await published_in(client, root)) != wanted:
                     await asyncio.sleep(0.1)
         assert (await one.get("/ready"))[0] == 200

@@ -53,11 +53,11 @@ class Istioctl:
         await self._call.write(request)
 
     async def read(self):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return await self._call.read()
 
     async def code(self):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return await self._call.code()
 
 

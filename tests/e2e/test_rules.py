@@ -284,11 +284,11 @@ async def test_who_is_outside_of_the_mesh_is_called_by_http2_only_where_the_rule
 async def test_connections_live_as_long_as_the_pool_says(mesh):
     for limit in ("idleTimeout", "maxConnectionDuration"):
         await mesh.try_out(destination_rule("plain", connectionPool={"tcp": {limit: "0.5s"}}))
-        answer = await mesh.tell("client", "tcp", host="plain", port=9000, send="hello", timeout=15)
+        answer = await mesh.tell("client", "tcp", host="plain", port=9000, send="hello")
         assert answer["received"] == "hello", (limit, answer)  # the end came by the proxy, not by the server
     keepalive = {"time": "77s", "interval": "5s", "probes": 4}
     await mesh.try_out(destination_rule("plain", connectionPool={"tcp": {"tcpKeepalive": keepalive}}))
-    talking = asyncio.create_task(mesh.tell("client", "tcp", host="plain", port=9000, send="hello", timeout=3))
+    talking = asyncio.create_task(mesh.tell("client", "tcp", host="plain", port=9000, send="hello", timeout=10))
     timers = await eventually(lambda: _timers(mesh.pod("client").pid, mesh.pod("plain").addresses[0]))
     assert "keepalive,1min1" in timers, timers
     await talking

@@ -252,7 +252,7 @@ async def test_few_large_reviews_are_read_at_once_and_small_ones_wait_for_none_o
         return reader, writer
 
     _, first = await begin(asking.SMALL_BYTES + 1)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not server._places.locked():
             await asyncio.sleep(0.01)
         waiting, second = await begin(asking.SMALL_BYTES + 1)

@@ -93,7 +93,7 @@ async def test_a_large_answer_comes_whole_and_ends_with_its_length_not_with_the_
         ended.set()
 
     async with node(talk) as (client, _):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             assert (await ask(client, "shop", "web-0", 15000, "/config_dump")).body == body
             await ended.wait()
 

@@ -130,7 +130,7 @@ async def test_an_end_that_comes_while_an_apps_last_words_are_heard_is_heeded(br
 
         monkeypatch.setattr(pod.log.app, "pump", hear)
         monkeypatch.setattr("weft.local.pod.to_its_end", cancelled_meanwhile)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await asyncio.wait({task})
         assert task.cancelled()
 

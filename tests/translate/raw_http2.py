@@ -18,7 +18,7 @@ async def ask_by_http2(address, port, method="GET", path="/", headers=(), author
     block = _block(method, authority, path, headers)
     writer.write(_PREFACE + _frame(_SETTINGS, 0, 0) + _frame(_HEADERS, _END_STREAM | _END_HEADERS, 1, block))
     try:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(30):
             while True:
                 head = await reader.readexactly(9)
                 kind, payload = head[3], await reader.readexactly(int.from_bytes(head[:3], "big"))
@@ -36,7 +36,7 @@ async def settings_by_http2(address, port):
     """What a server says that it takes, by the number of the setting."""
     reader, writer = await asyncio.open_connection(address, port)
     writer.write(_PREFACE + _frame(_SETTINGS, 0, 0))
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         head = await reader.readexactly(9)
         payload = await reader.readexactly(int.from_bytes(head[:3], "big"))
     writer.close()

@@ -206,7 +206,7 @@ async def test_only_the_versions_and_ciphers_that_are_written_are_spoken(edge, a
             context = trusting(shown, **more)
             context.check_hostname = False
             try:
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(30):
                     _, writer = await asyncio.open_connection("127.0.0.1", made.port, ssl=context, server_hostname=host)
             except (ssl.SSLError, ConnectionError):
                 return None

@@ -145,7 +145,7 @@ async def test_of_nodes_that_come_together_so_many_are_told_at_a_time_and_who_do
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(node_server, "ARRIVALS", 1)
-    monkeypatch.setattr(node_server, "ARRIVAL_SECONDS", 1.0)
+    monkeypatch.setattr(node_server, "ARRIVAL_SECONDS", 5.0)
     control = Strict({"web-0": "web"})
     control.put("web", CLUSTER, a="1")
     async with serving(tmp_path, control) as (nodes, channel):
@@ -153,7 +153,7 @@ async def test_of_nodes_that_come_together_so_many_are_told_at_a_time_and_who_do
         await first.write(frames.encode(frames.Hello("node-0", ("web-0",))))
         update = await read(first)
         await second.write(frames.encode(frames.Hello("node-1", ("web-0",))))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while len(nodes.nodes()) < 2:
                 await asyncio.sleep(0.01)
         assert all(each.bytes_sent == 0 for each in nodes.nodes() if each.node == "node-1")
