@@ -39,6 +39,21 @@ class Asked:
     offers: tuple = ()  # of the application's own TLS
     server_name: str = "orders"
 
+    def carried(self):
+        """Its path and headers with the token where it belongs, and what is known of that."""
+        path, headers = self.path, [(name, value) for name, value in self.headers]
+        if self.token is None:
+            return path, headers, ()
+        token, where = made_token(self.token), self.token.get("where", "header")
+        if where == "param":
+            return path + ("&" if "?" in path else "?") + f"access_token={token.text}", headers, (token,)
+        placed = {
+            "header": ("Authorization", f"Bearer {token.text}"),
+            "cookie": ("Cookie", f"other=1; session={token.text}"),
+            "x-prefixed": ("x-token", f"Token {token.text}"),
+        }
+        return path, [*headers, placed.get(where, (where, token.text))], (token,)
+
 
 @dataclass
 class Case:

@@ -1,6 +1,9 @@
 """Chance, and the words that what is written and what is asked have in common. They come from small sets, so that what
 is asked often is what was written."""
 
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as seeded
+
 ISTIO, SECURITY = "networking.istio.io/v1", "security.istio.io/v1"
 SELECTOR = {"matchLabels": {"app": "SERVICE"}}
 HEADERS = ("x-user", "x-env", "x-long-name")
@@ -16,6 +19,26 @@ KINDS = (
 )
 PATHS = ("/", "/a", "/a/b", "/A/b", "/ab", "/api/v1", "/api/v1/x", "/a/", "/b", "/a/../b", "//a", "/a%2Fb")
 _QUERIES = ("", "", "", "?", "?x=1", "?x=1&x=2", "?page=a&x=", "?x", "?X=1", "?a=b?c&x=v1", "?page=%61", "?x=alice")
+
+
+def drawn(strategy, number, seed):
+    """So many of what a strategy makes, always the same by one seed."""
+    found = []
+
+    @seeded(seed)
+    @settings(
+        max_examples=number,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def collect(each):
+        found.append(each)
+
+    collect()
+    return found
 
 
 class Chance:

@@ -29,7 +29,6 @@ from explain.asked import (
     WEB_PORT,
     Answer,
     Told,
-    made_token,
 )
 from explain.difference import disagreement, is_routed
 from explain.ways import too_many
@@ -256,23 +255,13 @@ class _Batch:
             "nobody": NOBODY,
             "outside": _outside(number),
         }[asked.to]
-        headers = [(name, value) for name, value in asked.headers]
-        path, known = asked.path, ()
-        if asked.token is not None:
-            token = made_token(asked.token)
-            known = (token,)
-            where = asked.token.get("where", "header")
-            if where == "param":
-                path += ("&" if "?" in path else "?") + f"access_token={token.text}"
-            else:
-                headers.append(carrying(where, token.text))
-        headers.append(("X-Case", str(index)))
+        path, headers, known = asked.carried()
         request = Request(
             host=host,
             port=asked.port,
             method=asked.method,
             path=path,
-            headers=tuple(headers),
+            headers=(*headers, ("X-Case", str(index))),
             caller=asked.caller,
             address=address,
             speaks=asked.speaks,
@@ -315,14 +304,6 @@ class _Batch:
         reader, writer = await asyncio.open_connection("127.0.0.1", ports[request.caller])
         writer.write(f"PROXY TCP4 127.0.0.1 {request.address} 1234 {request.port}\r\n".encode())
         return reader, writer
-
-
-def carrying(where, token):
-    return {
-        "header": ("Authorization", f"Bearer {token}"),
-        "cookie": ("Cookie", f"other=1; session={token}"),
-        "x-prefixed": ("x-token", f"Token {token}"),
-    }.get(where, (where, token))
 
 
 def _received(mesh, owner):

@@ -10,10 +10,9 @@ import os
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from explain.asked import TCP_PORT, Asked, Case
-from explain.chance import ISTIO, document
+from explain.chance import ISTIO, document, drawn
 from explain.difference import disagreement
 from explain.meshes import cases
 from explain.odds import surprise
@@ -33,28 +32,9 @@ MOST_SURPRISE = 6  # standard deviations
 PATHS = (PathNormalization.BASE, *(each for each in PathNormalization if each is not PathNormalization.BASE))
 
 
-def generated():
-    found = []
-
-    @seed(SEED)
-    @settings(
-        max_examples=-(-CASES // PER_SERVICE),
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(cases(PER_SERVICE))
-    def collect(case):
-        found.append(case)
-
-    collect()
-    return found
-
-
 @pytest.mark.timeout(1800)
 async def test_envoys_do_what_explain_says():
-    services, told = generated(), []
+    services, told = drawn(cases(PER_SERVICE), -(-CASES // PER_SERVICE), SEED), []
     for number, start in enumerate(range(0, len(services), PER_BATCH)):
         normalization = PATHS[number % len(PATHS)]
         policy = OutboundPolicy.REGISTRY_ONLY if number % 2 else OutboundPolicy.ALLOW_ANY

@@ -5,16 +5,15 @@ import json
 import re
 import time
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from tools.ports import free_port
 
-from explain.asked import Asked, Case, Told, made_token
-from explain.chance import HEADERS, ISTIO, KINDS, SECURITY, VALUES, document
+from explain.asked import Asked, Case, Told
+from explain.chance import HEADERS, ISTIO, KINDS, SECURITY, VALUES, document, drawn
 from explain.difference import disagreement
 from explain.meshes import Maker
 from explain.odds import surprise
-from explain.rig import LOG, carrying
+from explain.rig import LOG
 from explain.test_agreement import CASES, MOST_SHOWN, MOST_SURPRISE, SEED, described
 from explain.ways import too_many
 from explain.wire import app, ask_http, logged
@@ -99,27 +98,9 @@ class Edge(Maker):
         return made
 
 
-def generated():
-    found = []
-
-    @seed(SEED)
-    @settings(
-        max_examples=HOSTS,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(st.randoms(use_true_random=True))
-    def collect(chance):
-        found.append(Edge(chance))
-
-    collect()
-    return [each.outside() for each in found], found[0].checked()
-
-
 async def test_gateways_do_what_explain_says(tmp_path):
-    cases, checked = generated()
+    makers = [Edge(chance) for chance in drawn(st.randoms(use_true_random=True), HOSTS, SEED)]
+    cases, checked = [each.outside() for each in makers], makers[0].checked()
     port, log = free_port(), tmp_path / "access.log"
     server = {"port": {"number": port, "name": "http", "protocol": "HTTP"}, "hosts": ["*.example.com"]}
     public = document(ISTIO, "Gateway", {"selector": {"istio": "ingress"}, "servers": [server]}, "public")
@@ -155,21 +136,13 @@ async def test_gateways_do_what_explain_says(tmp_path):
 
 async def _asked(index, number, case, asked, stage, port):
     host = asked.host.replace("SERVICE", f"s{number}").replace("PORT", str(port))
-    headers, path, known = [*asked.headers], asked.path, ()
-    if asked.token is not None:
-        token = made_token(asked.token)
-        known, where = (token,), asked.token.get("where", "header")
-        if where == "param":
-            path += ("&" if "?" in path else "?") + f"access_token={token.text}"
-        else:
-            headers.append(carrying(where, token.text))
-    headers.append(("X-Case", str(index)))
+    path, headers, known = asked.carried()
     request = Request(
         host=host,
         port=port,
         method=asked.method,
         path=path,
-        headers=tuple(headers),
+        headers=(*headers, ("X-Case", str(index))),
         caller=stage.find("ingress-0"),
         tokens=known,
         source="127.0.0.1",

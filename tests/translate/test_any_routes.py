@@ -10,9 +10,10 @@ import os
 import random
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from explain.chance import drawn
 from explain.meshes import Maker
 from golden.render import compile_group
 from model.builders import group
@@ -169,28 +170,10 @@ def received(mesh):
             yield from (message.SerializeToString(deterministic=True) for message in part)
 
 
-def sets(number):
-    found = []
-
-    @seed(1)
-    @settings(
-        max_examples=number,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(st.randoms(use_true_random=True))
-    def collect(chance):
-        found.append(Routes(chance).documents())
-
-    collect()
-    return found
-
-
 @pytest.mark.timeout(1800)
 async def test_envoy_accepts_whatever_valid_routes_become():
-    for number, texts in enumerate(sets(SETS)):
+    for number, chance in enumerate(drawn(st.randoms(use_true_random=True), SETS, seed=1)):
+        texts = Routes(chance).documents()
         objects = parsed(texts)
         assert len(objects) >= 0.7 * len(texts), number
         mesh = mesh_of(objects)
