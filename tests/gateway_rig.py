@@ -139,6 +139,26 @@ spec:
 """
 
 
+def all_http(port, to):
+    """A gateway that takes HTTP for every name there and leads it to one destination."""
+    return f"""
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {{name: public, namespace: edge}}
+spec:
+  selector: {{istio: ingress}}
+  servers: [{{port: {{number: {port}, name: http, protocol: HTTP}}, hosts: ["*"]}}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {{name: all, namespace: shop}}
+spec:
+  hosts: ["*"]
+  gateways: [edge/public]
+  http: [{{route: [{{destination: {to}}}]}}]
+"""
+
+
 def secret(name, kind="kubernetes.io/tls", **held):
     lines = "".join(f"  {key.replace('_', '.')}: {base64.b64encode(value).decode()}\n" for key, value in held.items())
     return (

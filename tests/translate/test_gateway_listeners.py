@@ -9,7 +9,7 @@ from tools.ports import free_port
 
 from authority import Authority
 from fields import proves
-from gateway_rig import application, ask, entry, gateway, pair, secret, trusting, until
+from gateway_rig import all_http, application, ask, entry, gateway, pair, secret, trusting, until
 from golden.render import compile_group, load
 from weft.model.group import Group, ProxyKind
 from weft.model.instance import Instance
@@ -187,33 +187,16 @@ async def echo():
 async def test_a_body_of_any_size_passes_though_little_of_it_is_kept():
     port = free_port()
     sent = b"0123456789abcdef" * (1 << 20)
-    async with echo() as app:
-        text = f"""
-apiVersion: networking.istio.io/v1
-kind: Gateway
-metadata: {{name: public, namespace: edge}}
-spec:
-  selector: {{istio: ingress}}
-  servers: [{{port: {{number: {port}, name: http, protocol: HTTP}}, hosts: ["*"]}}]
----
-apiVersion: networking.istio.io/v1
-kind: VirtualService
-metadata: {{name: app, namespace: shop}}
-spec:
-  hosts: ["*"]
-  gateways: [edge/public]
-  http: [{{route: [{{destination: {{host: app}}}}]}}]
-"""
-        async with gateway(text + entry("app", app), listening=(port,)) as made:
-            limit = '"per_connection_buffer_limit_bytes": 32768'
-            assert (await made.dump()).count(limit) == 2  # towards the caller, towards the application
-            async with asyncio.timeout(60):
-                reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 25)
-                writer.write(b"POST / HTTP/1.1\r\nHost: app\r\nContent-Length: %d\r\n\r\n" % len(sent) + sent)
-                head = await reader.readuntil(b"\r\n\r\n")
-                assert head.startswith(b"HTTP/1.1 200")
-                assert await reader.readexactly(len(sent)) == sent
-                writer.close()
+    async with echo() as app, gateway(all_http(port, "{host: app}") + entry("app", app), listening=(port,)) as made:
+        limit = '"per_connection_buffer_limit_bytes": 32768'
+        assert (await made.dump()).count(limit) == 2  # towards the caller, towards the application
+        async with asyncio.timeout(60):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 25)
+            writer.write(b"POST / HTTP/1.1\r\nHost: app\r\nContent-Length: %d\r\n\r\n" % len(sent) + sent)
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200")
+            assert await reader.readexactly(len(sent)) == sent
+            writer.close()
 
 
 async def test_tls_may_be_ended_for_bytes_too():
@@ -305,22 +288,8 @@ async def test_a_rule_that_does_not_speak_of_tls_leaves_a_backends_tls_as_its_po
     roots = "".join(f"    {line}\n" for line in safe.root.decode().splitlines())
     silent = "{portLevelSettings: [{port: {number: 80}, connectionPool: {tcp: {maxConnections: 9}}}]}"
     async with application("safe", tls_server(safe, tmp_path, "safe")) as app:
-        text = f"""
-apiVersion: networking.istio.io/v1
-kind: Gateway
-metadata: {{name: public, namespace: edge}}
-spec:
-  selector: {{istio: ingress}}
-  servers: [{{port: {{number: {port}, name: http, protocol: HTTP}}, hosts: ["*"]}}]
----
-apiVersion: networking.istio.io/v1
-kind: VirtualService
-metadata: {{name: safe, namespace: shop}}
-spec:
-  hosts: ["*"]
-  gateways: [edge/public]
-  http: [{{route: [{{destination: {{host: safe{", subset: v1" if "subsets" in level else ""}}}}}]}}]
----
+        to = "{host: safe, subset: v1}" if "subsets" in level else "{host: safe}"
+        text = f"""{all_http(port, to)}---
 apiVersion: v1
 kind: Service
 metadata: {{name: safe, namespace: shop}}
@@ -357,22 +326,7 @@ spec: {{host: safe, {level.replace("SILENT", silent)}}}
 
 async def test_who_comes_by_way_of_the_machine_is_who_the_proxy_header_says():
     port = free_port()
-    text = f"""
-apiVersion: networking.istio.io/v1
-kind: Gateway
-metadata: {{name: public, namespace: edge}}
-spec:
-  selector: {{istio: ingress}}
-  servers: [{{port: {{number: {port}, name: http, protocol: HTTP}}, hosts: ["*"]}}]
----
-apiVersion: networking.istio.io/v1
-kind: VirtualService
-metadata: {{name: web, namespace: shop}}
-spec:
-  hosts: ["*"]
-  gateways: [edge/public]
-  http: [{{route: [{{destination: {{host: web}}}}]}}]
-"""
+    text = all_http(port, "{host: web}")
     async with application("web") as web, gateway(text + entry("web", web), listening=(port,)) as made:
         instance = Instance(
             "ingress-0", "edge", ("127.0.0.1",), labels_of({"istio": "ingress"}), gateway=True, published=(port,)
