@@ -14,6 +14,7 @@ import dns.rrset
 import pytest
 import pytest_asyncio
 
+import host
 from e2e.mesh import Mesh, running_mesh
 from e2e.objects import http_service, istio, service, text, workload
 from fields import proves
@@ -55,17 +56,9 @@ def files(control: Path, version: str = "v1") -> dict[str, str]:
     }  # fmt: skip
 
 
-def host_state() -> dict[str, str]:
-    commands = ("iptables-save", "ip6tables-save", "ip -4 rule", "ip -4 route show table all", "ip -o link")
-    state = {command: subprocess.run(command.split(), capture_output=True, text=True).stdout for command in commands}
-    state["resolv.conf"] = Path("/etc/resolv.conf").read_text()
-    # Comments of iptables-save carry the time.
-    return {name: "\n".join(line for line in out.splitlines() if line[:1] != "#") for name, out in state.items()}
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def host_before():
-    return host_state()
+    return host.network()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -150,8 +143,8 @@ async def test_a_pod_reaches_itself_through_its_own_service(mesh):
 
 async def test_loopback_stays_the_applications_own(mesh):
     before = await outbound_connections(mesh, "web"), await inbound_connections(mesh, "web")
-    for host in ("127.0.0.1", "[::1]", mesh.pod("web").addresses[0]):
-        answer = await mesh.get("web", f"http://{host}:8080/")
+    for address in ("127.0.0.1", "[::1]", mesh.pod("web").addresses[0]):
+        answer = await mesh.get("web", f"http://{address}:8080/")
         assert answer["status"] == 200
         assert answer["body"]["peer"] not in ("127.0.0.6", "::6")
     assert (await outbound_connections(mesh, "web"), await inbound_connections(mesh, "web")) == before
@@ -284,7 +277,7 @@ async def test_localhost_is_the_pod_itself(mesh):
 
 
 async def test_the_host_does_not_change(mesh, host_before):
-    assert host_state() == host_before
+    assert host.network() == host_before
 
 
 async def test_meshes_run_side_by_side_with_the_same_addresses(mesh):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import host
 from e2e.mesh import control_directory, eventually, tell, unique_name
 from e2e.objects import http_service, text, virtual_service, workload
 from weft.local.client import fetch_status
@@ -113,15 +114,9 @@ async def command(run_base):
     shutil.rmtree(command.sockets, ignore_errors=True)
 
 
-def host_rules() -> str:
-    saved = subprocess.run(["iptables-save"], capture_output=True, text=True).stdout
-    routes = subprocess.run(["ip", "route", "show", "table", "all"], capture_output=True, text=True).stdout
-    return "\n".join(line for line in saved.splitlines() if line[:1] != "#") + routes
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_mesh_that_is_told_to_end_leaves_nothing(command, number):
-    before = host_rules()
+    before = host.network()
     await command.start()
     pods = await command.ready()
     assert (await command.get("http://app/"))["status"] == 200
@@ -131,7 +126,7 @@ async def test_a_mesh_that_is_told_to_end_leaves_nothing(command, number):
     assert await asyncio.wait_for(command.process.wait(), 30) == 0, command.output.decode()
     assert command.left() == []
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
-    assert host_rules() == before
+    assert host.network() == before
 
 
 async def test_a_mesh_that_is_ended_while_it_starts_leaves_nothing(command):

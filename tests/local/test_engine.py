@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import host
 from local.rig import CALLER, SERVER, SERVICE, mesh, pods, settings, traces, unique, web
 from weft.local.engine import Engine
 from weft.local.error import LocalError
@@ -156,12 +157,6 @@ spec: {{command: [python3, -c, "{server}"], ports: [{{port: 9000}}]}}
         assert any("Workload shop/caller" in each and ":9000" in each and "appProtocol" in each for each in warnings)
 
 
-def host() -> tuple[object, ...]:
-    """The machine's own links, routes and resolver."""
-    links = {line.split(":")[0].strip() for line in Path("/proc/net/dev").read_text().splitlines()[2:]}
-    return links, Path("/proc/net/route").read_text(), Path("/etc/resolv.conf").read_bytes()
-
-
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 async def test_an_access_log_on_a_standard_stream_is_in_the_proxys_log(stream):
     async with mesh(SERVICE, web(), CALLER, settings(f"accessLogFile: /dev/{stream}")) as rig:
@@ -202,11 +197,11 @@ spec:
 
 
 async def test_the_machines_own_network_stays_untouched():
-    before = host()
+    before = host.network()
     async with mesh(SERVICE, web(), CALLER) as rig:
         await rig.until_ready("caller-0", "web-0")
-        assert host() == before
-    assert host() == before
+        assert host.network() == before
+    assert host.network() == before
 
 
 async def test_two_meshes_run_side_by_side_and_do_not_see_each_other():

@@ -3,9 +3,7 @@
 import itertools
 import os
 import signal
-import subprocess
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
-from pathlib import Path
 
 import pytest
 
@@ -45,17 +43,3 @@ def make_pods(make_namespace):
         return bridge, pods
 
     return make
-
-
-@pytest.fixture
-def host_network():
-    """What the host's network looks like now; compare two calls."""
-
-    def look():
-        commands = ["ip -o link", "ip -o address", "ip route", "ip -6 route", "iptables-save", "ip6tables-save"]
-        seen = [subprocess.run(command.split(), capture_output=True, text=True).stdout for command in commands]
-        # iptables-save stamps its output with the time.
-        lines = [line for text in seen for line in text.splitlines() if not line.startswith("#")]
-        return lines, Path("/etc/resolv.conf").read_text()
-
-    return look

@@ -11,6 +11,7 @@ from ipaddress import ip_network
 
 import pytest
 
+import host
 from weft.netns import iptables
 from weft.netns import namespace as netns
 from weft.netns.interception import Interception
@@ -250,13 +251,13 @@ def test_what_was_applied_once_is_the_same_wish_to_a_version_that_writes_other_r
     assert tables(namespace) == before
 
 
-def test_the_host_is_untouched(make_namespace, host_network):
-    before = host_network()
+def test_the_host_is_untouched(make_namespace):
+    before = host.network()
     namespace = make_namespace()
     iptables.apply(namespace, Interception())
-    assert host_network() == before
+    assert host.network() == before
     iptables.remove(namespace)
-    assert host_network() == before
+    assert host.network() == before
 
 
 def test_a_missing_program_names_the_package(make_namespace, monkeypatch):

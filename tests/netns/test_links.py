@@ -7,6 +7,7 @@ from ipaddress import IPv4Address
 
 import pytest
 
+import host
 from weft.netns import links
 from weft.netns import namespace as netns
 from weft.netns.namespace import Namespace, NetworkError
@@ -82,8 +83,8 @@ def test_addresses_nobody_has_are_routed_to_the_bridge(make_pods):
         assert f"via {gateway} dev eth0" in route
 
 
-async def test_meshes_with_the_same_addresses_do_not_meet(make_pods, host_network):
-    before = host_network()
+async def test_meshes_with_the_same_addresses_do_not_meet(make_pods):
+    before = host.network()
     _, (one, two) = make_pods()
     _, (other_one, other_two) = make_pods()
     assert (one.ipv4, two.ipv6) == (other_one.ipv4, other_two.ipv6)
@@ -93,7 +94,7 @@ async def test_meshes_with_the_same_addresses_do_not_meet(make_pods, host_networ
         server.listen()
         with pytest.raises(ConnectionRefusedError):
             await asyncio.get_running_loop().sock_connect(client, (str(two.ipv4), 8081))
-    assert host_network() == before
+    assert host.network() == before
 
 
 async def test_a_disconnected_pod_frees_its_place_at_once(make_pods, make_namespace):

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+import host
 from weft.netns.privileges import missing_privileges
 
 pytestmark = pytest.mark.root
@@ -17,10 +18,10 @@ def asked(*wrapper, **environment):
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
 
 
-def test_root_on_a_machine_with_all_tools_lacks_nothing(host_network):
-    before = host_network()
+def test_root_on_a_machine_with_all_tools_lacks_nothing():
+    before = host.network()
     assert missing_privileges() == []
-    assert host_network() == before
+    assert host.network() == before
 
 
 def test_without_capabilities_says_which_and_what_to_run():
