@@ -110,6 +110,14 @@ async def test_bisect_names_who_turned_a_request_by_what_its_token_says(plane):
     assert said["because"] == "AuthorizationPolicy shop/no-guests (mesh.yaml:7)"
 
 
+async def test_bisect_names_who_refuses_a_token_that_nobody_has_signed(plane):
+    plane.apply(changes(MEMBERS))
+    token = {"text": "a-token", "claims": {"iss": "a.example"}, "verified": False}
+    _, said = await asked(plane, "bisect", question=question(tokens=[token]))
+    assert said["after"][0].startswith("denied 401")
+    assert said["because"] == "RequestAuthentication shop/tokens (mesh.yaml:2)"
+
+
 async def test_who_only_asks_leaves_nothing_behind(tmp_path):
     async with serving(tmp_path, services()) as (plane, channel):
         for number, name in enumerate(("web", "asker")):

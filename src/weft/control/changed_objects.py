@@ -13,6 +13,7 @@ from weft.api.request_test import RequestCase
 from weft.base.ambiguous import Ambiguous
 from weft.base.problem import Where
 from weft.control.history import Edit, mesh_of
+from weft.control.question import Question
 from weft.control.stage import NoSuchWorkload, Stage
 from weft.control.trial import Judged, judged
 from weft.explain.decision import Source
@@ -60,7 +61,7 @@ class Attribution:
         self._before, self._changes, self._now = before, changes, now
         self._alone: dict[ObjectKey, Stage] = {}
 
-    def of(self, case: RequestCase, was: Judged, becomes: Judged) -> str:
+    def of(self, case: RequestCase | Question, was: Judged, becomes: Judged) -> str:
         """Nothing, if no single one did it."""
         if was.explanation is None or becomes.explanation is None:
             return self._of_caller(case)
@@ -76,7 +77,7 @@ class Attribution:
                 return str(changed_object(edit))
         return ""
 
-    def _of_caller(self, case: RequestCase) -> str:
+    def _of_caller(self, case: RequestCase | Question) -> str:
         """Before or after, it cannot even be asked: its caller came or went, and whatever decided is not why."""
         word = case.caller.removeprefix("deploy/").removeprefix("deployment/").removeprefix("pod/")
         try:
@@ -104,7 +105,7 @@ class Attribution:
         return stage
 
 
-def turned_by(before: Stage, after: Stage, case: RequestCase, now: datetime) -> str:
+def turned_by(before: Stage, after: Stage, case: RequestCase | Question, now: datetime) -> str:
     """The one object that turned a request, where several changed at once; nothing, if no single one did it, or but one
     has changed."""
     changes = edits(before.mesh, after.mesh)

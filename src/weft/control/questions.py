@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
@@ -194,12 +193,7 @@ async def _bisect(plane: ControlPlane, query: Query) -> object:
 
 def _blamed(past: Remembered, number: int, question: Question) -> str:
     before, after = (Stage(past.mesh_at(each)) for each in (number - 1, number))
-    claims = json.dumps(question.tokens[0].claims) if question.tokens else ""
-    case = RequestCase(
-        Where(), question.caller, question.to, question.namespace, question.method, question.headers, claims,
-        source=question.source,
-    )  # fmt: skip
-    return turned_by(before, after, case, _now())
+    return turned_by(before, after, question, _now())
 
 
 def _why(plane: ControlPlane, query: Query) -> object:

@@ -100,7 +100,7 @@ class Met:
         return found
 
 
-def judged(stage: Stage, case: RequestCase, now: datetime, shown: Callable[[str], str] = str) -> Judged:
+def judged(stage: Stage, case: RequestCase | Question, now: datetime, shown: Callable[[str], str] = str) -> Judged:
     """Never raises: what cannot be asked has one way, which says why. `shown`: how paths are to be told."""
     met = Met(stage)
     explained = _explained(met, case, now)
@@ -189,17 +189,20 @@ def _walked(met: Met, question: Question, now: datetime) -> Explanation:
     return explain(request_in(met.stage, question, now), met)
 
 
-def _explained(met: Met, case: RequestCase, now: datetime) -> Explanation | Problem:
-    tokens = (Token("a-token", json.loads(case.claims)),) if case.claims else ()
-    namespace = "" if "." in case.caller or "/" in case.caller else case.namespace
-    question = Question(case.caller, case.to, namespace, case.method, case.headers, tokens, case.source)
+def _explained(met: Met, case: RequestCase | Question, now: datetime) -> Explanation | Problem:
     try:
-        return _walked(met, question, now)
+        return _walked(met, case if isinstance(case, Question) else _question(case), now)
     except Exception as error:
         problem = getattr(error, "problem", None)
         if not isinstance(problem, Problem):
             raise
         return problem
+
+
+def _question(case: RequestCase) -> Question:
+    tokens = (Token("a-token", json.loads(case.claims)),) if case.claims else ()
+    namespace = "" if "." in case.caller or "/" in case.caller else case.namespace
+    return Question(case.caller, case.to, namespace, case.method, case.headers, tokens, case.source)
 
 
 def _ways(explained: Explanation | Problem, shown: Callable[[str], str] = str) -> tuple[str, ...]:
