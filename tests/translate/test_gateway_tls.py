@@ -182,6 +182,34 @@ async def test_files_are_shown_and_read_again_when_they_are_replaced(edge, autho
         await made.until(200, tls=trusting(second))
 
 
+async def test_files_that_are_refused_are_shown_once_they_are_mended(edge, authority, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("weft.control.rereading._FIRST_SECONDS", 0.1)
+    shown, renewed = authority.issue(HOST), Authority().issue(HOST)
+    (tmp_path / "tls.crt").write_bytes(shown.certificate)
+    (tmp_path / "tls.key").write_bytes(renewed.key)
+    tls = f"{{mode: SIMPLE, serverCertificate: {tmp_path}/tls.crt, privateKey: {tmp_path}/tls.key}}"
+    async with edge(gateways(server(tls))) as made:
+        problems = made.made.plane.problems
+
+        async def is_refused():
+            return any("Envoy refuses Secret" in str(each) for each in problems())
+
+        async def is_tried_thrice():
+            return sum("KEY_VALUES_MISMATCH" in each.getMessage() for each in caplog.records) > 3
+
+        await until(is_refused)
+        assert "user 1337" in problems()[0].hint
+        await until(is_tried_thrice)
+        assert await made.ask(tls=trusting(shown)) is None
+        (tmp_path / "tls.key").write_bytes(shown.key)
+        await made.until(200, tls=trusting(shown))
+        assert not await is_refused()
+        for name, content in (("tls.key", renewed.key), ("tls.crt", renewed.certificate)):
+            (tmp_path / f".{name}").write_bytes(content)
+            (tmp_path / f".{name}").rename(tmp_path / name)
+        await made.until(200, tls=trusting(renewed))  # by whichever name of the directory: it is watched
+
+
 @proves(
     "Gateway",
     "spec.servers[].tls.minProtocolVersion",

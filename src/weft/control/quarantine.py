@@ -3,7 +3,8 @@
 A refused resource goes back to what was accepted (`xds/snapshot.py`) and becomes a problem of the objects it was made
 from. A port's route configuration holds everybody's routes, so there the one host at fault is looked for: all that is
 new in it is put back, and tried again by halves. One bad host then holds back nobody else, now or later. Where several
-objects are left, or one with many parts, `inquiry.py` finds the one at fault, down to its line.
+objects are left, or one with many parts, `inquiry.py` finds the one at fault, down to its line. Secrets in files are
+tried again by themselves (`rereading.py`).
 """
 
 from __future__ import annotations
@@ -17,17 +18,19 @@ from weft.base.problem import Problem, Where
 from weft.control.inquiry import Guilty, Inquiries, is_trial
 from weft.control.problems import Problems
 from weft.control.push import Push
+from weft.control.rereading import Rereading
 from weft.model.group import Group
 from weft.model.names import ObjectKey
 from weft.translate.suspects import TRIAL, Lineup, Suspect
 from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
-from weft.xds.types import ROUTE
+from weft.xds.types import ROUTE, SECRET
 
 _DUMPED = re.compile(r"goo\.gle/debug\w+ .*", re.DOTALL)
 _CONSTRAINT = "Proto constraint validation failed ("
 _TRIED = re.compile(rf"Error adding/updating \w+\(s\) {TRIAL}: ")
 _HINT = "proxies keep the last version that worked; mend the object and save it"
+_FILES_HINT = "mend the files, and let the proxy (user 1337) read them; they are tried again by themselves"
 
 
 class _Refusal(msgspec.Struct, frozen=True):
@@ -48,6 +51,7 @@ class Quarantine:
         self._said: dict[_Refusal, str] = {}  # by a proxy, of each
         self._trials: dict[tuple[Group, str], list[tuple[str, ...]]] = {}  # hosts to try again, by route configuration
         self._inquiries = Inquiries(snapshots)
+        self._rereading = Rereading(snapshots)
 
     def refused(self, resource: NackedResource) -> None:
         group = resource.group
@@ -60,7 +64,9 @@ class Quarantine:
         else:
             built = self._push.resource(group, resource.type_url, resource.name)
             refusal = _Refusal(group, resource.type_url, resource.name)
-            self._report(refusal, resource, tuple(map(Suspect, built.sources if built else ())))
+            is_file = resource.type_url == SECRET and self._rereading.refused(group, resource.name, resource.version)
+            suspects = tuple(map(Suspect, built.sources if built else ()))
+            self._report(refusal, resource, suspects, _FILES_HINT if is_file else _HINT)
             self._inquire(refusal, resource, self._push.suspects(group, built) if built else None)
 
     def accepted(self, group: Group, type_url: str) -> None:
@@ -68,6 +74,8 @@ class Quarantine:
         if type_url == ROUTE:
             for name in [name for of, name in self._trials if of == group]:
                 self._try_next(group, name)
+        elif type_url == SECRET:
+            self._rereading.accepted(group)
         self._inquiries.accepted(group)
         self.forget_mended()
 
@@ -76,6 +84,7 @@ class Quarantine:
         for trial in [trial for trial in self._trials if trial[0] == group]:
             del self._trials[trial]
         self._inquiries.forget(group)
+        self._rereading.forget(group)
         self.forget_mended()
 
     def forget_mended(self) -> None:
@@ -139,10 +148,12 @@ class Quarantine:
         if lineup is not None:
             self._inquiries.open(refusal.group, refusal, lineup, found)
 
-    def _report(self, refusal: _Refusal, resource: NackedResource, suspects: tuple[Suspect, ...]) -> None:
-        self._tell(refusal, resource, tuple((suspect, resource.message) for suspect in suspects))
+    def _report(
+        self, refusal: _Refusal, resource: NackedResource, suspects: tuple[Suspect, ...], hint: str = _HINT
+    ) -> None:
+        self._tell(refusal, resource, tuple((suspect, resource.message) for suspect in suspects), hint)
 
-    def _tell(self, refusal: _Refusal, resource: NackedResource, guilty: Guilty) -> None:
+    def _tell(self, refusal: _Refusal, resource: NackedResource, guilty: Guilty, hint: str = _HINT) -> None:
         kind = resource.type_url.rpartition(".")[2]
         places = [(self._place(suspect), reason(message)) for suspect, message in guilty]
         places = list(dict.fromkeys(places)) or [(Where(), reason(resource.message))]
@@ -152,7 +163,7 @@ class Quarantine:
         self._said[refusal] = f"{said} ({named})" if named else said
         self._problems.put(
             refusal,
-            [Problem(place, f"Envoy refuses {kind} {resource.name}: {why}", _HINT) for place, why in places],
+            [Problem(place, f"Envoy refuses {kind} {resource.name}: {why}", hint) for place, why in places],
         )
 
     def _place(self, suspect: Suspect) -> Where:
@@ -162,6 +173,8 @@ class Quarantine:
     def _stands(self, refusal: _Refusal) -> bool:
         if refusal.host:
             return self._push.is_suspended(refusal.group, refusal.name, refusal.host)
+        if refusal.type_url == SECRET and self._rereading.is_trying(refusal.group, refusal.name):
+            return True
         return (refusal.type_url, refusal.name) in self._snapshots.rejected(refusal.group)
 
 

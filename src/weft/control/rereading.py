@@ -1,0 +1,91 @@
+"""Secrets in files that proxies do not take: the files are not there, not theirs to read, or do not fit together.
+
+No object is wrong then, and none changes when the files are mended, so they are sent again from time to time. Envoy
+keeps a hash of what it is sent before it opens a file: what it has refused it takes the second time, reads nothing, and
+has nothing to show. So each try is in other words than the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import msgspec
+from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
+
+from weft.base.backoff import Backoff
+from weft.model.group import Group
+from weft.translate.built import build
+from weft.xds.snapshot import Snapshots
+from weft.xds.table import Resource
+from weft.xds.types import SECRET
+
+_FIRST_SECONDS = 2.0
+_OTHERWISE = "/."  # behind a directory: the same one
+
+
+class _Unread(msgspec.Struct):
+    version: str  # refused last
+    backoff: Backoff
+    timer: asyncio.TimerHandle | None = None
+
+
+class Rereading:
+    def __init__(self, snapshots: Snapshots) -> None:
+        self._snapshots = snapshots
+        self._unread: dict[tuple[Group, str], _Unread] = {}
+
+    def refused(self, group: Group, name: str, version: str) -> bool:
+        """Returns whether it is in files, and so will be sent again."""
+        resource = self._resource(group, name)
+        if resource is None or not _is_in_files(resource):
+            return False
+        unread = self._unread.setdefault((group, name), _Unread(version, Backoff(first=_FIRST_SECONDS)))
+        unread.version = version
+        if unread.timer is None:
+            again = partial(self._send, group, name, unread)
+            unread.timer = asyncio.get_running_loop().call_later(unread.backoff.next(), again)
+        return True
+
+    def accepted(self, group: Group) -> None:
+        """A proxy of the group has taken something."""
+        for (of, name), unread in tuple(self._unread.items()):
+            taken = self._snapshots.accepted(group, SECRET, name) if of == group else None
+            if taken is not None and taken.version != unread.version:
+                self._drop(group, name)
+
+    def forget(self, group: Group) -> None:
+        for name in [name for of, name in self._unread if of == group]:
+            self._drop(group, name)
+
+    def is_trying(self, group: Group, name: str) -> bool:
+        """Whether it was sent again, and nobody has answered yet."""
+        return (group, name) in self._unread and name in self._snapshots.resources(group, SECRET)
+
+    def _send(self, group: Group, name: str, unread: _Unread) -> None:
+        unread.timer = None
+        resource = self._resource(group, name)
+        if resource is not None and resource.version == unread.version:
+            self._snapshots.update(group, {SECRET: {name: _in_other_words(resource)}})
+
+    def _resource(self, group: Group, name: str) -> Resource | None:
+        rejected = self._snapshots.rejected(group).get((SECRET, name))
+        return rejected.resource if rejected else self._snapshots.resources(group, SECRET).get(name)
+
+    def _drop(self, group: Group, name: str) -> None:
+        timer = self._unread.pop((group, name)).timer
+        if timer is not None:
+            timer.cancel()
+
+
+def _is_in_files(resource: Resource) -> bool:
+    secret = Secret.FromString(resource.body)
+    return bool(secret.tls_certificate.watched_directory.path or secret.validation_context.watched_directory.path)
+
+
+def _in_other_words(resource: Resource) -> Resource:
+    secret = Secret.FromString(resource.body)
+    watched = getattr(secret, secret.WhichOneof("type")).watched_directory
+    plain = watched.path.removesuffix(_OTHERWISE)
+    watched.path = plain if plain != watched.path else watched.path + _OTHERWISE
+    return build(resource.name, secret, getattr(resource, "sources", ()))
