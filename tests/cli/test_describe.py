@@ -21,11 +21,18 @@ def test_kinds_are_those_of_kubectl(words, wanted):
     assert describe._wanted(*words) == wanted
 
 
-@pytest.mark.parametrize("words", [("web", None), ("gateway", "a")])
-def test_what_cannot_be_described_is_a_usage_error(words):
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("web", None), "hint: weft describe pod web, or weft describe svc web\n"),
+        (("gateway", "a"), "error: `gateway` cannot be described\n"),
+    ],
+)
+def test_what_cannot_be_described_is_a_usage_error(words, said, capsys):
     with pytest.raises(typer.Exit) as raised:
         describe._wanted(*words)
     assert raised.value.exit_code == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.root

@@ -56,7 +56,7 @@ def _wanted(kind: str, name: str | None) -> tuple[str, str]:
     if name is None:
         kind, slash, name = kind.partition("/")
         if not slash:
-            fail("nobody is named", "for example: weft describe pod web-0, or weft describe svc web", code=2)
+            fail(f"is `{kind}` a pod or a service?", f"weft describe pod {kind}, or weft describe svc {kind}", code=2)
     known = KINDS.get(kind.lower())
     if known is None:
         fail(f"`{kind}` cannot be described", "weft describe pod NAME, or weft describe svc NAME", code=2)
