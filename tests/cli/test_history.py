@@ -2,8 +2,10 @@ import json
 import os
 
 import pytest
+from typer.testing import CliRunner
 
 from weft.cli import history
+from weft.cli.main import app
 
 
 def change(name, what="changed", **where):
@@ -20,6 +22,16 @@ def test_who_only_answers_is_left_out_unless_asked_for():
     pod = {"object": {"kind": "Pod", "namespace": "shop", "name": "a"}, "what": "added", "where": {}}
     assert history._of_endpoints({"changes": [pod]})
     assert not history._of_endpoints({"changes": [pod, change("a")]})
+
+
+def test_it_says_since_when_the_control_plane_is_there(monkeypatch):
+    """As the hint says to who asks `weft explain --at` about an earlier time."""
+    moment = {"number": 2, "at": 1_000_060.0, "digest": "5be1c0ffee12", "changes": [change("a")]}
+    past = {"begun": 1_000_000.0, "digest": "", "moments": [moment]}
+    monkeypatch.setattr("weft.cli.reach.answered", lambda *_, **__: past)
+    done = CliRunner().invoke(app, ["history"], prog_name="weft")
+    assert done.exit_code == 0 and "Service shop/a changed" in done.stdout
+    assert done.stderr == f"the control plane has been there since {history.told_time(1_000_000.0)}\n"
 
 
 @pytest.mark.root

@@ -48,6 +48,7 @@ def history(
         return
     for line in lines(("MOMENT", "TIME", "DIGEST", "WHAT CHANGED"), [told_moment(each) for each in moments]):
         typer.echo(line)
+    say(f"the control plane has been there since {told_time(past['begun'])}")
 
 
 def told_moment(moment: dict[str, Any]) -> tuple[str, str, str, str]:
