@@ -29,6 +29,7 @@ from weft.model.virtual_service import (
     Mirror,
     Redirect,
     Retries,
+    Rewrite,
 )
 
 SECOND = timedelta(seconds=1)
@@ -44,6 +45,12 @@ SECOND = timedelta(seconds=1)
             HttpRoute(fault=Fault(abort=Abort(grpc_status="UNAVAILABLE", percentage=10.0))),
             ("aborted with gRPC UNAVAILABLE for 10 % of requests",),
         ),
+        (
+            HttpRoute(rewrite=Rewrite("/pepper", "salt.example"), timeout=SECOND),
+            ("what matched of the path becomes /pepper", "the host becomes salt.example", "timeout 1 s"),
+        ),
+        (HttpRoute(rewrite=Rewrite(prefix="/up")), ("what matched of the path becomes /up",)),
+        (HttpRoute(rewrite=Rewrite(regex_match="/v(.)", regex_rewrite=r"/\1")), (r"/v(.) in the path becomes /\1",)),
         (HttpRoute(timeout=3 * SECOND), ("timeout 3 s",)),
         (HttpRoute(timeout=timedelta()), ("no timeout",)),
         (HttpRoute(retries=Retries(0)), ("no retries",)),

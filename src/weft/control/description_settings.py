@@ -15,7 +15,7 @@ from weft.model.destination_rule import (
     OutlierDetection,
     TrafficPolicy,
 )
-from weft.model.virtual_service import Destination, Fault, HttpRoute, Retries
+from weft.model.virtual_service import Destination, Fault, HttpRoute, Retries, Rewrite
 
 
 def of_route(route: HttpRoute) -> tuple[str, ...]:
@@ -33,6 +33,8 @@ def _of_route(route: HttpRoute) -> Iterator[str]:
         yield from _fault(route.fault)
     if route.redirect is not None or route.direct_response is not None:
         return  # the rest is for requests that are sent on
+    if route.rewrite is not None:
+        yield from _rewrite(route.rewrite)
     if route.timeout is not None:
         yield f"timeout {span(route.timeout)}" if route.timeout else "no timeout"
     if route.retries is not None:
@@ -47,6 +49,15 @@ def _fault(fault: Fault) -> Iterator[str]:
     if fault.abort is not None:
         status = str(fault.abort.http_status) if fault.abort.http_status else f"gRPC {fault.abort.grpc_status}"
         yield f"aborted with {status} for {fault.abort.percentage:g} % of requests"
+
+
+def _rewrite(rewrite: Rewrite) -> Iterator[str]:
+    if rewrite.regex_match:
+        yield f"{rewrite.regex_match} in the path becomes {rewrite.regex_rewrite}"
+    elif rewrite.uri or rewrite.prefix:
+        yield f"what matched of the path becomes {rewrite.uri or rewrite.prefix}"
+    if rewrite.authority:
+        yield f"the host becomes {rewrite.authority}"
 
 
 def _retries(retries: Retries) -> str:
