@@ -80,6 +80,7 @@ def test_what_the_mesh_does_not_know_is_passed_on_or_blocked():
     only = policy("Sidecar", "{outboundTrafficPolicy: {mode: REGISTRY_ONLY}}", "default", "networking.istio.io")
     blocked = _ask(only, host="web", address="192.0.2.1").verdict
     assert (blocked.kind, blocked.status) == (Kind.ANSWERED, 502)
+    assert blocked.why == "nobody whom it sees is called web, and it may call no others: REGISTRY_ONLY"
     assert _ask(only, host="web", address="192.0.2.1", port=5432).verdict.kind is Kind.CLOSED
 
 

@@ -35,6 +35,7 @@ from weft.explain.world import Resources
 
 _HOP_BY_HOP = ("connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade")
 _NOBODY = "nobody"  # a gateway's virtual host for all that it does not serve, and its route
+_BLOCKED = "block_all"  # a sidecar's for all that it does not know, and its route, where that may not be called
 _MOST_HOSTS = 8  # of which it is told that they are served
 _ROUTER = "envoy.filters.http.router"
 _SILENT = ("envoy.filters.http.header_to_metadata",)  # only marks for the log
@@ -286,6 +287,12 @@ def _act(walk: Walk, resources: Resources, route: Route, seen: Seen) -> Forwarde
         status = route.direct_response.status
         if route.name == _NOBODY and not sources:
             why = next(step.what for step in reversed(walk.steps) if step.stage is Stage.ROUTE)
+            return walk.end(Kind.ANSWERED, why, status=status, detail="direct_response")
+        if route.name == _BLOCKED and not sources:
+            why = (
+                f"nobody whom it sees is called {headers.value(':authority')}, and it may call no others: REGISTRY_ONLY"
+            )
+            walk.tell(Stage.ROUTE, why, sources)
             return walk.end(Kind.ANSWERED, why, status=status, detail="direct_response")
         walk.tell(Stage.ROUTE, f"the route itself answers {status}", sources)
         # With these, HTTP says where something is, and Envoy says: here.
