@@ -12,6 +12,8 @@ from explain.worlds import CALLER
 from gateway_rig import application, ask, entry, gateway, pair, trusting, underscores
 from golden.render import load
 from weft.cli.trial_source import staged
+from weft.control.problems import Problems
+from weft.control.push import Push
 from weft.control.stage import Stage
 from weft.explain.decision import Kind
 from weft.explain.explain import explain
@@ -19,6 +21,8 @@ from weft.explain.url import request_of
 from weft.files.documents import read_documents
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, labels_of
+from weft.xds.snapshot import Snapshots
+from weft.xds.types import SECRET
 
 MESH = """
 apiVersion: networking.istio.io/v1
@@ -361,6 +365,25 @@ def test_why_nobody_comes_in_is_said(url, what, why):
     assert found.verdict.kind is Kind.CLOSED
     if "9443" in url:
         assert "from outside to port 9443 of the machine, which is 443 at edge-0.edge for" in str(found)
+
+
+def test_a_certificate_that_the_proxy_refuses_lets_nobody_in():
+    files = CLOSED.replace("credentialName: shop", "serverCertificate: /tls.crt, privateKey: /tls.key")
+    assert files != CLOSED
+    written, _ = staged(read_documents(files.encode(), "edge.yaml").documents)
+    mesh, group, served = written.mesh, written.group(written.find("edge")), Snapshots()
+    Push(mesh, served, Problems()).join(group)
+    ((name, secret),) = served.resources(group, SECRET).items()
+
+    def asked():
+        stage = Stage(mesh, served)
+        return explain(request_of("https://shop.example:9443/", caller=stage.find("edge")), stage)
+
+    assert asked().verdict.kind is not Kind.CLOSED
+    served.reject(group, SECRET, name, secret.version, "unable to read file: /tls.key")
+    found = asked()
+    assert (found.verdict.kind, found.verdict.why) == (Kind.CLOSED, "the gateway's proxy refuses its certificate")
+    assert found.outcomes[0].steps[-1].what == f"edge-0.edge refuses {name}: unable to read file: /tls.key"
 
 
 GUARDED = (

@@ -30,7 +30,7 @@ from weft.model.workload import Workload as Written
 from weft.translate.lookup import Found, Names, NotOurs
 from weft.translate.names import CHOSEN, held
 from weft.xds.snapshot import Snapshots
-from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
+from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
 
 Listening = Callable[[Instance], frozenset[int] | None]
 
@@ -284,6 +284,7 @@ class Stage:
                 self._doors(instance) if instance.gateway else None,
                 closed(self.mesh, group_of(instance)) if instance.gateway else (),
                 self._published(instance),
+                self._unread(group_of(instance)) if instance.gateway else {},
             )
         return found
 
@@ -294,6 +295,14 @@ class Stage:
     def _published(self, instance: Instance) -> dict[int, int]:
         written = self._written.get((instance.namespace, instance.workload))
         return {each.host_port: each.port for each in written.publish} if written is not None else {}
+
+    def _unread(self, group: Group) -> dict[str, str]:
+        snapshots = self._snapshots(group)
+        return {
+            name: refused.detail
+            for (type_url, name), refused in snapshots.rejected(group).items()
+            if type_url == SECRET and snapshots.accepted(group, SECRET, name) is None
+        }
 
     def _ports(self, instance: Instance) -> frozenset[int] | None:
         """Where a Sidecar says what comes in, that may go to 127.0.0.1, or to a socket that is no port."""

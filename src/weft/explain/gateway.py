@@ -138,6 +138,9 @@ def _taken(
         shown = gateway.identity if _is_of_mesh(context) else ""
         if not tls.takes_server(walk, made, shown) or not tls.takes_client(walk, context, identity):
             return walk.end(Kind.CLOSED, "the TLS handshake fails", flags="UF", detail="tls_error")
+    elif context is not None and (unread := _unread(gateway, context)):
+        walk.tell(Stage.TLS, f"{gateway.name} refuses {unread}: {gateway.unread[unread]}")
+        return walk.end(Kind.CLOSED, "the gateway's proxy refuses its certificate", detail="tls_error")
     elif context is not None:
         request = _opened(walk, context, request)
         headers = headers_of(request) if request.is_http else None
@@ -196,6 +199,14 @@ def _goes_nowhere(resources: Resources, found: FilterChain) -> bool:
 def _of(found: FilterChain) -> str:
     names = ", ".join(found.filter_chain_match.server_names)
     return f"the server {found.name or 'there'}" + (f" that has {names}" if names else "")
+
+
+def _unread(gateway: Workload, context: DownstreamTlsContext) -> str:
+    """A Secret without which the server opens no connection, and which its proxy does not have."""
+    common = context.common_tls_context
+    wanted = [each.name for each in common.tls_certificate_sds_secret_configs]
+    wanted.append(common.combined_validation_context.validation_context_sds_secret_config.name)
+    return next((name for name in wanted if name in gateway.unread), "")
 
 
 def _opened(walk: Walk, context: DownstreamTlsContext, request: Request) -> Request:

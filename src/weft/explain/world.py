@@ -87,6 +87,7 @@ class Workload(msgspec.Struct, frozen=True, eq=False):
     doors: Mapping[int, int] | None = None  # of a gateway: where each port leads that callers know; None: it is none
     closed: tuple[Closed, ...] = ()  # of a gateway
     published: Mapping[int, int] = {}  # of a gateway: where each port of the machine leads
+    unread: Mapping[str, str] = {}  # of a gateway: Secrets that its proxy has refused and never had, and what it said
 
 
 class NoPort(msgspec.Struct, frozen=True):
