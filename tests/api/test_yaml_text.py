@@ -83,6 +83,11 @@ def test_merge_keys_and_aliases_work():
     assert composed.lines[("again", "b")] == 1
 
 
+@pytest.mark.parametrize("text", ["a: [\n", "a: [", "a: {b: 1,\n"])
+def test_a_value_that_is_missing_has_a_hint(text):
+    assert error(text).hint.endswith("is still open")
+
+
 def test_a_tab_in_the_indentation_is_called_a_tab():
     flaw = error("a:\n\tb: 1\n")
     assert (flaw.line, flaw.what, flaw.hint) == (2, "a tab is used for indentation", "YAML indents with spaces only")

@@ -240,6 +240,7 @@ _HINTS = {
     "did not find expected '-' indicator": "check the indentation of this list",
     "could not find expected ':'": "a field needs `name: value`; is the line above complete?",
     "found unexpected end of stream": "is the file complete? a quote or bracket is still open",
+    "did not find expected node content": "a value is missing here; or a `[` or `{` is still open",
     "did not find expected ',' or '}'": "a `{` is still open",
     "did not find expected ',' or ']'": "a `[` is still open",
     "control characters are not allowed": "is this a text file?",
