@@ -61,6 +61,14 @@ def test_a_mistyped_option_is_a_usage_error():
     assert "--detach" in result.stderr
 
 
+def test_a_value_that_a_flag_does_not_take_is_answered_with_those_that_it_takes():
+    result = run("analyze", "--failure-threshold", "bogus")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(
+        "error: invalid value for '--failure-threshold': 'bogus' is not one of 'info', 'warning', 'error'\n"
+    )
+
+
 def test_version_is_an_option_too():
     assert run("--version").stdout.startswith("weft ")
 

@@ -51,7 +51,7 @@ def _explain(error: Any, ctx: Any) -> NoReturn:
     """What makes no sense on a command line, told as every other error."""
     from weft.cli.elsewhere import instead_of
 
-    said = error.format_message().rstrip(".")
+    said = error.format_message().rstrip(".").replace(": Value error, ", ": ")  # whose error it was is no help
     if not said or type(error).__name__ == "NoArgsIsHelpError":  # whose message is the help
         raise error
     command = error.ctx.command_path if error.ctx else f"{ctx.command_path} {ctx.invoked_subcommand or ''}".rstrip()
