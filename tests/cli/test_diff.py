@@ -164,7 +164,7 @@ def test_a_file_that_mends_a_refused_object_is_compared(weft, tmp_path):
     done = weft("diff", "-f", change, "--against", base)
     assert (done.returncode, done.stdout) == (2, "")
     assert "change.yaml:8: VirtualService shop/web: " in done.stderr and "error [WFT0001]" in done.stderr
-    assert "an error in what was given" in done.stderr
+    assert done.stderr.endswith("error: an error in what was given\nhint: mend what stands above, and try again\n")
 
 
 def test_only_problems_of_what_is_given_are_told_and_once(weft, tmp_path):

@@ -65,7 +65,7 @@ def check(problems: Iterable[Problem]) -> None:
         say(str(problem))
     if errors:
         count = f"{len(errors)} errors" if len(errors) > 1 else "an error"
-        fail(f"{count} in what was given", "see them with their hints: weft validate PATH…")
+        fail(f"{count} in what was given", "mend what stands above, and try again")
 
 
 def warn(problems: Iterable[Problem]) -> None:
