@@ -55,6 +55,8 @@ def describe(
 def _wanted(kind: str, name: str | None) -> tuple[str, str]:
     if name is None:
         kind, slash, name = kind.partition("/")
+        if not slash and kind.lower() in KINDS:
+            fail("nobody is named", "for example: weft describe pod web-0, or weft describe svc web", code=2)
         if not slash:
             fail(f"is `{kind}` a pod or a service?", f"weft describe pod {kind}, or weft describe svc {kind}", code=2)
     known = KINDS.get(kind.lower())
