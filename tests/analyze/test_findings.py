@@ -80,3 +80,11 @@ def test_of_those_left_it_is_said_who_decides():
             "Sidecar b is for all of the namespace too and comes first by its name: this one is not used",
         )
     ]
+
+
+@pytest.mark.parametrize("code", ["WFT0308", "WFT0321"])
+def test_what_a_refused_service_says_of_a_port_contradicts_nobody(code):
+    documents = case(CASES / f"{code}.yaml")
+    assert code in {each.code for each in with_refused(documents)}
+    for key in (document.key for document in documents if document.key.kind == "Service"):
+        assert code not in {each.code for each in with_refused(documents, key)}
