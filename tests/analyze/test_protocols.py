@@ -83,3 +83,25 @@ def test_one_port_is_spoken_to_in_one_http(first, second, met):
     code, what, hint = second_says(first, second)
     assert (code, what) == ("WFT0321", met)
     assert hint.endswith("`useClientProtocol` in a DestinationRule for first.shop.svc.cluster.local")
+
+
+def of_several(*names):
+    """What is found about the last of several Services with one target, the oldest first."""
+    text = "".join(service(f"{{name: {name}, port: 80, targetPort: 9000}}", f"s{at}") for at, name in enumerate(names))
+    return [each for each in of_protocols(facts(WEB + text)) if f"s{len(names) - 1}" in str(each.where)]
+
+
+def test_which_http_is_spoken_is_said_also_where_an_older_service_has_the_port_for_bytes():
+    bytes_too, spoken = of_several("tcp", "http", "grpc")
+    assert bytes_too.code == "WFT0308" and "tcp to Service s0" in bytes_too.what
+    assert spoken.code == "WFT0321" and "http to Service s1: it is spoken to in HTTP/1.1" in spoken.what
+
+
+@pytest.mark.parametrize("oldest", ["tcp", "unsaid"])
+def test_the_oldest_services_rule_is_the_one_by_which_it_is_spoken_to_as_called(oldest):
+    assert of_several(oldest, "http", "grpc")[-1].hint.endswith("in a DestinationRule for s0.shop.svc.cluster.local")
+
+
+def test_where_the_oldest_does_not_say_what_comes_no_caller_is_taken_as_another_one_says():
+    (said,) = of_several("unsaid", "tcp", "http")
+    assert said.what.endswith("tcp to Service s1: no policy sees a path or a method of those who call it there")

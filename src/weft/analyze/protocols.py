@@ -3,6 +3,7 @@ right."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from weft.analyze.facts import Facts
@@ -26,10 +27,11 @@ _WELL_KNOWN = {
 }
 _NOT_OURS = ("kube-system", "kube-public", "kube-node-lease")  # the cluster's own, which nobody here has written
 _Place = tuple[str, str, int]  # the namespace and the name of a runner, and a port of it
+_Saying = tuple[Service, ServicePort]
 
 
 def of_protocols(facts: Facts) -> Iterator[Problem]:
-    said: dict[_Place, tuple[Service, ServicePort]] = {}
+    said: dict[_Place, list[_Saying]] = defaultdict(list)
     seen = set()  # the hosts of one ServiceEntry are one object
     for service in sorted(facts.services, key=strength):
         if service.origin in seen or service.namespace in _NOT_OURS:
@@ -64,34 +66,50 @@ def _of_port(service: Service, index: int, port: ServicePort) -> Iterator[Proble
         yield finding("WFT0309", service.origin, field, what, "if it is, begin the port's name with tcp")
 
 
-def _of_targets(service: Service, facts: Facts, said: dict[_Place, tuple[Service, ServicePort]]) -> Iterator[Problem]:
+def _of_targets(service: Service, facts: Facts, said: dict[_Place, list[_Saying]]) -> Iterator[Problem]:
     for index, port in enumerate(service.ports if service.selector else ()):
-        if port.protocol in (Protocol.UDP, Protocol.UNDECLARED):
+        if port.protocol is Protocol.UDP:
             continue
+        found: tuple[Problem, ...] = ()  # of the first runner there is something to say of
         for runner in facts.selected(service.namespace, service.selector or ()):
             number = runner.instance.port_for(port)
             if number is None:
                 continue
-            first, other = said.setdefault((service.namespace, runner.name, number), (service, port))
-            own = first is service
-            who = f"port {other.number} of this Service" if own else f"Service {first.name}"
-            known, new = other.protocol, port.protocol
-            if known.is_http != new.is_http:
-                code, met, hint = "WFT0318" if own else "WFT0308", _met(new), "one port carries one protocol"
-            elif known.is_http2 != new.is_http2:
-                code, met = "WFT0321", _spoken(new)
-                hint = f"say the same; if it speaks both, set `useClientProtocol` in a DestinationRule for {first.host}"
-            else:
-                continue
-            what = f"port {number} of {runner.name} is {new.value} here and {known.value} to {who}: {met}"
-            yield finding(code, service.origin, f"spec.ports[{index}]", what, hint)
-            break
+            before = said[(service.namespace, runner.name, number)]
+            if not found and port.protocol is not Protocol.UNDECLARED:
+                found = tuple(_of_saying(service, index, f"port {number} of {runner.name}", before))
+            before.append((service, port))
+        yield from found
 
 
-def _met(protocol: Protocol) -> str:
+def _of_saying(service: Service, index: int, at: str, before: list[_Saying]) -> Iterator[Problem]:
+    """`before`: who has the port already, the oldest first."""
+    field, new = f"spec.ports[{index}]", service.ports[index].protocol
+    declared = next((each for each in before if each[1].protocol is not Protocol.UNDECLARED), None)
+    if declared is not None and declared[1].protocol.is_http != new.is_http:
+        code = "WFT0318" if declared[0] is service else "WFT0308"
+        what = f"{at} is {new.value} here and {_elsewhere(declared, service)}: {_met(new, before[0][1].protocol)}"
+        yield finding(code, service.origin, field, what, "one port carries one protocol")
+    spoken = next((each for each in before if each[1].protocol.is_http), None)
+    if spoken is not None and new.is_http and spoken[1].protocol.is_http2 != new.is_http2:
+        what = f"{at} is {new.value} here and {_elsewhere(spoken, service)}: {_spoken(new)}"
+        oldest = before[0][0].host  # whose connection pool it is
+        hint = f"say the same; if it speaks both, set `useClientProtocol` in a DestinationRule for {oldest}"
+        yield finding("WFT0321", service.origin, field, what, hint)
+
+
+def _elsewhere(saying: _Saying, service: Service) -> str:
+    said_by, port = saying
+    who = f"port {port.number} of this Service" if said_by is service else f"Service {said_by.name}"
+    return f"{port.protocol.value} to {who}"
+
+
+def _met(protocol: Protocol, oldest: Protocol) -> str:
     """What it means for callers by this protocol that to others the port is HTTP, or is not."""
     if not protocol.is_http:
         return "no policy sees a path or a method of those who call it here"
+    if oldest is Protocol.UNDECLARED:
+        return "no policy sees a path or a method of those who call it there"
     return "without a proxy of their own, callers are taken as the latter says, and no policy sees a path or a method"
 
 
