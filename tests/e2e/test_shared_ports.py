@@ -175,6 +175,25 @@ async def test_an_older_service_that_says_tcp_is_never_made_to_wait(mesh):
     assert waited["tcp"] < 0.9 < waited["http"]
 
 
+@pytest.mark.parametrize("older", ["tcp", "unsaid"])
+async def test_in_plaintext_the_older_decides_about_callers_with_a_proxy_too(mesh, older):
+    """The HTTP/2 that their proxies make of HTTP arrives as it is."""
+    shared = Shared((older, "http"), newer=True)
+    plaintext = security("PeerAuthentication", {"mtls": {"mode": "DISABLE"}})
+    await mesh.edit(plaintext)
+
+    async def answered(expected):
+        return await status(mesh, "client", shared) == expected
+
+    await eventually(lambda: answered(502))
+    url = f"http://{shared}:{shared.port('http')}"
+    (outcome,) = parsed(await weft("explain", "client", "--to", url, "-o", "json"))["outcomes"]
+    assert outcome["verdict"]["kind"] == "unknown" and "502" in outcome["verdict"]["why"]
+    as_it_is = destination_rule(str(shared), connectionPool={"http": {"h2UpgradePolicy": "DO_NOT_UPGRADE"}})
+    await mesh.edit({"test.yaml": plaintext["test.yaml"] + "---\n" + text(as_it_is)})
+    await eventually(lambda: answered(200))
+
+
 @pytest.mark.parametrize("shared", [each for each in saying("http") if "grpc" not in each.values[0].pair])
 @pytest.mark.parametrize(("action", "paths"), [("ALLOW", ["/well"]), ("DENY", ["/ill"])])
 async def test_a_policy_for_paths_sees_those_of_http_and_lets_no_bytes_in(mesh, shared, action, paths):

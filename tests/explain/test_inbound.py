@@ -83,6 +83,24 @@ def test_callers_of_each_service_that_shares_a_port_are_met_as_it_says(name, say
     assert explain(Request(host=name, caller="frontend", speaks=Speaks.BYTES), guarded).verdict.kind is Kind.CLOSED
 
 
+@pytest.mark.parametrize(("says", "how"), [("tcp-web", "takes port 8080 for bytes"), ("unsaid", "in the HTTP that it")])
+def test_without_the_meshs_tls_nobody_says_by_which_service_a_proxys_http2_comes(says, how):
+    """So the oldest decides, and what the application makes of it is not known."""
+    world = SmallWorld(ORDERS, _sharing(says, "bytes"), _mode("DISABLE"))
+    (outcome,) = explain(Request(host="orders", caller="frontend"), world).outcomes
+    assert outcome.verdict.kind is Kind.UNKNOWN and "gets the HTTP/2 of the caller's proxy" in outcome.verdict.why
+    assert how in outcome.steps[-1].what
+    assert {"Service shop/bytes", "Service shop/orders"} <= {str(each) for each in outcome.steps[-1].sources}
+    for asked in (
+        {"speaks": Speaks.HTTP2},
+        {"host": "bytes"},
+    ):  # the application's own HTTP/2, and HTTP/1.1 as it comes
+        request = msgspec.structs.replace(Request(host="orders", caller="frontend"), **asked)
+        assert explain(request, world).verdict.kind is Kind.DELIVERED
+    newer = SmallWorld(ORDERS, _sharing(says, "tongues"), _mode("DISABLE"))
+    assert explain(Request(host="orders", caller="frontend"), newer).verdict.kind is Kind.DELIVERED
+
+
 def test_policies_know_the_caller_by_its_certificate():
     only = policy("AuthorizationPolicy", f"{{{SELECTED}, rules: [{{from: [{{source: {{namespaces: [shop]}}}}]}}]}}")
     world = SmallWorld(ORDERS, LEGACY, only)

@@ -107,14 +107,24 @@ def by_weight(walk: Walk, parts: Iterable[Weighted], weight_of: Callable[[Weight
 
 
 def speaks_http2(resources: Resources, cluster: Cluster, called: Speaks) -> bool:
-    if _HTTP_OPTIONS not in cluster.typed_extension_protocol_options:
-        return False
-    options = resources.opened(cluster.typed_extension_protocol_options[_HTTP_OPTIONS], HttpProtocolOptions)
+    options = _http_options(resources, cluster)
     if options is None:
         return False
     if options.HasField("use_downstream_protocol_config"):
         return called is Speaks.HTTP2
     return bool(options.explicit_http_config.HasField("http2_protocol_options"))
+
+
+def passes_on(resources: Resources, cluster: Cluster) -> bool:
+    """Whether it speaks the HTTP that comes, whichever that is."""
+    options = _http_options(resources, cluster)
+    return options is not None and options.HasField("use_downstream_protocol_config")
+
+
+def _http_options(resources: Resources, cluster: Cluster) -> HttpProtocolOptions | None:
+    if _HTTP_OPTIONS not in cluster.typed_extension_protocol_options:
+        return None
+    return resources.opened(cluster.typed_extension_protocol_options[_HTTP_OPTIONS], HttpProtocolOptions)
 
 
 def _places(resources: Resources, cluster: Cluster, caller: Workload, world: World) -> tuple[Place, ...]:

@@ -11,7 +11,7 @@ from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import DownstreamTlsContext
 
 from weft.explain import tls
-from weft.explain.cluster import NoTarget, find
+from weft.explain.cluster import NoTarget, find, passes_on
 from weft.explain.decision import Kind, Source, Stage, Unsure, Verdict, policy_source, sources_of
 from weft.explain.guards import pass_guards
 from weft.explain.http import manage
@@ -110,15 +110,13 @@ def _filters(
     end = pass_guards(walk, resources, found, seen)
     if isinstance(end, Verdict):
         return end
+    upgraded = arrival.http2 and request.speaks is Speaks.HTTP  # its caller's proxy has made it so
     if isinstance(end, TcpProxy):
-        if arrival.http2 and request.speaks is Speaks.HTTP:  # its caller's proxy has made it so
+        if upgraded:
             walk.tell(
                 Stage.INBOUND, f"{server.name} takes port {connection.port} for bytes", _sources(resources, found)
             )
-            raise Unsure(
-                f"the application of {server.name} gets the HTTP/2 of the caller's proxy as it is: one that speaks "
-                "only HTTP/1.1 does not understand it, and the caller gets 502"
-            )
+            raise _as_it_is(server)
         return _to_workload(walk, server, end.cluster, arrival, world)
     if arrival.headers is None or (connection.speaks is Speaks.TLS and not found.HasField("transport_socket")):
         why = f"{server.name} expects HTTP, which this is not"
@@ -130,7 +128,19 @@ def _filters(
     walk.route = route if walk.cluster else walk.route  # of two proxies' routes the caller's is meant
     if isinstance(result, Verdict):
         return msgspec.structs.replace(result, route=walk.route)
+    cluster = resources.clusters.get(result.cluster)
+    if upgraded and cluster is not None and passes_on(resources, cluster):
+        what = f"{server.name} passes on what comes to port {connection.port} in the HTTP that it comes in"
+        walk.tell(Stage.INBOUND, what, _sources(resources, found))
+        raise _as_it_is(server)
     return _to_workload(walk, server, result.cluster, arrival, world)
+
+
+def _as_it_is(server: Workload) -> Unsure:
+    return Unsure(
+        f"the application of {server.name} gets the HTTP/2 of the caller's proxy as it is: one that speaks only "
+        "HTTP/1.1 does not understand it, and the caller gets 502"
+    )
 
 
 def _to_workload(walk: Walk, server: Workload, cluster: str, arrival: Arrival, world: World) -> Verdict:
