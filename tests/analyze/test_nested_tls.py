@@ -52,6 +52,18 @@ def test_tls_may_be_added_to_what_other_routes_send_there(kind):
     assert len(told(BOTH + ASKS + routes(kind, TO_443.replace("443", "80"), gateways="edge"))) == 1
 
 
+def test_tls_may_be_added_to_what_is_mirrored_there():
+    copied = f"{TO_443.replace('443', '80')}, mirror: {{host: pay.example.com, port: {{number: 443}}}}"
+    assert told(BOTH + ASKS + routes("http", copied)) == []
+
+
+def test_tls_may_be_added_to_what_routes_send_to_a_host_that_a_wildcard_stands_for():
+    wild = (entry((443, "tls", "TLS")) + ASKS).replace("DNS", "NONE").replace("pay.example.com", "'*.example.com'", 2)
+    assert len(told(wild)) == 1
+    assert told(wild + routes("http", TO_443, gateways="edge")) == []
+    assert len(told(wild + routes("http", TO_443.replace("pay.example.com", "pay.example.org")))) == 1
+
+
 @pytest.mark.parametrize(
     "policy",
     [

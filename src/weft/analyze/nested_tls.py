@@ -54,6 +54,8 @@ def _led(facts: Facts) -> _Led:
         for route in routing.http:
             for part in route.route:
                 led.opened[part.destination.host].append(part.destination)
+            for mirror in route.mirrors:
+                led.opened[mirror.destination.host].append(mirror.destination)
         for stream in routing.tcp:
             for part in stream.route:
                 led.opened[part.destination.host].append(part.destination)
@@ -78,11 +80,20 @@ def _at(rule: DestinationRule, service: Service, port: ServicePort, led: _Led, f
         yield finding("WFT0224", rule.origin, "spec", what, hint)
     elif port.protocol in _SEALED and not rule.attached and "" in subsets:
         # Without a port a route leads to the one that was called.
-        opened = any(each.port in (0, port.number) for each in led.opened.get(service.host, ()))
+        opened = any(each.port in (0, port.number) for each in _opened(service.host, led))
         if not opened and not facts.spoken.get(port.number):
             what = f"callers speak {port.protocol} to {at}, as it declares, {_THEN}"
             hint = f"ask for none there; callers without TLS call a port of their own, with `targetPort: {port.number}`"
             yield finding("WFT0224", rule.origin, "spec", what, hint)
+
+
+def _opened(host: str, led: _Led) -> Iterator[Destination]:
+    """What leads to the host, and to any host that a wildcard stands for."""
+    yield from led.opened.get(host, ())
+    if host.startswith("*"):
+        for each, destinations in led.opened.items():
+            if each != host and each.endswith(host[1:]):
+                yield from destinations
 
 
 def _asks(rule: DestinationRule) -> bool:
