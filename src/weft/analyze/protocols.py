@@ -93,8 +93,10 @@ def _of_saying(service: Service, index: int, at: str, before: list[_Saying]) -> 
     spoken = next((each for each in before if each[1].protocol.is_http), None)
     if spoken is not None and new.is_http and spoken[1].protocol.is_http2 != new.is_http2:
         what = f"{at} is {new.value} here and {_elsewhere(spoken, service)}: {_spoken(new)}"
-        oldest = before[0][0].host  # whose connection pool it is
-        hint = f"say the same; if it speaks both, set `useClientProtocol` in a DestinationRule for {oldest}"
+        oldest, port = before[0]  # whose connection pool it is; to its own callers by bytes the word means nothing
+        hint = "say the same"
+        if port.protocol.is_http or port.protocol is Protocol.UNDECLARED:
+            hint += f"; if it speaks both, set `useClientProtocol` in a DestinationRule for {oldest.host}"
         yield finding("WFT0321", service.origin, field, what, hint)
 
 
