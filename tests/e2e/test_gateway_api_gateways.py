@@ -605,6 +605,16 @@ async def test_a_route_that_changes_is_followed(mesh):
         assert await ask("shop.example.com") == name
 
 
+# Whom backends are believed by: the root of these tests.
+ROOTS = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "roots", "namespace": "shop"},
+    "data": {"ca.crt": certificate_pem(ROOT)},
+}
+BY_ROOTS = {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "roots"}]}
+
+
 def believing(server="safe.example.com", section="", names=(), service="safe", **whom):
     target = {"group": "", "kind": "Service", "name": service, **({"sectionName": section} if section else {})}
     validation = {"hostname": server, **whom, **({"subjectAltNames": list(names)} if names else {})}
@@ -639,15 +649,9 @@ def believing(server="safe.example.com", section="", names=(), service="safe", *
     ],
 )
 async def test_a_backend_is_called_over_tls_and_believed_by_its_name(mesh, policy, answer):
-    roots = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "roots", "namespace": "shop"},
-        "data": {"ca.crt": certificate_pem(ROOT)},
-    }
-    whom = {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "roots"}], **policy}
+    whom = {**BY_ROOTS, **policy}
     whom = {name: value for name, value in whom.items() if value != []}
-    await settled(mesh, gateway(), route("safe", to("safe"), hosts=["shop.example.com"]), roots, believing(**whom))
+    await settled(mesh, gateway(), route("safe", to("safe"), hosts=["shop.example.com"]), ROOTS, believing(**whom))
     await eventually_answers("shop.example.com")
     assert await ask("shop.example.com") == answer
 
@@ -663,15 +667,8 @@ async def test_a_backend_is_called_over_tls_and_believed_by_its_name(mesh, polic
     ],
 )
 async def test_a_backend_is_believed_by_the_uri_in_its_certificate(mesh, names, answer):
-    roots = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "roots", "namespace": "shop"},
-        "data": {"ca.crt": certificate_pem(ROOT)},
-    }
-    whom = {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "roots"}]}
-    policy = believing("known.example.com", names=names, service="known", **whom)
-    await settled(mesh, gateway(), route("known", to("known"), hosts=["shop.example.com"]), roots, policy)
+    policy = believing("known.example.com", names=names, service="known", **BY_ROOTS)
+    await settled(mesh, gateway(), route("known", to("known"), hosts=["shop.example.com"]), ROOTS, policy)
     await eventually_answers("shop.example.com")
     assert await ask("shop.example.com") == answer
 
@@ -760,13 +757,6 @@ async def test_tls_of_strange_parents_and_for_strange_backends_goes_to_nobody(me
 
 async def test_tls_passed_on_to_where_a_policy_asks_for_tls_is_tls_in_tls(mesh):
     """The standard leaves it at that: the policy holds whatever the listener does with TLS. So it is found, and told."""
-    roots = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "roots", "namespace": "shop"},
-        "data": {"ca.crt": certificate_pem(ROOT)},
-    }
-    believed = {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "roots"}]}
     rule = {"backendRefs": [{"name": "safe", "port": 443}]}
     passed = route("safe", rule, hosts=["safe.example.com"], kind="TLSRoute", version="v1alpha2")
     tls = gateway(listener("tls", 8443, "TLS", tls={"mode": "Passthrough"}))
@@ -774,11 +764,11 @@ async def test_tls_passed_on_to_where_a_policy_asks_for_tls_is_tls_in_tls(mesh):
     async def told():
         return await weft("explain", "edge", "-n", "shop", "--to", "https://safe.example.com:8443/", both=True)
 
-    await settled(mesh, tls, passed, roots, believing(section="http", **believed))
+    await settled(mesh, tls, passed, ROOTS, believing(section="http", **BY_ROOTS))
     await eventually_answers("safe.example.com", port=PASSED, name="safe.example.com")
     assert await ask("safe.example.com", port=PASSED, name="safe.example.com") == "safe"
     assert "TLS in TLS" not in await told()
-    await settled(mesh, tls, passed, roots, believing(**believed))
+    await settled(mesh, tls, passed, ROOTS, believing(**BY_ROOTS))
     assert await ask("safe.example.com", port=PASSED, name="safe.example.com") in ("SSLError", "SSLEOFError")
     words = await told()
     assert ":8443 gets TLS in TLS  [Service shop/safe" in words
