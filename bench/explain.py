@@ -16,15 +16,15 @@ from bench import mesh as objects
 from bench.figure import Effort, Figure, Say
 from weft.api.parse import parse
 from weft.control.problems import Problems
-from weft.control.push import Push
+from weft.control.push.push import Push
 from weft.explain.decision import Kind
 from weft.explain.explain import explain
 from weft.explain.request import Request
 from weft.explain.world import Resources, Workload
 from weft.files.documents import read_documents
+from weft.mesh.mesh import Mesh
 from weft.model.group import group_of
 from weft.model.instance import pod_of
-from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
 from weft.model.workload import Workload as Declared
 from weft.xds.snapshot import Snapshots

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from weft.control.sidecars import arguments
+from weft.cluster.sidecar_arguments import arguments
 from weft.inject.settings import Settings
 from weft.inject.workloads import inject_document
 from weft.install.manifests import manifests

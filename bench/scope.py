@@ -23,6 +23,7 @@ from bench import mesh
 from bench.figure import Effort, Figure, Say
 from bench.process import Failed, cpu_seconds, memory
 from weft.api.mesh_config import ON_DEMAND
+from weft.inspect.live import live_stage
 from weft.local.engine import Engine
 from weft.local.pod import Pod
 from weft.model.group import group_of
@@ -192,7 +193,7 @@ async def _received(caller: Pod) -> int:
 
 
 def _configuration(engine: Engine, caller: Pod) -> int:
-    sent = engine.control.stage().resources(group_of(caller.plan.workload))
+    sent = live_stage(engine.control).resources(group_of(caller.plan.workload))
     return sum(len(body) for bodies in sent.values() for body in bodies.values())
 
 

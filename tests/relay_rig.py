@@ -18,8 +18,8 @@ from weft.ca.server import CaServer
 from weft.ca.service import CertificateService
 from weft.ca.signed_tokens import AUDIENCE, TokenIssuer
 from weft.ca.tokens import Caller
+from weft.cluster.tls_front import Front
 from weft.control.access import Access
-from weft.control.front import Front
 from weft.control.plane import ControlPlane
 from weft.model.identity import Identity
 from weft.node.door import Doorway

@@ -1,4 +1,4 @@
-"""Writes docs/reference/rules.md: every rule that `weft why` names, from src/weft/control/reasons/rules.py.
+"""Writes docs/reference/rules.md: every rule that `weft why` names, from src/weft/inspect/reasons/rules.py.
 `python tools/rules.py` writes the page; a test compares it.
 """
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from weft.control.reasons.rules import RULES, Rule
+from weft.inspect.reasons.rules import RULES, Rule
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "rules.md"
 

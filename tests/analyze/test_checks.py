@@ -7,8 +7,8 @@ import pytest
 
 from weft.analyze.checks import AREAS, CHECKS, RETIRED, in_area
 from weft.cli.meshes import Admission
-from weft.control.examination import examine
 from weft.files.documents import read_documents
+from weft.inspect.rehearse.examination import examine
 
 CASES = Path(__file__).parent / "cases"
 SOURCES = Path(__file__).parent.parent.parent / "src" / "weft"

@@ -8,8 +8,8 @@ from weft.analyze.findings import OF_RIVALS, findings
 from weft.api.parse import Parsed, parse
 from weft.base.problem import Severity
 from weft.cli.meshes import Admission
-from weft.control.rehearsal import rehearsed
 from weft.files.documents import read_documents
+from weft.inspect.rehearse.rehearsal import rehearsed
 from weft.model.names import ObjectKey
 
 WRONG = WEB.replace("app: web}, ports", "app: wbe}, ports") + istio("DestinationRule", "{host: nobody}")

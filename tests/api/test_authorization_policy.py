@@ -8,10 +8,10 @@ from api.reading import document, read, told, value
 from weft.api.authorization_policy import MOST_RULES, MOST_VALUES
 from weft.api.document import Document
 from weft.api.parse import parse
+from weft.mesh.mesh import Mesh
 from weft.model.authorization_policy import Action, Condition, Operation, Rule, Source
 from weft.model.group import Group, ProxyKind
-from weft.model.mesh import Mesh
-from weft.model.policies import GATEWAY_NAME
+from weft.model.policy import GATEWAY_NAME
 from weft.translate.guards import guards_of
 from weft.translate.view import group_view
 

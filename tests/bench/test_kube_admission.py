@@ -4,7 +4,7 @@ import msgspec
 from bench.kube_admission import _WARM, _review, _timed
 
 from bench import kube_mesh
-from weft.control.sidecars import arguments
+from weft.cluster.sidecar_arguments import arguments
 from weft.inject.injector import Injector
 from weft.inject.review import decode
 from weft.inject.settings import Settings

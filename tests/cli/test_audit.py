@@ -5,8 +5,8 @@ import json
 import pytest
 
 from weft.cli.audit import _bytes, _lines, _share
-from weft.control.audit import Report, Section
-from weft.control.audit_memory import AMBIENT, PodMemory, costs
+from weft.inspect.audit.proxy_memory import AMBIENT, PodMemory, costs
+from weft.inspect.audit.report import Report, Section
 
 pytestmark = pytest.mark.root
 

@@ -8,8 +8,8 @@ from google.protobuf.json_format import MessageToDict
 from envoy_dumps import dump
 from model.builders import group, put, service
 from weft.cli.authz_check import policies
+from weft.mesh.mesh import Mesh
 from weft.model.authorization_policy import Action, AuthorizationPolicy, Operation, Rule
-from weft.model.mesh import Mesh
 from weft.translate.authorization import http_filters, network_filters
 from weft.translate.view import group_view
 

@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from ca import making
-from control.kubernetes import unique
+from cluster.kubernetes import unique
 from weft.ca.authority import Terms
 from weft.ca.certificates import certificate_pem
 from weft.cli.main import app
-from weft.control.root_secret import RootSecret
+from weft.cluster.root_secret import RootSecret
 from weft.install.manifests import manifests
 from weft.install.values import Authority, Values
 from weft.kube.client import Client

@@ -1,4 +1,4 @@
-"""The process as the Deployment runs it, against a real API server; the rest is in tests/control and tests/cluster."""
+"""The process as the Deployment runs it, against a real API server; the rest is in tests/control and tests/on_cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tools.ports import free_port
 from typer.testing import CliRunner
 
-from control.kubernetes import unique
+from cluster.kubernetes import unique
 from weft.cli.main import app
 
 

@@ -1,5 +1,5 @@
 """Who is asked on a cluster, and as whom: tokens and refusals of a real API server. A real replica answers in
-tests/cluster/test_proxy_status.py."""
+tests/on_cluster/test_proxy_status.py."""
 
 import asyncio
 

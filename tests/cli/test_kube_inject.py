@@ -5,7 +5,7 @@ import yaml
 from typer.testing import CliRunner
 
 from weft.cli.main import app
-from weft.control.sidecars import arguments
+from weft.cluster.sidecar_arguments import arguments
 from weft.inject.settings import Settings, encode
 from weft.inject.workloads import inject_document
 

@@ -166,8 +166,19 @@ def test_files_are_looked_at_without_what_serves_a_mesh(nowhere, arguments, need
 
 
 # What a what-if has to do with only where there are Deployments, or where somebody asks for more than a verdict.
-OF_OTHERS = {"google.protobuf.json_format", "weft.analyze.pods", "weft.control.description", "weft.control.plane"}
-OF_OTHERS |= {"weft.control.why", "weft.control.written_pods", "weft.inject", "weft.install", "weft.xds.stream"}
+OF_OTHERS = {
+    "google.protobuf.json_format",
+    "weft.analyze.pods",
+    "weft.inspect.describe.pods_and_services",
+    "weft.control.plane",
+}
+OF_OTHERS |= {
+    "weft.inspect.ask.why",
+    "weft.inspect.rehearse.pods_from_templates",
+    "weft.inject",
+    "weft.install",
+    "weft.xds.stream",
+}
 CHANGE = ["diff", "-f", f"{SHOP}/payments.yaml"]
 
 

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
+from tests.inspect.compare.test_recent_traffic import line
 
-from control.test_recent import line
 from weft.cli import recent_traffic
 from weft.cli.recent_traffic import seen_here, seen_on_cluster
 from weft.kube.client import Client

@@ -8,8 +8,8 @@ from model.builders import put, service
 from weft.control import analysis
 from weft.control.analysis import Analysis
 from weft.control.problems import Problems
+from weft.mesh.mesh import Mesh
 from weft.model.destination_rule import DestinationRule
-from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, Origin
 from weft.model.sidecar import Sidecar
 

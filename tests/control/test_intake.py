@@ -4,8 +4,8 @@ from weft.api.parse import parse
 from weft.control.intake import Intake
 from weft.control.problems import Problems
 from weft.files.documents import read_documents
+from weft.mesh.mesh import Mesh
 from weft.model.authorization_policy import Action, AuthorizationPolicy
-from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
 
 ORDERS = """

@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc.aio
 
 from relay_rig import Placed
-from weft.control.nodes import group_of
+from weft.control.node_metadata import group_of
 from weft.control.plane import ControlPlane
 from weft.control.relays import Relays
 from weft.model.proxy import PROXY_GID, PROXY_UID

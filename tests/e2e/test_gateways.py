@@ -162,7 +162,7 @@ async def test_no_command_shows_the_key_of_a_gateway_not_even_one_kept_beside_it
         told.append(await weft(f"weft {command} --mesh {mesh.engine.name}", mesh.directory))
         assert "Traceback" not in told[-1] and "Usage" not in told[-1], told[-1]
     pages = ("configz", "history", "adsz", "syncz", "registryz", "endpointz", "version")
-    told += [(await mesh.control.debug.answer(page)).body.decode() for page in pages]
+    told += [(await mesh.debug.answer(page)).body.decode() for page in pages]
     told += mesh.engine.find_pod("edge").log.proxy.tail()
     told.append((await mesh.engine.find_pod("edge").proxy.admin.read("/config_dump", {})).decode())  # as curl gets it
     for secrecy in written(careless.key):

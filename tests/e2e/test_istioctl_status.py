@@ -16,6 +16,7 @@ from e2e.objects import http_service, text, workload
 from e2e.test_istioctl import KUBECONFIG
 from relay_rig import Cluster, Placed
 from weft.control.plane import ControlPlane
+from weft.inspect.live import attach_debug
 from weft.local.run_directory import socket_of
 
 pytestmark = [pytest.mark.root, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
@@ -101,7 +102,8 @@ async def test_it_reads_every_page(run, owner):
 
 async def test_with_a_certificate_of_the_control_planes_namespace_it_is_told_on_the_port_with_tls(run, tmp_path):
     placed = Placed()
-    plane = ControlPlane(placements=placed, namespace="istio-system", replica="istiod-1")
+    plane = ControlPlane(placements=placed, replica="istiod-1")
+    attach_debug(plane, "istio-system")
     made = Cluster(plane, placed)
     plane.apply(changes(ORDERS))
     await made.open()

@@ -17,15 +17,16 @@ import pytest_asyncio
 from e2e.looking import envoy
 from e2e.mesh import eventually, running_mesh, tell
 from e2e.objects import http_service, istio, service, text, to, virtual_service, workload
-from weft.control.answer import answer as explained
-from weft.control.config_dump import as_json
-from weft.control.description import describe_pod
-from weft.control.description_text import pod_lines
-from weft.control.question import Question
-from weft.control.why import every
 from weft.envoy import command
 from weft.envoy.difference import differences
 from weft.explain.decision import Kind
+from weft.inspect.ask.answer import answer as explained
+from weft.inspect.ask.question import Question
+from weft.inspect.ask.why import every
+from weft.inspect.debug.config_dump import as_json
+from weft.inspect.describe.pods_and_services import describe_pod
+from weft.inspect.describe.text import pod_lines
+from weft.inspect.live import live_stage
 from weft.model.group import Group
 from weft.model.proxy import MARKS
 from weft.netns.interception import Interception
@@ -419,17 +420,17 @@ async def test_a_call_that_nobody_made_yet_is_explained_and_ends_as_it_is_explai
     question = Question("named", f"http://{address(mesh, 'stream')}/", namespace="named")
     content = (mesh.directory / "named.yaml").read_text()
     await mesh.edit({"named.yaml": content.replace("shop/web.shop.svc", "shop/*.svc")})
-    (way,) = explained(mesh.control.stage(), question, datetime.now(UTC)).explanation.outcomes
+    (way,) = explained(live_stage(mesh.control), question, datetime.now(UTC)).explanation.outcomes
     assert any("has not been called yet" in step.what for step in way.steps)
     assert way.verdict.kind is Kind.DELIVERED, way
     assert (await mesh.get("named", f"http://{address(mesh, 'stream')}/"))["status"] == 200
-    (way,) = explained(mesh.control.stage(), question, datetime.now(UTC)).explanation.outcomes
+    (way,) = explained(live_stage(mesh.control), question, datetime.now(UTC)).explanation.outcomes
     assert not any("has not been called yet" in step.what for step in way.steps)
     assert way.verdict.kind is Kind.DELIVERED
 
 
 async def test_every_resource_of_a_proxy_has_a_reason_and_its_pod_says_how_much_it_knows(mesh):
-    stage = mesh.control.stage()
+    stage = live_stage(mesh.control)
     proxy = stage.find("client")
     for kind in ("listener", "cluster"):
         told = {each.name: each.parts for each in every(mesh.control.mesh, stage, proxy, kind)}

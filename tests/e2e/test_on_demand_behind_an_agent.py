@@ -16,7 +16,7 @@ from e2e.mesh import eventually, running_mesh
 from e2e.objects import http_service, service, text, workload
 from e2e.separate import separate_mesh
 from e2e.test_on_demand import ON, address, held
-from weft.control.nodes import group_of
+from weft.control.node_metadata import group_of
 from weft.xds.clients import Sync
 from weft.xds.types import CLUSTER, LISTENER
 

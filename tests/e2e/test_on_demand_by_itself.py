@@ -12,8 +12,9 @@ import pytest_asyncio
 from e2e.mesh import eventually, running_mesh
 from e2e.objects import http_service, service, text, workload
 from e2e.test_on_demand import address, group, held, names
-from weft.control.description import describe_pod
-from weft.control.description_text import pod_lines
+from weft.inspect.describe.pods_and_services import describe_pod
+from weft.inspect.describe.text import pod_lines
+from weft.inspect.live import live_stage
 from weft.model.on_demand import FEW
 from weft.xds.types import CLUSTER, LISTENER
 
@@ -52,7 +53,7 @@ def hosts(mesh, of):
 
 
 def size(mesh, of):
-    sent = mesh.control.stage().resources(group(mesh, of))
+    sent = live_stage(mesh.control).resources(group(mesh, of))
     return sum(len(body) for bodies in sent.values() for body in bodies.values())
 
 
@@ -128,4 +129,4 @@ async def test_connections_stay_open_while_it_comes_and_goes_and_comes(mesh):
 
 
 def lines(mesh, of):
-    return list(pod_lines(describe_pod(mesh.control.mesh, mesh.control.stage(), (), of)))
+    return list(pod_lines(describe_pod(mesh.control.mesh, live_stage(mesh.control), (), of)))

@@ -14,8 +14,8 @@ import grpc.aio
 import pytest
 import yaml
 from envoy.service.discovery.v3.discovery_pb2 import DiscoveryRequest
+from tests.inspect.debug.test_stream import METHOD as STREAM
 
-from control.test_debug_stream import METHOD as STREAM
 from e2e.looking import cells, parsed, rows, weft
 from e2e.mesh import eventually, proxy_process
 from weft.local.run_directory import socket_of

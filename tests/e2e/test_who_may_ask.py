@@ -12,8 +12,8 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
+from tests.inspect.debug.test_stream import DUMP, SYNCZ, Istioctl
 
-from control.test_debug_stream import DUMP, SYNCZ, Istioctl
 from e2e.objects import http_service, text, workload
 from weft.local.run_directory import socket_of
 

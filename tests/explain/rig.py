@@ -43,9 +43,9 @@ from weft.explain.explain import explain
 from weft.explain.request import Request, Speaks
 from weft.explain.world import NoPort, Resources, Workload
 from weft.files.documents import read_documents
+from weft.mesh.mesh import Mesh
 from weft.model.access_log import Encoding, FileLog
 from weft.model.instance import Instance
-from weft.model.mesh import Mesh
 from weft.model.names import labels_of, service_host
 from weft.model.service import Protocol, Service, ServicePort
 from weft.model.settings import Settings

@@ -21,6 +21,7 @@ from gateway_rig import gateway
 from weft.explain.decision import Kind
 from weft.explain.explain import explain
 from weft.explain.request import Request
+from weft.inspect.live import live_stage
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, labels_of
 
@@ -117,7 +118,7 @@ async def test_gateways_do_what_explain_says(tmp_path):
             assert not [each for each in made.plane.problems() if each.severity == "error"]
             pod = Instance("ingress-0", "edge", ("192.0.2.50",), labels_of({"istio": "ingress"}), gateway=True)
             made.plane.put(ObjectKey("Instance", "edge", "ingress-0"), (pod,))
-            stage = made.plane.stage()
+            stage = live_stage(made.plane)
             await made.until_has(*(f"s{number}.example.com" for number in range(len(cases))))
             told = []
             for number, case in enumerate(cases):

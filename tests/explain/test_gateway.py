@@ -4,21 +4,22 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.inspect.test_closed_servers import EDGE as CLOSED
 from tools.ports import free_port
 
 from authority import Authority
-from control.test_edges import EDGE as CLOSED
 from explain.worlds import CALLER
 from gateway_rig import application, ask, entry, gateway, pair, trusting, underscores
 from golden.render import load
 from weft.cli.trial_source import staged
 from weft.control.problems import Problems
-from weft.control.push import Push
-from weft.control.stage import Stage
+from weft.control.push.push import Push
 from weft.explain.decision import Kind
 from weft.explain.explain import explain
 from weft.explain.url import request_of
 from weft.files.documents import read_documents
+from weft.inspect.live import live_stage
+from weft.inspect.stage import Stage
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, labels_of
 from weft.xds.snapshot import Snapshots
@@ -96,7 +97,7 @@ async def test_what_is_told_is_what_a_gateway_does():
         async with gateway(written(text), listening=(plain, secure, bytes_)) as made:
             pod = Instance("ingress-0", "edge", ("192.0.2.50",), labels_of({"istio": "ingress"}), gateway=True)
             made.plane.put(ObjectKey("Instance", "edge", "ingress-0"), (pod,))
-            stage = made.plane.stage()
+            stage = live_stage(made.plane)
             caller = stage.find("ingress-0")
             for url in map(written, ASKED):
                 request = request_of(url, caller=caller)

@@ -7,7 +7,7 @@ from weft.base.problem import Problem, Where
 from weft.control.intake import Intake
 from weft.control.problems import Problems
 from weft.files.directory import Directory, Unreadable
-from weft.model.mesh import Mesh
+from weft.mesh.mesh import Mesh
 from weft.model.names import ObjectKey
 
 

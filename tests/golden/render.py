@@ -23,9 +23,9 @@ from msgspec.structs import replace
 
 from weft.api.parse import parse
 from weft.files.documents import read_documents
+from weft.mesh.mesh import Mesh
 from weft.model.group import Group, ProxyKind, group_of
 from weft.model.instance import Instance, pod_of
-from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
 from weft.model.workload import Workload
 from weft.translate import listeners, routes

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from weft.control.sidecars import arguments
+from weft.cluster.sidecar_arguments import arguments
 from weft.inject.patch import inject
 from weft.inject.settings import Settings
 

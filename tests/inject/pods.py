@@ -1,6 +1,6 @@
 """Pods to inject, what does it, and what the API server does with a patch."""
 
-from weft.control.sidecars import arguments
+from weft.cluster.sidecar_arguments import arguments
 from weft.inject.json_patch import copied
 from weft.inject.patch import inject
 from weft.inject.settings import Settings

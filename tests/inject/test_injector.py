@@ -1,7 +1,7 @@
 import pytest
 
 from inject.pods import apply, names, pod
-from weft.control.sidecars import arguments
+from weft.cluster.sidecar_arguments import arguments
 from weft.inject.injector import Injector, has_native_sidecars, has_sleep_hooks
 from weft.inject.review import Kind, Request
 from weft.inject.settings import Settings

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inject.pods import apply, container, injected, names, pod, variables
-from weft.control.sidecars import arguments
+from weft.cluster.sidecar_arguments import arguments
 from weft.inject.annotations import Refused
 from weft.inject.json_patch import difference
 from weft.inject.owner import Owner

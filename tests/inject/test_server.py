@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inject.pods import apply, names, pod
-from weft.control.sidecars import arguments
+from weft.cluster.sidecar_arguments import arguments
 from weft.inject import server as asking
 from weft.inject.injector import Injector
 from weft.inject.review import Kind, Request

@@ -3,7 +3,7 @@ import copy
 import pytest
 
 from inject.pods import container, injected, pod, variables
-from weft.control.sidecars import arguments
+from weft.cluster.sidecar_arguments import arguments
 from weft.inject.annotations import Refused
 from weft.inject.settings import Settings
 from weft.inject.workloads import inject_document

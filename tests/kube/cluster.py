@@ -13,8 +13,8 @@ from weft.kube.config import load
 from weft.kube.pods import Pods
 from weft.kube.resource import known
 from weft.kube.source import watch
-from weft.model.mesh import Mesh
-from weft.model.touched import joined
+from weft.mesh.mesh import Mesh
+from weft.mesh.touched import joined
 
 MERGE = "application/merge-patch+json"
 _PLURALS = {each["spec"]["names"]["kind"]: each["spec"]["names"]["plural"] for each in crds()}

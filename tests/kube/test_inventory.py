@@ -8,7 +8,7 @@ from tools.kube.process import wait_for
 
 from kube.cluster import client_of, put
 from kube.manifests import definition, endpoint, endpoint_slice, pod, service, virtual_service
-from weft.control.examination import Running, examine
+from weft.inspect.rehearse.examination import Running, examine
 from weft.kube.client import Client
 from weft.kube.config import load
 from weft.kube.inventory import take

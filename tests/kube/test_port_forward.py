@@ -1,5 +1,5 @@
 """A node's end of the wire is played here, for what a real one does only when something breaks; the real one is asked
-in tests/cluster/test_proxy_config.py. Refusals are a real API server's."""
+in tests/on_cluster/test_proxy_config.py. Refusals are a real API server's."""
 
 import asyncio
 from contextlib import asynccontextmanager

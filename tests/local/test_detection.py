@@ -3,7 +3,7 @@ from __future__ import annotations
 from model.builders import instance, put, service
 from weft.local.detection import Detection
 from weft.local.traffic import Scrape
-from weft.model.mesh import Mesh
+from weft.mesh.mesh import Mesh
 from weft.model.names import ObjectKey, Origin, labels_of
 from weft.model.service import Protocol
 from weft.model.workload import Workload

@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from weft.local.lookups import Lookups
-from weft.model.mesh import Mesh
+from weft.mesh.mesh import Mesh
 from weft.model.names import ObjectKey
 from weft.model.service import Service, ServicePort
 from weft.translate.lookup import Found, NoSuchName

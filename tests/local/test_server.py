@@ -7,8 +7,8 @@ import grpc
 import grpc.aio
 import msgspec
 import pytest
+from tests.inspect.debug.test_stream import Istioctl
 
-from control.test_debug_stream import Istioctl
 from local.rig import CALLER, SERVICE, mesh, web
 from weft.base.problem import Problem
 from weft.local.client import fetch_debug

@@ -5,8 +5,8 @@ from msgspec import structs
 
 from local.rig import CALLER, SERVICE, mesh, web
 from weft.local.virtual_addresses import is_needed, virtual_addresses
+from weft.mesh.mesh import Mesh
 from weft.model.instance import Instance
-from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
 from weft.model.service import Protocol, Resolution, Service, ServicePort
 from weft.model.workload import Workload

@@ -1,8 +1,8 @@
 """Small meshes for tests, in one line each."""
 
+from weft.mesh.mesh import Mesh
 from weft.model.group import Group, ProxyKind
 from weft.model.instance import Instance
-from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, labels_of, service_host
 from weft.model.service import Protocol, Service, ServicePort
 

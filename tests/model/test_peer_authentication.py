@@ -3,10 +3,10 @@ import itertools
 import pytest
 
 from model.builders import group, instance, put, service
-from weft.model.mesh import Mesh
+from weft.mesh.mesh import Mesh
+from weft.mesh.touched import EVERYWHERE
 from weft.model.names import labels_of
 from weft.model.peer_authentication import PeerAuthentication, PeerModes, TlsMode, decider
-from weft.model.touched import EVERYWHERE
 
 STRICT, PERMISSIVE, DISABLE = TlsMode.STRICT, TlsMode.PERMISSIVE, TlsMode.DISABLE
 ROOT = "istio-system"

@@ -3,12 +3,12 @@
 import pytest
 
 from model.builders import group, put
+from weft.mesh.mesh import Mesh
+from weft.mesh.touched import EVERYWHERE, Touched
 from weft.model.access_log import FileLog, LogProvider, Reporter
-from weft.model.mesh import Mesh
 from weft.model.names import labels_of
 from weft.model.settings import Settings
 from weft.model.telemetry import AccessLogging, Telemetry
-from weft.model.touched import EVERYWHERE, Touched
 
 ROOT = "istio-system"
 PROVIDERS = tuple(LogProvider(name, FileLog(f"/{name}")) for name in ("a", "b", "c"))

@@ -1,7 +1,7 @@
 """Who calls a CSI driver as kubelet does, in kubelet's directories; and a node around it: a CA on TLS, tokens, state in
 memory, and the agent as a process of its own.
 
-Kubelet itself is met in tests/cluster; here its part is what it says on the wire and what it writes down.
+Kubelet itself is met in tests/on_cluster; here its part is what it says on the wire and what it writes down.
 """
 
 from __future__ import annotations

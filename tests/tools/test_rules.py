@@ -3,7 +3,7 @@
 import importlib.util
 from pathlib import Path
 
-from weft.control.reasons.rules import RULES
+from weft.inspect.reasons.rules import RULES
 
 TOOL = Path(__file__).resolve().parent.parent.parent / "tools" / "rules.py"
 

@@ -25,8 +25,8 @@ from golden.render import compile_group
 from model.builders import group, put, service
 from weft.envoy import binary
 from weft.envoy.validate import bootstrap
+from weft.mesh.mesh import Mesh
 from weft.model.instance import Instance
-from weft.model.mesh import Mesh
 from weft.model.names import labels_of
 from weft.model.proxy import ROOTS, SDS_CLUSTER
 from weft.model.service import Protocol, ServicePort

@@ -32,9 +32,9 @@ from weft.api.parse import parse
 from weft.envoy import binary
 from weft.envoy.validate import bootstrap
 from weft.files.documents import read_documents
+from weft.mesh.mesh import Mesh
 from weft.model.access_log import Encoding, FileLog
 from weft.model.authorization_policy import AuthorizationPolicy
-from weft.model.mesh import Mesh
 from weft.model.names import labels_of
 from weft.model.service import Protocol, ServicePort
 from weft.model.settings import Settings

@@ -21,8 +21,8 @@ from weft.api.parse import parse
 from weft.base.problem import Severity
 from weft.envoy.validate import validate
 from weft.files.documents import read_documents
+from weft.mesh.mesh import Mesh
 from weft.model.group import Group, ProxyKind
-from weft.model.mesh import Mesh
 from weft.model.names import labels_of
 
 SETS = int(os.environ.get("WEFT_ROUTE_SETS", "4"))

@@ -1,9 +1,9 @@
 from model.builders import instance, put, service
 from translate.views import HOST, route, routing, to, view
 from weft.base.problem import Severity
+from weft.mesh.mesh import Mesh
 from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, TrafficPolicy
 from weft.model.group import ProxyKind
-from weft.model.mesh import Mesh
 from weft.model.peer_authentication import PeerAuthentication, TlsMode
 from weft.model.service import Protocol, Resolution
 from weft.model.virtual_service import Delegate, HeaderChanges, Headers, HttpRoute, VirtualService

@@ -1,6 +1,6 @@
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
-from weft.model.gateways import Door
+from weft.model.edge import Door
 from weft.model.group import ProxyKind
 from weft.model.names import ObjectKey, Origin
 from weft.model.virtual_service import Destination, HttpRoute, VirtualService, WeightedDestination

@@ -18,7 +18,8 @@ from authority import Authority
 from fields import proves
 from gateway_rig import application, ask, entry, gateway, pair, secret, trusting, until
 from weft.api.document import Change
-from weft.control.memory import Memory
+from weft.history.persistence import Memory
+from weft.inspect.live import attach_debug
 from weft.model.names import ObjectKey
 
 HOST = "shop.example.com"
@@ -183,7 +184,7 @@ async def test_files_are_shown_and_read_again_when_they_are_replaced(edge, autho
 
 
 async def test_files_that_are_refused_are_shown_once_they_are_mended(edge, authority, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("weft.control.rereading._FIRST_SECONDS", 0.1)
+    monkeypatch.setattr("weft.control.unread_secrets._FIRST_SECONDS", 0.1)
     shown, renewed = authority.issue(HOST), Authority().issue(HOST)
     (tmp_path / "tls.crt").write_bytes(shown.certificate)
     (tmp_path / "tls.key").write_bytes(renewed.key)
@@ -462,7 +463,7 @@ async def test_no_key_is_told_to_anybody_or_written_anywhere(authority, tmp_path
             repr(made.plane.history.moments()),
             repr(made.plane.mesh.get(ObjectKey("Secret", "edge", "shop"))),
         ]
-        pages = json.loads((await made.plane.debug.answer("list")).body)
+        pages = json.loads((await attach_debug(made.plane).answer("list")).body)
         assert len(pages) > 8
         for page in pages:
             for query in (
@@ -471,7 +472,7 @@ async def test_no_key_is_told_to_anybody_or_written_anywhere(authority, tmp_path
                 {"number": "0"},
                 {"pod": "ingress-0.edge", "kind": "secret"},
             ):
-                told.append((await made.plane.debug.answer(page, query)).body.decode())
+                told.append((await attach_debug(made.plane).answer(page, query)).body.decode())
         await made.plane.close()
         told += [file.read_text(errors="replace") for file in (tmp_path / "memory").rglob("*") if file.is_file()]
         told += [record.getMessage() + str(record.exc_info or "") for record in caplog.records]

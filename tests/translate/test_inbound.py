@@ -8,10 +8,10 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 
 from model.builders import group, put, service
 from translate.views import origin
+from weft.mesh.mesh import Mesh
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.group import ProxyKind
 from weft.model.inbound_port import InboundPort
-from weft.model.mesh import Mesh
 from weft.model.peer_authentication import PeerAuthentication, PeerModes, TlsMode
 from weft.model.request_authentication import RequestAuthentication
 from weft.model.service import Protocol

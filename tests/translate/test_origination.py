@@ -15,8 +15,8 @@ from fields import proves
 from golden.render import compile_group
 from model.builders import group, put
 from translate.live import FRONTEND, running
+from weft.mesh.mesh import Mesh
 from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, TrafficPolicy
-from weft.model.mesh import Mesh
 from weft.model.service import Protocol, Service, ServicePort, StaticEndpoint
 from weft.translate.origination import secrets
 from weft.translate.tls import SYSTEM_ROOTS, from_agent

@@ -23,10 +23,10 @@ from translate.asking import Case, bearer, echo, judge
 from translate.live import app, pair
 from translate.tokens import EC_KEY, ED_KEY, ISSUER, OTHER_KEY, PARTNER, RSA_KEY, key_set, token
 from weft.envoy.validate import validate
+from weft.mesh.mesh import Mesh
 from weft.model.access_log import FileLog
 from weft.model.authorization_policy import Action, AuthorizationPolicy, Condition, Rule, Source
 from weft.model.group import ProxyKind
-from weft.model.mesh import Mesh
 from weft.model.names import labels_of
 from weft.model.request_authentication import JwtRule, RequestAuthentication, TokenHeader
 from weft.model.request_authentication import KeyServer as WrittenServer

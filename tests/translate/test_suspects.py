@@ -3,8 +3,8 @@ from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
     HttpConnectionManager,
 )
+from tests.inspect.reasons.told import mesh_of, rule
 
-from control.reasons.told import mesh_of, rule
 from model.builders import group
 from weft.model.group import Group, ProxyKind
 from weft.model.names import ObjectKey, labels_of

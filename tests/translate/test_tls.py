@@ -16,7 +16,7 @@ from authority import Authority
 from golden.render import compile_group
 from model.builders import group, instance, put, service
 from translate.live import FRONTEND, ORDERS, app, both, pair
-from weft.model.mesh import Mesh
+from weft.mesh.mesh import Mesh
 from weft.model.peer_authentication import PeerAuthentication, TlsMode
 from weft.model.service import Protocol
 from weft.model.settings import Settings

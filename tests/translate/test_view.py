@@ -2,6 +2,7 @@ import msgspec
 import pytest
 
 from model.builders import group, instance, put, service
+from weft.mesh.mesh import Mesh
 from weft.model.credential import Credential
 from weft.model.destination_rule import (
     ClientTls,
@@ -15,7 +16,6 @@ from weft.model.destination_rule import (
 )
 from weft.model.gateway import Gateway, GatewayServer
 from weft.model.group import Group, ProxyKind
-from weft.model.mesh import Mesh
 from weft.model.names import labels_of
 from weft.model.service import Protocol, Service, ServicePort
 from weft.model.virtual_service import (

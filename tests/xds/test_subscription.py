@@ -8,7 +8,7 @@ from ipaddress import ip_address
 import pytest
 from conversation import DELTA, SOTW, Client, blob, blobs
 
-from weft.model.calls import MOST
+from weft.mesh.calls import MOST
 from weft.translate.names import called_at, held
 from weft.xds import subscription as module
 from weft.xds.request import Refused

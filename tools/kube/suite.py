@@ -12,8 +12,8 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-CLUSTER = ("tests/cluster",)
-ALONE = ("-m", "kube", "--ignore=tests/cluster")
+CLUSTER = ("tests/on_cluster",)
+ALONE = ("-m", "kube", "--ignore=tests/on_cluster")
 
 
 def run(first: Sequence[str], second: Sequence[str]) -> int:

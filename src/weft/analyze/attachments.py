@@ -9,7 +9,7 @@ from weft.analyze.facts import Facts
 from weft.analyze.finding import finding
 from weft.analyze.remedies import of_backend, of_listener, of_route
 from weft.base.problem import Problem
-from weft.model.attached import OWN_CLASS, Derived
+from weft.mesh.gateway_api.attached import OWN_CLASS, Derived
 from weft.model.gateway_api import GATEWAY_NAME
 from weft.model.names import Origin
 from weft.model.outcome import Flaw, GatewayOutcome, Told

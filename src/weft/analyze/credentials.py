@@ -10,8 +10,8 @@ from weft.analyze.finding import finding
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
 from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, levels
+from weft.model.edge import AUTHORITIES
 from weft.model.gateway import CredentialRef
-from weft.model.gateways import AUTHORITIES
 
 
 def of_credentials(facts: Facts) -> Iterator[Problem]:

@@ -12,19 +12,20 @@ from typing import TypeVar
 
 import msgspec
 
-from weft.model.attached import OWN_CLASS, Derived, all_derived
+from weft.mesh.claims import strength
+from weft.mesh.gateway_api.attached import OWN_CLASS, Derived, all_derived
+from weft.mesh.gateways import age as gateway_age
+from weft.mesh.gateways import bound
+from weft.mesh.policies import age
 from weft.model.authorization_policy import AuthorizationPolicy
-from weft.model.claims import strength
 from weft.model.credential import Credential
 from weft.model.destination_rule import DestinationRule
+from weft.model.edge import BoundServer
 from weft.model.gateway import CredentialRef, Gateway
 from weft.model.gateway_api import GATEWAY_NAME, GatewayClass, StandardGateway
-from weft.model.gateways import BoundServer, bound
-from weft.model.gateways import age as gateway_age
 from weft.model.instance import Instance, pod_of
 from weft.model.names import Labels, host_covers, selects
 from weft.model.peer_authentication import PeerAuthentication, PeerModes, peer_modes
-from weft.model.policies import age
 from weft.model.request_authentication import RequestAuthentication
 from weft.model.service import Protocol, Service
 from weft.model.settings import Namespace, ServiceAccount, Settings

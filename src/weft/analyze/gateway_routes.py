@@ -10,8 +10,9 @@ from weft.analyze.facts import Facts
 from weft.analyze.finding import finding
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean_name
+from weft.mesh.gateways import served_host
+from weft.model.edge import ServedHost, narrower
 from weft.model.gateway import Gateway, GatewayServer
-from weft.model.gateways import ServedHost, narrower, served_host
 from weft.model.virtual_service import Destination, VirtualService
 
 _MESH = "mesh"

@@ -10,11 +10,12 @@ from weft.analyze.credentials import meant_secret
 from weft.analyze.facts import Facts
 from weft.analyze.finding import finding, meant_labels, written
 from weft.base.problem import Problem
-from weft.model.attached import OWN_CLASS
+from weft.mesh.gateway_api.attached import OWN_CLASS
+from weft.mesh.gateways import age, spoken
 from weft.model.credential import Credential
+from weft.model.edge import AUTHORITIES, narrower
 from weft.model.gateway import CredentialRef, Gateway, GatewayServer, ServerTls, ServerTlsMode
 from weft.model.gateway_api import GATEWAY_NAME
-from weft.model.gateways import AUTHORITIES, age, narrower, spoken
 from weft.model.names import Labels
 
 _ASKING = (ServerTlsMode.MUTUAL, ServerTlsMode.OPTIONAL_MUTUAL)

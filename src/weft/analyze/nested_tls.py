@@ -13,7 +13,7 @@ from typing import NamedTuple
 from weft.analyze.facts import Facts
 from weft.analyze.finding import finding
 from weft.base.problem import Problem
-from weft.model.claims import patterns
+from weft.mesh.claims import patterns
 from weft.model.destination_rule import ClientTlsMode, DestinationRule, effective
 from weft.model.scope import exported
 from weft.model.service import Protocol, Service, ServicePort

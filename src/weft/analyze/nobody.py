@@ -9,7 +9,7 @@ from weft.analyze.facts import Facts
 from weft.analyze.finding import finding, meant_labels, written
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
-from weft.model.policies import Policy
+from weft.model.policy import Policy
 
 
 def of_nobody(code: str, policy: Policy, facts: Facts, outcome: str) -> Iterator[Problem]:

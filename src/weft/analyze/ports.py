@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from weft.analyze.facts import Facts, Runner
+from weft.mesh.claims import strength
 from weft.model.carried import Carried
-from weft.model.claims import strength
 from weft.model.service import Protocol
 
 _Place = tuple[str, str]  # the namespace and the name of a runner

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from weft.analyze.facts import Facts
 from weft.analyze.finding import finding
 from weft.base.problem import Problem
-from weft.model.claims import strength
+from weft.mesh.claims import strength
 from weft.model.service import Protocol, Service, ServicePort
 
 # What is served at these numbers the world over, and is not HTTP.

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from weft.analyze.credentials import meant_secret
 from weft.analyze.facts import Facts
 from weft.base.suggest import did_you_mean
-from weft.model.attached_gateways import PROTOCOLS, fitting
+from weft.mesh.gateway_api.gateways import PROTOCOLS, fitting
 from weft.model.gateway_api import Listener
 from weft.model.names import ObjectKey
 from weft.model.outcome import Flaw, RouteOutcome, Told

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from weft.analyze.facts import Facts
 from weft.analyze.finding import ahead, finding, meant_host, meant_labels, written
 from weft.base.problem import Problem
-from weft.model.claims import strength
+from weft.mesh.claims import strength
 from weft.model.destination_rule import DestinationRule, levels
 from weft.model.locality import matches
 from weft.model.names import Labels

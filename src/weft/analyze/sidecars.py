@@ -9,7 +9,7 @@ from weft.analyze.facts import Facts
 from weft.analyze.finding import ahead, finding, meant_host, meant_labels, written
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
-from weft.model.claims import strength
+from weft.mesh.claims import strength
 from weft.model.names import full_host, host_covers
 from weft.model.scope import scope_of
 from weft.model.sidecar import Sidecar

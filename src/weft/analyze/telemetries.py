@@ -47,5 +47,5 @@ def _of_providers(telemetry: Telemetry, facts: Facts) -> Iterator[Problem]:
 
 
 def _age(telemetry: Telemetry) -> tuple[str, str]:
-    """As `model/policies.py` has it."""
+    """As `mesh/policies.py` has it."""
     return (telemetry.created or "9999", telemetry.name)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from weft.analyze.facts import Facts
 from weft.analyze.finding import finding
 from weft.base.problem import Problem
-from weft.model.claims import strength
+from weft.mesh.claims import strength
 from weft.model.destination_rule import DestinationRule, Tunnel, effective
 from weft.model.virtual_service import Destination, WeightedDestination
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from weft.api.document import Document
     from weft.base.problem import Problem
-    from weft.control.examination import Examined, Running
+    from weft.inspect.rehearse.examination import Examined, Running
     from weft.kube.inventory import Inventory
 
 PAGE = "docs/reference/checks.md"
@@ -199,7 +199,7 @@ def _settings_of(file: Path) -> Document:
 
 def _of_files(written: _Written, namespace: str) -> Examined:
     from weft.cli.meshes import Admission
-    from weft.control.examination import examine
+    from weft.inspect.rehearse.examination import examine
 
     examined = examine(written.documents, admit=Admission())
     return _joined(examined, [*written.flaws, *_of_machine(written.documents)], namespace)
@@ -208,7 +208,7 @@ def _of_files(written: _Written, namespace: str) -> Examined:
 def _of_directory(directory: Path, over: _Written, namespace: str) -> Examined:
     """What a control plane serves."""
     from weft.cli.meshes import Admission
-    from weft.control.examination import examine
+    from weft.inspect.rehearse.examination import examine
 
     own = _written([directory])
     examined = examine(own.documents, admit=Admission(), laid_over=over.documents)
@@ -218,7 +218,7 @@ def _of_directory(directory: Path, over: _Written, namespace: str) -> Examined:
 def _of_mesh(name: str, over: _Written, namespace: str) -> Examined:
     """What is written in its directory; and, as long as nothing is laid over that, what it says itself."""
     from weft.cli.meshes import Admission
-    from weft.control.examination import examine
+    from weft.inspect.rehearse.examination import examine
     from weft.local.client import fetch_problems, fetch_status
 
     own = _written([Path(fetch_status(name).directory)])
@@ -234,7 +234,7 @@ def _of_cluster(over: _Written, chosen: _Cluster, *, everywhere: bool, namespace
     import asyncio
 
     from weft.cli.cluster import client
-    from weft.control.examination import examine
+    from weft.inspect.rehearse.examination import examine
     from weft.kube.inventory import take
 
     async def run() -> tuple[Inventory, str, str]:
@@ -250,8 +250,8 @@ def _of_cluster(over: _Written, chosen: _Cluster, *, everywhere: bool, namespace
 
 def running(inventory: Inventory) -> Running:
     from weft.analyze.proxies import Installed
-    from weft.control.examination import Running
     from weft.inject.settings import Settings, SettingsError, read
+    from weft.inspect.rehearse.examination import Running
 
     injectors: dict[str, Settings] = {}
     problems = list(inventory.problems)

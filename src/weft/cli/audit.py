@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from weft.base.problem import Problem
-    from weft.control.audit import Report
-    from weft.control.audit_memory import Cost
+    from weft.inspect.audit.proxy_memory import Cost
+    from weft.inspect.audit.report import Report
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 _MANY = 10  # times the application's memory: more than can be read as a percentage

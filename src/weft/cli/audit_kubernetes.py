@@ -13,8 +13,9 @@ import msgspec
 
 from weft.analyze.templates import PodTemplate, template_of
 from weft.base.problem import Problem, Severity, Where
-from weft.control import audit, audit_memory
 from weft.inject.quantity import amount
+from weft.inspect.audit import proxy_memory as audit_memory
+from weft.inspect.audit import report as audit
 from weft.kube import port_forward
 from weft.kube.error import KubeError
 from weft.kube.inventory import Inventory, take
@@ -52,7 +53,7 @@ def look_over(
 ) -> audit.Report:
     from weft.cli.analyze_ import running
     from weft.cli.cluster import client
-    from weft.control.examination import examine
+    from weft.inspect.rehearse.examination import examine
 
     async def read() -> tuple[Inventory, list[Webhook], dict[str, Asked], list[Problem], str]:
         async with client(kubeconfig, context) as cluster:

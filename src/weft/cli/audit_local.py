@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.base.problem import Problem, Severity, Where
-from weft.control import audit, audit_memory
+from weft.inspect.audit import proxy_memory as audit_memory
+from weft.inspect.audit import report as audit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -52,7 +52,7 @@ def rotate(place: Place, pause: timedelta | None, *, wait: bool) -> None:
     propagation = Terms().propagation if pause is None else pause
 
     async def ask() -> None:
-        from weft.control.root_secret import NAME, ROTATE
+        from weft.cluster.root_secret import NAME, ROTATE
         from weft.kube.resource import SECRETS
 
         namespace = place.namespace
@@ -85,7 +85,7 @@ async def _follow(asked: Client, namespace: str, *, wait: bool) -> None:
 
     from weft.ca.rotation import Phase
     from weft.ca.status import self_made_status
-    from weft.control.root_secret import states
+    from weft.cluster.root_secret import states
 
     told = Phase.STEADY
     try:
@@ -171,7 +171,7 @@ def _decoded(text: str) -> bytes:
 
 
 async def _state(asked: Client, namespace: str) -> State:
-    from weft.control.root_secret import NAME, read_state
+    from weft.cluster.root_secret import NAME, read_state
     from weft.kube.error import ApiError
 
     try:

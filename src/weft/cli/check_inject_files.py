@@ -86,7 +86,7 @@ def verdicts(written: Written, settings: Settings) -> list[FileVerdict]:
 
 
 def _by_itself(workload: Mapping[str, Any]) -> tuple[bool, str]:
-    """In the words of `control/description.py`, which has it from a mesh that runs."""
+    """In the words of `inspect/describe/pods_and_services.py`, which has it from a mesh that runs."""
     for place in ("label", "annotation"):
         said = _mapping(_mapping(workload, "metadata"), f"{place}s").get(INJECT_LABEL)
         if said is not None:

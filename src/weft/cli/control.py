@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from weft.ca.authority import Authority
     from weft.ca.signed_tokens import SignedTokens
-    from weft.control.memory import Memory
     from weft.control.plane import ControlPlane
+    from weft.history.persistence import Memory
 
 
 def control(
@@ -107,7 +107,7 @@ def control(
 
 def _memory(directory: Path | None, domain: str) -> Memory | None:
     from weft.cli.up import past_directory
-    from weft.control.memory import Memory
+    from weft.history.persistence import Memory
 
     place = past_directory(directory)
     return None if place is None else Memory(place, domain=domain)
@@ -209,12 +209,14 @@ async def _serve_debug(plane: ControlPlane, config: Path, given: str, stack: Asy
     chosen is another matter."""
     import os
 
+    from weft.base.private_directory import NotPrivate, make_private
     from weft.cli.control_place import PAGES, STREAMS, answers, default_place
     from weft.cli.output import fail, say
-    from weft.control.debug_socket import DebugSocket, Serving
-    from weft.control.private_directory import NotPrivate, make_private
+    from weft.inspect.debug.socket import DebugSocket, Serving
+    from weft.inspect.live import attach_debug
     from weft.xds.server import ListenError
 
+    debug = attach_debug(plane)
     place = Path(given) if given else default_place()
     if place is None:
         say("nobody can ask it what it knows: say where its owner may: --debug DIRECTORY")
@@ -224,7 +226,7 @@ async def _serve_debug(plane: ControlPlane, config: Path, given: str, stack: Asy
         if answers(place):
             raise OSError(f"{place}: another weft control is asked there")
         stack.callback(_remove, place)
-        socket = DebugSocket(plane.debug, Serving(str(config.absolute()), os.getpid()))
+        socket = DebugSocket(debug, Serving(str(config.absolute()), os.getpid()))
         stack.push_async_callback(socket.close)
         await socket.listen(place / PAGES)
         await plane.listen(f"unix:{place / STREAMS}", owned=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from pathlib import Path
 
-    from weft.control.cluster import ClusterControl
+    from weft.cluster.cluster_control import ClusterControl
 
 
 class Listening(NamedTuple):
@@ -42,7 +42,7 @@ def run(
     import socket
 
     from weft.base.secrecy import keep_memory_private
-    from weft.control.cluster import ClusterSettings
+    from weft.cluster.cluster_control import ClusterSettings
     from weft.kube.config import load
 
     keep_memory_private()
@@ -62,7 +62,7 @@ def run(
     )
 
     async def serve() -> None:
-        from weft.control.cluster import ClusterControl
+        from weft.cluster.cluster_control import ClusterControl
         from weft.kube.client import Client
 
         async with Client(connection) as client:

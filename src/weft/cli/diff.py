@@ -77,7 +77,7 @@ def diff(
         raise typer.Exit(1)
 
 
-# `weft.control.what_if.Difference` as plain data: of the past it comes as JSON, and to show it takes nothing of that.
+# `weft.inspect.compare.what_if.Difference` as plain data: for the past it comes as JSON.
 Found = dict[str, Any]
 
 
@@ -87,11 +87,11 @@ def _change(files: list[Path], against: Path | None, mesh: str | None, place: di
     import msgspec
 
     from weft.analyze.finding import coded
+    from weft.api.parse_cache import Reading
     from weft.cli.meshes import Admission
     from weft.cli.trial_source import base_of, check, laid_over, read, staged, warn_of_base
-    from weft.control.reading import Reading
-    from weft.control.rehearsal import rehearsed
-    from weft.control.what_if import difference
+    from weft.inspect.compare.what_if import difference
+    from weft.inspect.rehearse.rehearsal import rehearsed
 
     base = base_of(against, mesh, **place)
     change = read(files)

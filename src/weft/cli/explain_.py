@@ -85,7 +85,7 @@ def explain(
 def asked(
     caller: str, to: str, namespace: str, method: str, header: list[str], jwt: list[str], at: str = "", source: str = ""
 ) -> dict[str, Any]:
-    """The question (`weft.control.question`), as it goes over a socket."""
+    """The question (`weft.inspect.ask.question`), as it goes over a socket."""
     return {
         "caller": caller,
         "to": to,
@@ -103,13 +103,13 @@ def _offline(files: list[Path], question: dict[str, Any]) -> dict[str, Any]:
 
     import msgspec
 
+    from weft.api.parse_cache import Reading
     from weft.cli.meshes import Admission
     from weft.cli.trial_source import check, read, stage_of, warn
-    from weft.control.answer import answer
-    from weft.control.clues import Wrong
-    from weft.control.question import Question
-    from weft.control.reading import Reading
-    from weft.control.rehearsal import rehearsed
+    from weft.inspect.ask.answer import answer
+    from weft.inspect.ask.causes import Wrong
+    from weft.inspect.ask.question import Question
+    from weft.inspect.rehearse.rehearsal import rehearsed
 
     if question["when"]:
         fail("files have no past", "leave out --at, or -f", code=2)

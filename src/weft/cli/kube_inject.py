@@ -39,7 +39,7 @@ def kube_inject(
              kubectl -n istio-system get cm istio-sidecar-injector -o jsonpath='{.data.values}' > settings.json
              weft kube-inject -f web.yaml --settings settings.json
     """
-    from weft.control.sidecars import arguments
+    from weft.cluster.sidecar_arguments import arguments
     from weft.inject.annotations import Refused
     from weft.inject.workloads import inject_document
 

@@ -1,5 +1,5 @@
-"""`weft proxy-config … --why`: who made each row. The control plane is asked about the same proxy (`weft.control.why`);
-what it knows nothing of is part of the proxy's bootstrap."""
+"""`weft proxy-config … --why`: who made each row. The control plane is asked about the same proxy
+(`weft.inspect.ask.why`); what it knows nothing of is part of the proxy's bootstrap."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def words(part: Mapping[str, Any]) -> str:
 def _bootstrap() -> dict[str, Any]:
     import msgspec
 
-    from weft.control.reasons.rules import BOOTSTRAP
+    from weft.inspect.reasons.rules import BOOTSTRAP
 
     made: dict[str, Any] = msgspec.to_builtins(BOOTSTRAP)
     return made

@@ -171,7 +171,7 @@ def answered(
     system: str,
     or_files: str = "",
 ) -> Any:
-    """What a control plane says on a page of its own (`weft.control.questions`): one question, one answer."""
+    """What a control plane says on a page of its own (`weft.inspect.own_pages`): one question, one answer."""
     import msgspec
 
     reached = reach(

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from weft.control.recent import Seen
+    from weft.inspect.compare.recent_traffic import Seen
     from weft.kube.client import Client
     from weft.kube.objects import Pod
     from weft.local.status import MeshStatus
@@ -26,7 +26,7 @@ def seen_here(status: MeshStatus) -> tuple[Seen, ...]:
     """Of a mesh that runs on this machine. A pod that is gone has taken its log along."""
     from contextlib import suppress
 
-    from weft.control.recent import Recent
+    from weft.inspect.compare.recent_traffic import Recent
     from weft.local.client import read_logs
     from weft.local.error import LocalError
 
@@ -49,7 +49,7 @@ async def seen_on_cluster(client: Client) -> tuple[Seen, ...]:
     import asyncio
 
     from weft.cli.output import say
-    from weft.control.recent import Recent
+    from weft.inspect.compare.recent_traffic import Recent
     from weft.kube.error import KubeError
     from weft.kube.objects import Pod
     from weft.kube.pods import is_over, record_of, workload_of

@@ -30,7 +30,7 @@ def test(
     from datetime import UTC, datetime
 
     from weft.cli.trial_source import check, is_error, read, staged, warn
-    from weft.control.trial import try_case
+    from weft.inspect.compare.trial import try_case
 
     given = paths or [Path()]
     with trouble_is_no_answer():

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from weft.api.document import Document
+    from weft.api.parse_cache import Reading
     from weft.api.request_test import RequestCase
     from weft.base.problem import Problem
-    from weft.control.reading import Reading
-    from weft.control.recent import Seen
-    from weft.control.stage import Stage
+    from weft.inspect.compare.recent_traffic import Seen
+    from weft.inspect.stage import Stage
     from weft.model.names import ObjectKey
     from weft.model.value import Value
 
@@ -100,10 +100,10 @@ def staged(
     running: Iterable[tuple[ObjectKey, tuple[Value, ...]]] | None = None,
 ) -> tuple[Stage, tuple[Problem, ...]]:
     """With the errors of whatever is refused. `read`: if others look at the same documents too."""
+    from weft.api.parse_cache import Reading
     from weft.cli.meshes import Admission
-    from weft.control.reading import Reading
-    from weft.control.stage import Stage
-    from weft.control.written import written_mesh
+    from weft.inspect.rehearse.mesh_from_files import written_mesh
+    from weft.inspect.stage import Stage
 
     written = written_mesh(documents, admit=Admission(), running=running, read=read or Reading())
     return Stage(written.mesh), written.problems
@@ -168,8 +168,8 @@ def in_force(documents: list[Document], configz: bytes) -> tuple[list[Document],
 
     from weft.api.kinds import key_kind
     from weft.api.parse import parse
-    from weft.control.contents import document_of
-    from weft.control.journal import Said
+    from weft.history.journal import Said
+    from weft.history.object_texts import document_of
     from weft.model.names import ObjectKey
 
     good: dict[ObjectKey, Document] = {}

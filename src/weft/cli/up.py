@@ -56,8 +56,8 @@ def refuse_without_directory(directory: Path) -> None:
 
 def past_directory(directory: Path | None) -> Path | None:
     """A directory for it that is its owner's alone."""
+    from weft.base.private_directory import NotPrivate, make_private
     from weft.cli.output import fail
-    from weft.control.private_directory import NotPrivate, make_private
 
     if directory is None:
         return None

@@ -62,7 +62,7 @@ def _read(paths: list[Path]) -> tuple[int, list[Problem], bool]:
     """The number of objects, what is wrong with them in the order of files and lines, and whether a part was alone."""
     from weft.analyze.finding import coded
     from weft.cli.meshes import Admission, meshes_in
-    from weft.control.rehearsal import own_problems, rehearse
+    from weft.inspect.rehearse.rehearsal import own_problems, rehearse
 
     given: list[Document] = []
     problems: list[Problem] = []

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from weft.analyze.facts import facts_of
 from weft.analyze.findings import findings
 from weft.base.problem import Problem
-from weft.control.lines import with_lines
 from weft.control.problems import Problems
-from weft.model.mesh import Mesh
+from weft.files.problem_lines import with_lines
+from weft.mesh.mesh import Mesh
 from weft.model.names import ObjectKey
 from weft.model.settings import Settings
 from weft.model.value import Value

@@ -13,16 +13,15 @@ from weft.analyze.finding import coded
 from weft.api.document import Change
 from weft.api.parse import parse
 from weft.base.problem import Problem, Where
-from weft.control.contents import Contents
 from weft.control.problems import Problems
-from weft.model.mesh import Mesh
+from weft.history.object_texts import Contents
+from weft.mesh.mesh import Mesh
+from weft.mesh.touched import Touched, joined
 from weft.model.names import ObjectKey
-from weft.model.touched import Touched, joined
-from weft.model.value import Value
+from weft.model.value import Admit, Value, as_it_is
 
 log = logging.getLogger(__name__)
 
-Admit = Callable[[Value], Value]
 Note = Callable[[ObjectKey, tuple[Value, ...], tuple[Value, ...]], None]
 
 
@@ -112,7 +111,3 @@ class Intake:
         if after != before:
             self._note(key, before, after)
         return touched
-
-
-def as_it_is(value: Value) -> Value:
-    return value

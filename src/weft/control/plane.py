@@ -7,7 +7,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import grpc
 import msgspec
@@ -16,39 +15,36 @@ from weft.analyze.finding import coded
 from weft.api.document import Change
 from weft.base.problem import Problem, Where
 from weft.control.analysis import Analysis
-from weft.control.debug import Debug, Page
-from weft.control.debug_stream import DebugStream
-from weft.control.diagnosis import Diagnosis
-from weft.control.direct import Direct
-from weft.control.gathering import Timing
-from weft.control.history import History
-from weft.control.intake import Admit, Intake
-from weft.control.memory import Memory
-from weft.control.nodes import UnknownProxy, group_of
+from weft.control.connected_proxies import Diagnosis
+from weft.control.direct_streams import Direct
+from weft.control.intake import Intake
+from weft.control.node_metadata import UnknownProxy, group_of
 from weft.control.problems import Problems
-from weft.control.push import Push
+from weft.control.push.gathering import Timing
+from weft.control.push.push import Push
 from weft.control.quarantine import Quarantine
 from weft.control.relays import Placements, Relays
-from weft.model.calls import Calls, Why
+from weft.history.history import History
+from weft.history.object_texts import Contents
+from weft.history.persistence import Memory
+from weft.mesh.calls import Calls, Why
+from weft.mesh.mesh import Mesh
+from weft.mesh.touched import joined
 from weft.model.group import Group
 from weft.model.instance import Instance
-from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, where_of
 from weft.model.settings import Settings
-from weft.model.touched import joined
-from weft.model.value import Value
+from weft.model.value import Admit, Value
 from weft.translate.names import called_host
 from weft.xds.access import Authenticate
 from weft.xds.clients import Peer, Sync
+from weft.xds.debug import Debugger
 from weft.xds.node_server import NodeServer, NodeStatus
 from weft.xds.request import NodeInfo, Refused
 from weft.xds.server import Server
 from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
 from weft.xds.types import CLUSTER, is_held
-
-if TYPE_CHECKING:
-    from weft.control.stage import Stage
 
 log = logging.getLogger(__name__)
 
@@ -75,12 +71,10 @@ class ControlPlane:
         timing: Timing | None = None,
         placements: Placements | None = None,
         replica: str = "",
-        namespace: str = "",
         memory: Memory | None = None,
     ) -> None:
         """`placements`: which pods there are, and where; without them, nobody is served who must prove who it is.
-        `replica`: its own name. `namespace`: where it runs itself; accounts of it are given debug answers. `memory`:
-        where the past is written down, if anywhere."""
+        `replica`: its own name. `memory`: where the past is written down, if anywhere."""
         self.mesh = Mesh(Settings(domain=domain))
         self.on_change: list[Callable[[frozenset[ObjectKey]], None]] = []
         self._memory = memory
@@ -93,6 +87,7 @@ class ControlPlane:
         self._snapshots = Snapshots()
         self._push = Push(self.mesh, self._snapshots, self._problems, timing)
         self._server = Server(self._snapshots, self)
+        self.owned: set[str] = set()  # listeners that only the owner of this machine can reach
         self._only: dict[str, Group] = {}  # by listener: the one group that may connect there
         self._loaded = False
         self._waiting: set[Group] = set()  # joined before the first objects came
@@ -105,9 +100,6 @@ class ControlPlane:
         self.diagnosis = Diagnosis(
             self._snapshots, self._server, self._node_server, self._quarantine.said, replica=replica
         )
-        self.debug = Debug(self.diagnosis, self.mesh, self._intake.contents, self._own_pages)
-        self._debug_stream = DebugStream(self.debug, namespace)
-        self._server.debugger = self._debug_stream
 
     # Objects
 
@@ -184,31 +176,39 @@ class ControlPlane:
         """The same of one group, by type and name of the resource."""
         return self._quarantine.by_resource(group)
 
-    def stage(self) -> Stage:
-        """The mesh as an explanation looks at it, as it is served now. Use it at once."""
-        from weft.control.stage import Stage  # most control planes are never asked
+    # For `weft.inspect.live`, which answers questions about this control plane
 
-        self._push.leave_unused()  # from where the one before looked
-        return Stage(self.mesh, self._snapshots, self.listening, self._push.calls)
+    @property
+    def snapshots(self) -> Snapshots:
+        """The resources that every group should have now."""
+        return self._snapshots
+
+    @property
+    def contents(self) -> Contents:
+        """The objects in force, as they were written."""
+        return self._intake.contents
+
+    def forget_unused(self) -> None:
+        """Drop mesh indexes that no group of proxies uses, such as those of earlier questions."""
+        self._push.leave_unused()
+
+    def answer_debug(self, debugger: Debugger) -> None:
+        """Have this object answer debug requests on the xDS streams."""
+        self._server.debugger = debugger
 
     @property
     def calls(self) -> Calls:
         """What groups have called, where they are told of nothing else."""
         return self._push.calls
 
-    def _own_pages(self) -> dict[str, Page]:
-        from weft.control.questions import pages
-
-        return pages(self)
-
     # Proxies
 
     async def listen(self, address: str, only: Group | None = None, *, owned: bool = False) -> str:
-        """Serve xDS on `unix:/path` or `host:port`; `only` keeps a socket for the proxies of one group. `owned`: nobody
-        but the owner of this machine can reach it, so debug answers are given there."""
+        """Serve xDS on `unix:/path` or `host:port`; `only` keeps a socket for the proxies of one group. `owned`: only
+        the owner of this machine can reach it, so debug answers are given there."""
         bound = await self._server.listen(address)
         if owned:
-            self._debug_stream.owned.add(bound)
+            self.owned.add(bound)
         if only is not None:
             self._only[bound] = only
         return bound

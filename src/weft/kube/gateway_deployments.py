@@ -20,8 +20,8 @@ from weft.kube.client import Client
 from weft.kube.error import ApiError, KubeError
 from weft.kube.resource import DEPLOYMENTS, NAMESPACES, SERVICE_ACCOUNTS, SERVICES, Resource
 from weft.kube.revisions import DEFAULT, REVISION_LABEL, chosen_revision
+from weft.mesh.mesh import Mesh
 from weft.model.gateway_api import GATEWAY_NAME, GROUP, StandardGateway
-from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
 from weft.model.proxy import GATEWAY_TEMPLATE
 

@@ -13,7 +13,8 @@ import msgspec
 
 from weft.base.problem import Problem, Severity
 from weft.kube.gateway_features import SUPPORTED
-from weft.model.attached import OWN_CLASS
+from weft.mesh.gateway_api.attached import OWN_CLASS
+from weft.mesh.mesh import Mesh
 from weft.model.gateway_api import (
     CONTROLLER,
     GATEWAY_KIND,
@@ -26,7 +27,6 @@ from weft.model.gateway_api import (
     StandardRoute,
 )
 from weft.model.instance import Instance
-from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, selects
 from weft.model.outcome import ACCEPTED, GatewayOutcome, ListenerOutcome, Told, not_accepted
 from weft.model.value import Value

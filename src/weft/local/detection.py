@@ -13,9 +13,9 @@ from ipaddress import ip_address
 
 from weft.base.problem import Problem, Severity
 from weft.local.traffic import ByListener, Scrape
+from weft.mesh.mesh import Mesh
 from weft.model.carried import Carried
 from weft.model.group import group_of
-from weft.model.mesh import Mesh
 from weft.model.names import where_of
 from weft.model.proxy import INBOUND_PORT
 from weft.model.service import Protocol, Service, ServicePort

@@ -22,12 +22,12 @@ from typing import Any
 from weft.base.problem import Problem
 from weft.ca.error import AuthorityError
 from weft.ca.status import AuthorityStatus
-from weft.control.debug import Debug
-from weft.control.memory import Memory
 from weft.control.plane import ControlPlane
 from weft.envoy import binary
 from weft.envoy.binary import EnvoyError
 from weft.files.watch import DirectoryMissing, watch
+from weft.history.persistence import Memory
+from weft.inspect.live import attach_debug
 from weft.local import run_directory
 from weft.local.addresses import Addresses
 from weft.local.admission import Admission
@@ -86,6 +86,7 @@ class Engine:
         memory = Memory(history, domain=domain, admit=self.addresses.readmit) if history is not None else None
         self._admission = Admission(self)
         self.control = ControlPlane(domain=domain, admit=self._admission.admit, replica=name, memory=memory)
+        self.debug = attach_debug(self.control)
         self.observer = Observer(self)
         self.lookups = Lookups(self.control.mesh, domain)
         self._pods = Pods(self)
@@ -100,10 +101,6 @@ class Engine:
         self._loaded = asyncio.Event()  # the files have been read once
         self._starting: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
-
-    @property
-    def debug(self) -> Debug:
-        return self.control.debug
 
     # Running it
 

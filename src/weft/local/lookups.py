@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from weft.local.addresses import POD_RANGES, SERVICE_RANGES
+from weft.mesh.mesh import Mesh
 from weft.model.instance import Instance
-from weft.model.mesh import Mesh
 from weft.translate.lookup import Answer, Names
 
 

@@ -20,9 +20,9 @@ from aiohttp import web
 from weft.base.problem import Problem
 from weft.ca.error import AuthorityError
 from weft.ca.status import AuthorityStatus
-from weft.control.debug import LONGEST_QUESTION, Debug
-from weft.control.debug_access import debug_page
 from weft.envoy.binary import EnvoyError
+from weft.inspect.debug.access import debug_page
+from weft.inspect.debug.pages import LONGEST_QUESTION, Debug
 from weft.local.error import CannotStart, LocalError
 from weft.local.pod import Pod
 from weft.local.status import CANNOT_START, Entrance, MeshStatus

@@ -12,7 +12,7 @@ from functools import partial
 from ipaddress import ip_address
 
 from weft.local.blocking import to_its_end
-from weft.model.mesh import Mesh
+from weft.mesh.mesh import Mesh
 from weft.model.service import Protocol, Resolution, Service
 from weft.model.sidecar import Sidecar
 from weft.model.value import Value

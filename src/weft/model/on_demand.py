@@ -1,5 +1,5 @@
 """How the proxies of a group are told of services: of all that they may see, or of each when it is first called
-(`weft.dev/on-demand`), and why. Pure values; `reach.py` counts, `calls.py` remembers, `control/demand.py` decides.
+(`weft.dev/on-demand`), and why. Pure values; `reach.py` counts, `calls.py` remembers, `control/push/demand.py` decides.
 
 Rule: nothing is taken from proxies that live. What they were told of before they were on demand they keep, and by which
 listeners their calls go they keep, too.

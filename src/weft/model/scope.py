@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from weft.model.gateways import BoundServer
+from weft.model.edge import BoundServer
 from weft.model.names import host_covers
 from weft.model.service import Protocol, Service, ServicePort
 from weft.model.sidecar import Sidecar

@@ -1,5 +1,5 @@
-"""What one host adds to a group's config. `control/push.py` has it made once for all groups with an equal view of the
-host; `control/compiled.py` keeps each group's, and joins them."""
+"""What one host adds to a group's config. `control/push/push.py` has it made once for all groups with an equal view
+of the host; `control/push/compiled.py` keeps each group's, and joins them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EVERY_ROUTE = "*"  # a host that no service owns: it belongs to every HTTP port'
 
 class Contribution(msgspec.Struct, frozen=True, eq=False):
     clusters: tuple[Built, ...] = ()  # and the secrets that only they name
-    listeners: tuple[Built, ...] = ()  # of hosts that claim one name, `control/compiled.py` lets the first have it
+    listeners: tuple[Built, ...] = ()  # of hosts that claim one name, `control/push/compiled.py` lets the first have it
     hosts: tuple[tuple[str, VirtualHost], ...] = ()  # by route configuration: "80", "HOST:PORT", EVERY_ROUTE
     chains: tuple[tuple[int, Chain], ...] = ()  # by port of the shared listener 0.0.0.0_PORT
     addressed: frozenset[str] = frozenset()  # of the route configurations, those that need no listener but its own

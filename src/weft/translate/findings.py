@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from weft.base.problem import Problem, Severity
 from weft.base.suggest import did_you_mean_name
+from weft.mesh.mesh import Mesh
 from weft.model.destination_rule import asks_for_tls, effective
 from weft.model.group import ProxyKind
-from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, Origin, where_of
 from weft.model.peer_authentication import TlsMode
 from weft.model.proxy import TAKEN_PORTS

@@ -17,7 +17,7 @@ from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.extensions.filters.listener.proxy_protocol.v3.proxy_protocol_pb2 import ProxyProtocol
 from google.protobuf.duration_pb2 import Duration
 
-from weft.model.gateways import narrower
+from weft.model.edge import narrower
 from weft.model.proxy import published_socket
 from weft.model.service import Protocol
 from weft.model.virtual_service import L4Match

@@ -8,7 +8,7 @@ from envoy.config.route.v3.route_components_pb2 import Route
 from envoy.config.route.v3.route_components_pb2 import VirtualHost as EnvoyVirtualHost
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
-from weft.model.gateways import Door
+from weft.model.edge import Door
 from weft.translate.contribution import VirtualHost
 from weft.translate.matches import route_match
 from weft.translate.provenance import keys, of_objects

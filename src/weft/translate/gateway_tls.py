@@ -17,9 +17,10 @@ from envoy.extensions.transport_sockets.tls.v3.common_pb2 import TlsParameters
 from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import CommonTlsContext, DownstreamTlsContext
 
+from weft.mesh.gateways import vouching
 from weft.model.credential import Credential
+from weft.model.edge import AUTHORITIES
 from weft.model.gateway import CertificateFiles, CredentialRef, GatewayServer, ServerTls, ServerTlsMode
-from weft.model.gateways import AUTHORITIES, vouching
 from weft.model.names import ObjectKey
 from weft.model.service import Protocol
 from weft.translate import tls

@@ -19,7 +19,7 @@ from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpPro
 
 from weft.model.credential import Credential
 from weft.model.destination_rule import ClientTls, ClientTlsMode
-from weft.model.gateways import AUTHORITIES
+from weft.model.edge import AUTHORITIES
 from weft.model.names import ObjectKey
 from weft.model.service import Service, ServicePort
 from weft.translate.built import Built, build

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 
 import msgspec
 
+from weft.mesh.gateways import references
+from weft.mesh.mesh import Mesh
+from weft.mesh.service_members import Standing
 from weft.model.access_log import Reporter
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.credential import Credential
@@ -20,14 +23,13 @@ from weft.model.destination_rule import (
     passes_on,
     with_tls,
 )
+from weft.model.edge import AUTHORITIES, BoundServer, Door
 from weft.model.endpoint import Endpoint
 from weft.model.extension_provider import Authorizer
 from weft.model.gateway import CredentialRef
-from weft.model.gateways import AUTHORITIES, BoundServer, Door, references
 from weft.model.group import Group, ProxyKind
 from weft.model.inbound_port import InboundPort
 from weft.model.locality import Whereabouts, looks_at_labels, whereabouts
-from weft.model.mesh import Mesh
 from weft.model.names import Labels
 from weft.model.on_demand import EVERYTHING, Telling
 from weft.model.peer_authentication import PeerModes
@@ -36,7 +38,6 @@ from weft.model.scope import Scope
 from weft.model.service import Protocol, Resolution, Service, ServicePort
 from weft.model.settings import Settings
 from weft.model.sidecar import Outbound, OutboundPolicy
-from weft.model.standing import Standing
 from weft.model.virtual_service import MESH, HttpMatch, L4Match, VirtualService, destinations
 
 _CLOSED = ClientTls(ClientTlsMode.CLOSED)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable
 from itertools import count
 from weakref import WeakValueDictionary
 
-from weft.model.calls import MOST
+from weft.mesh.calls import MOST
 from weft.translate.names import AGAIN, called_at, called_host
 from weft.xds import frames
 from weft.xds.clients import StreamStatus, Sync

@@ -1,0 +1,62 @@
+"""Which ConfigMaps of a cluster say whom to believe, of backends that speak TLS and of a Gateway's callers, and their
+way into the mesh.
+
+A ConfigMap is watched as long as a BackendTLSPolicy or a Gateway names it. Rule: no other is ever read, and of these
+nothing but their authorities: what else stands there is never taken for the mesh's settings, whatever it is called.
+"""
+
+from __future__ import annotations
+
+from weft.api.authorities import authorities
+from weft.api.document import Change
+from weft.cluster.named_objects import NamedObjects
+from weft.control.plane import ControlPlane
+from weft.kube.client import Client
+from weft.kube.reflector import Timing
+from weft.kube.singles import BACKEND_AUTHORITIES, Name, Singles
+from weft.mesh.mesh import Mesh
+from weft.model.gateway_api import GATEWAY_KIND, BackendTls, Bundle, StandardGateway
+from weft.model.names import ObjectKey
+
+_KINDS = ("BackendTLSPolicy", GATEWAY_KIND)
+
+
+class BackendAuthorities:
+    """`own`: the ConfigMap of the mesh's settings, which is read elsewhere and is nobody's authority."""
+
+    def __init__(self, client: Client, plane: ControlPlane, own: Name, timing: Timing = Timing()) -> None:  # noqa: B008
+        self._config_maps = NamedObjects(
+            Singles(client, BACKEND_AUTHORITIES, timing),
+            lambda: (name for name in named(plane.mesh) if name != own),
+            lambda changes: plane.apply((), None, [(change.key, _bundles(change)) for change in changes]),
+            lambda problems: plane.note("authorities", problems),
+        )
+        plane.on_change.append(self._on_change)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._config_maps.run()
+
+    def _on_change(self, changed: frozenset[ObjectKey]) -> None:
+        if any(key.kind in _KINDS for key in changed):
+            self._config_maps.look()
+
+
+def named(mesh: Mesh) -> tuple[Name, ...]:
+    """The ConfigMaps that policies and Gateways name, those of the oldest first."""
+    found: list[tuple[str, str, str, tuple[Name, ...]]] = []
+    for key, values in mesh.values():
+        for value in values if key.kind in _KINDS else ():
+            if isinstance(value, BackendTls):
+                names = tuple((value.namespace, name) for name in value.bundles)
+            elif isinstance(value, StandardGateway):
+                names = value.bundles
+            else:
+                continue
+            found.append((value.created or "9999", value.namespace, value.name, names))
+    return tuple(dict.fromkeys(name for *_, names in sorted(found) for name in names))
+
+
+def _bundles(change: Change) -> tuple[Bundle, ...]:
+    roots = authorities(change.document.body) if change.document is not None else ""
+    return (Bundle(change.key.name, change.key.namespace, roots),) if roots else ()

@@ -1,0 +1,311 @@
+"""The control plane on a cluster: the same plane as everywhere, with the API server as its source, its CA's judge of
+tokens and the place where its root is kept, and with webhooks.
+
+A client comes in; what leaves is four ports. Every replica serves and signs; what only one may write, the one that
+holds the Lease writes. Rule: an API server that is away takes nothing from running traffic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from weft.api.document import Document
+from weft.api.parse import parse
+from weft.base.backoff import Backoff
+from weft.base.problem import Problem, Where
+from weft.ca.authority import Authority, Terms
+from weft.ca.plugged import is_plugged_in
+from weft.ca.server import CaServer
+from weft.ca.service import CertificateService
+from weft.ca.serving import ServingCertificate
+from weft.cluster.backend_authorities import BackendAuthorities
+from weft.cluster.gateway_credentials import GatewayCredentials
+from weft.cluster.injection import Injection
+from weft.cluster.monitoring import Monitoring
+from weft.cluster.overview import Overview
+from weft.cluster.pod_placements import PodPlacements
+from weft.cluster.published_roots import PublishedRoots
+from weft.cluster.refusals import Refusals
+from weft.cluster.root_secret import RootSecret
+from weft.cluster.tls_front import Front
+from weft.cluster.token_reviews import TokenReviews
+from weft.control.access import Access
+from weft.control.plane import ControlPlane
+from weft.inspect.debug.access import DebugAccess, debug_routes
+from weft.inspect.live import attach_debug
+from weft.install.names import Names
+from weft.kube import source
+from weft.kube.client import Client
+from weft.kube.error import ApiError, KubeError
+from weft.kube.gateway_deployments import GatewayDeployments
+from weft.kube.gateway_status import all_wanted
+from weft.kube.lease import Leader
+from weft.kube.pods import Pods
+from weft.kube.resource import CONFIG_MAPS
+from weft.kube.status import StatusWriter
+from weft.model.names import ObjectKey
+from weft.model.settings import Settings
+from weft.model.value import Value
+
+log = logging.getLogger("weft.cluster.cluster_control")
+
+_JUDGE_SECONDS = 1.0  # between looks at what is wrong with objects; analysis itself takes its time
+_ROOT_SECONDS = 1.0  # between looks whether a rotation is asked for, or the Secret is gone
+_T = TypeVar("_T")
+
+
+class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
+    namespace: str = "istio-system"
+    revision: str = "default"
+    domain: str = "cluster.local"
+    replica: str = "weft-control"  # this one's own name, of the pod
+    plugged: Path | None = None  # where somebody's own CA is, if it is there
+    skew: timedelta = timedelta(seconds=60)
+    xds: str = "127.0.0.1:15010"  # without TLS, and so for nobody but this pod, unless somebody asks for more
+    secure: str = "[::]:15012"
+    webhooks: tuple[str | None, int] = (None, 15017)
+    monitoring: tuple[str | None, int] = (None, 15014)
+
+
+class ClusterControl:
+    def __init__(self, client: Client, settings: ClusterSettings) -> None:
+        self._client = client
+        self._settings = settings
+        self._names = Names(settings.revision, settings.namespace)
+        self._pods = Pods()
+        self.plane = ControlPlane(
+            domain=settings.domain,
+            placements=PodPlacements(self._pods),
+            admit=self._with_own_trust_domain,
+            replica=settings.replica,
+        )
+        self._debug = attach_debug(self.plane, settings.namespace)
+        self._asked_trust_domain = ""  # as the mesh's configuration has it now
+        self._statuses = StatusWriter(client)
+        self._leader = Leader(client, settings.namespace, self._names.lease, settings.replica)
+        self._refusals = Refusals(client, self._names, settings.replica, self.plane)
+        self._injection = Injection(client, self._names, settings.domain)
+        self._credentials = GatewayCredentials(client, self.plane, self._pods)
+        own = (settings.namespace, self._names.mesh_config)
+        self._authorities = BackendAuthorities(client, self.plane, own)
+        self._loaded = self._leaving = False
+        self.ports: dict[str, int] = {}  # where it is served, for who let the kernel choose
+
+    async def run(self) -> None:
+        """Until cancelled. Raises AuthorityError, KubeError, ListenError or OSError, at the start; an API server that
+        is away then is waited for."""
+        settings = self._settings
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.plane.close)
+            asking = DebugAccess(
+                settings.namespace, TokenReviews(self._client, lives=self._lives, at_once=2, waiting=20)
+            )
+            monitoring = Monitoring(self.lack, self._counts, self._injection.metrics, debug_routes(self._debug, asking))
+            stack.push_async_callback(monitoring.close)
+            self.ports["monitoring"] = await monitoring.listen(*self._settings.monitoring)
+            self.authority, kept = await _once_answered(self._open_authority)
+            self._is_plugged = kept is None
+            stack.callback(self.authority.close)
+            stack.push_async_callback(self._injection.close)
+            certificate = self._certificate()
+            self.ports["webhooks"] = await _once_answered(
+                lambda: self._injection.open(*self._settings.webhooks, certificate)
+            )
+            await self._open_front(stack)
+            await self.plane.listen(self._settings.xds)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.authority.run(), name="authority")
+                if kept is not None:
+                    tasks.create_task(kept.run(), name="root-secret")
+                tasks.create_task(self._injection.run(), name="injection")
+                tasks.create_task(self._follow(), name="source")
+                tasks.create_task(self._credentials.run(), name="credentials")
+                tasks.create_task(self._authorities.run(), name="authorities")
+                tasks.create_task(self._judge(), name="judge")
+                tasks.create_task(self._refusals.run(), name="refusals")
+                tasks.create_task(self._leader.run(lambda: self._lead(kept)), name="leader")
+
+    def lack(self) -> str:
+        """Why nobody should be sent here yet; nothing if all is well."""
+        if self._leaving:
+            return "it is about to end"
+        if not self._loaded:
+            return "the objects of the cluster are not here yet"
+        return self._injection.lack()
+
+    def leave(self) -> None:
+        """Nobody should be sent here any more. Who is, until that is known everywhere, is still served."""
+        self._leaving = True
+        self._injection.leave()
+
+    async def _open_authority(self) -> tuple[Authority, RootSecret | None]:
+        settings, terms = self._settings, Terms(skew=self._settings.skew)
+        trust_domain = await self._trust_domain()
+        if settings.plugged is not None and is_plugged_in(settings.plugged):
+            log.info("signing for %s with the CA in %s", trust_domain, settings.plugged)
+            return Authority.open(settings.plugged, trust_domain, terms), None
+        kept = RootSecret(self._client, settings.namespace, trust_domain, terms)
+        return await kept.open(), kept
+
+    async def _trust_domain(self) -> str:
+        """As the mesh's configuration says it."""
+        key = ObjectKey("ConfigMap", self._settings.namespace, self._names.mesh_config)
+        try:
+            found = await self._client.get(CONFIG_MAPS, key.name, namespace=key.namespace)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            return Settings().trust_domain
+        body = {"apiVersion": "v1", "kind": "ConfigMap", **found}
+        values = parse(Document(key, "v1", body), self._settings.domain).values
+        return next((value.trust_domain for value in values if isinstance(value, Settings)), Settings().trust_domain)
+
+    def _certificate(self) -> ServingCertificate:
+        host = self._names.service_host
+        return ServingCertificate(self.authority, (host, f"{host}.{self._settings.domain}"))
+
+    async def _open_front(self, stack: AsyncExitStack) -> None:
+        """Certificates and discovery, on the one port with TLS."""
+        host = self._names.service_host
+        front = Front(self.authority, names=(host, f"{host}.{self._settings.domain}"))
+        stack.push_async_callback(front.close)
+        tokens = TokenReviews(self._client, lives=self._lives)
+        agents = frozenset({(self._settings.namespace, self._names.node)})
+        access = Access(self.authority.trust_domain, tokens, front.identity_of, agents)
+        ca = CaServer(CertificateService(self.authority, tokens), host_of=front.host_of)
+        address = self._settings.secure
+        bound = await front.listen(address, *ca.handlers(), *self.plane.handlers(address, access))
+        self.ports["secure"] = int(bound.rpartition(":")[2])
+        log.info("serving certificates and configuration of %s on %s", self.authority.trust_domain, bound)
+
+    def _lives(self, pod_uid: str) -> bool:
+        return not self._loaded or self._pods.by_uid(pod_uid) is not None
+
+    async def _follow(self) -> None:
+        batches = source.watch(
+            self._client,
+            root_namespace=self._settings.namespace,
+            revision=self._settings.revision,
+            pods=self._pods,
+            revisions=self.plane.mesh.revisions,
+        )
+        async with aclosing(batches):
+            async for batch in batches:
+                try:
+                    self.plane.apply(batch.changes, batch.problems, batch.values)
+                    self._statuses.see(batch.statuses)
+                except Exception:  # a defect of ours: a process that ended by it would meet the same objects again
+                    log.exception("a batch of objects could not be taken in whole; what comes next is")
+                if not self._loaded:
+                    self._loaded = True
+                    log.info("the objects of the cluster are here: %d pods", len(self._pods))
+
+    async def _judge(self) -> None:
+        while True:
+            await asyncio.sleep(_JUDGE_SECONDS)
+            if self._loaded:
+                try:
+                    self.plane.note("trust", self._unused())
+                    problems = self.plane.problems()
+                    self._statuses.judge_standard(all_wanted(self.plane.mesh, self.plane.faulty(), problems))
+                    # The Gateway API's conditions are the mesh's own, of now; what others carry waits for the analysis.
+                    if not self.plane.analyzing:
+                        self._statuses.judge_all(problems)
+                except Exception:  # a defect of ours in what is said of objects is no reason to stop serving them
+                    log.exception("what is wrong with objects cannot be told; it is tried again")
+
+    def _with_own_trust_domain(self, value: Value) -> Value:
+        """Certificates are of the trust domain that this process began with: by another one, no proxy would know any
+        other. `_unused` tells of it."""
+        if not isinstance(value, Settings):
+            return value
+        self._asked_trust_domain = value.trust_domain
+        return msgspec.structs.replace(value, trust_domain=self.authority.trust_domain)
+
+    def _unused(self) -> list[Problem]:
+        """What has changed since the start, and is not looked at before the next: whom everybody trusts does not change
+        by the way."""
+        found = []
+        restart = f"kubectl -n {self._settings.namespace} rollout restart deployment/{self._names.control}"
+        asked, current = self._asked_trust_domain, self.authority.trust_domain
+        if asked and asked != current:
+            where = Where(object=f"ConfigMap {self._settings.namespace}/{self._names.mesh_config}", field="trustDomain")
+            what = f"it is {asked} now, and certificates are still of {current}"
+            hint = f"for a CA of yours: {restart}; a root that weft made is of {current} for ever: put it back"
+            found.append(Problem(where, what, hint))
+        plugged = self._settings.plugged
+        if plugged is not None and is_plugged_in(plugged) != self._is_plugged:
+            what = (
+                "is there now, and a root that weft made signs" if not self._is_plugged else "is gone, and still signs"
+            )
+            hint = f"pods that trust only one of both roots cannot call each other; if that is meant: {restart}"
+            found.append(Problem(Where(object=f"the CA in {plugged}"), f"it {what} until the next start", hint))
+        return found
+
+    async def _lead(self, kept: RootSecret | None) -> None:
+        """What only one may write, as long as this one holds the Lease."""
+        roots = PublishedRoots(self._client, self.authority, self._names)
+        gateways = GatewayDeployments(
+            self._client,
+            self.plane.mesh,
+            lambda problems: self.plane.note("gateways", problems),
+            revision=self._settings.revision,
+        )
+        self.authority.lead()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(roots.run(), name="published-roots")
+                tasks.create_task(self._statuses.run(), name="statuses")
+                tasks.create_task(gateways.run(), name="gateways")
+                tasks.create_task(Overview(self.plane, self._pods).run(), name="overview")
+                if kept is not None:
+                    tasks.create_task(_keep_root(kept), name="root")
+        finally:
+            self.authority.follow()
+
+    def _counts(self) -> dict[str, float]:
+        counts: dict[str, float] = {
+            "weft_leader": float(self._leader.leading),
+            "weft_pods": len(self._pods),
+            "weft_proxies": len(self.plane.proxies()),
+            "weft_nodes": len(self.plane.nodes()),
+            "weft_pushes_total": self.plane.pushes,
+            "weft_problems": len(self.plane.problems()),
+            "weft_translation_cpu_seconds_total": self.plane.translation_seconds,
+            "weft_statuses_due": self._statuses.due,
+        }
+        authority = getattr(self, "authority", None)
+        if authority is not None:
+            counts["weft_certificates_issued_total"] = authority.issued
+            for reason, number in authority.refused.items():
+                counts[f'weft_certificates_refused_total{{reason="{reason}"}}'] = number
+        return counts
+
+
+async def _once_answered(ask: Callable[[], Awaitable[_T]]) -> _T:
+    """A process that ended, because the API server is away, would be started again ever more seldom, and be missed for
+    minutes once the API server is back."""
+    backoff = Backoff(first=0.5, most=5.0)
+    while True:
+        try:
+            return await ask()
+        except KubeError as error:
+            if not error.retryable:
+                raise
+            log.warning("waiting for the API server: %s", error)
+            await asyncio.sleep(backoff.next())
+
+
+async def _keep_root(kept: RootSecret) -> None:
+    while True:
+        kept.rotate_if_asked()
+        await kept.restore_if_gone()
+        await asyncio.sleep(_ROOT_SECONDS)

@@ -1,0 +1,86 @@
+"""Which Secrets the gateways of a cluster need, and their way into the mesh.
+
+A Secret is watched as long as a Gateway names it that some gateway's pod serves, or a DestinationRule by which that
+gateway calls a host that its routes lead to. Rule: no other is ever read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from weft.cluster.named_objects import NamedObjects
+from weft.control.plane import ControlPlane
+from weft.kube.client import Client
+from weft.kube.pods import PodRecord, Pods
+from weft.kube.reflector import Timing
+from weft.kube.singles import GATEWAY_SECRETS, Name, Singles
+from weft.mesh.gateways import age, references
+from weft.mesh.mesh import Mesh
+from weft.model.destination_rule import credentials_of
+from weft.model.edge import AUTHORITIES
+from weft.model.gateway import CredentialRef
+from weft.model.gateway_api import RouteKind
+from weft.model.group import Group, ProxyKind
+from weft.model.names import ObjectKey
+
+_LEADING = frozenset({"DestinationRule", "VirtualService", "Service", "ServiceEntry", *RouteKind})
+
+
+class GatewayCredentials:
+    def __init__(self, client: Client, plane: ControlPlane, pods: Pods, timing: Timing = Timing()) -> None:  # noqa: B008
+        self._plane, self._pods = plane, pods
+        self._secrets = NamedObjects(
+            Singles(client, GATEWAY_SECRETS, timing),
+            self._wanted,
+            lambda changes: plane.apply(changes, None),
+            lambda problems: plane.note("credentials", problems),
+        )
+        plane.on_change.append(self._on_change)
+        pods.on_change.append(self._on_pod)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._secrets.run()
+
+    def _on_change(self, changed: frozenset[ObjectKey]) -> None:
+        # Gateway API's own Gateway begins alike. Where routes lead says which rules count.
+        if any(key.kind.startswith("Gateway") or key.kind in _LEADING for key in changed):
+            self._secrets.look()
+
+    def _on_pod(self, before: PodRecord | None, after: PodRecord | None) -> None:
+        if any(record is not None and record.group.kind is ProxyKind.GATEWAY for record in (before, after)):
+            self._secrets.look()
+
+    def _wanted(self) -> tuple[Name, ...]:
+        groups = {record.group for record in self._pods if record.group.kind is ProxyKind.GATEWAY}
+        return named(self._plane.mesh, groups)
+
+
+def named(mesh: Mesh, groups: Iterable[Group]) -> tuple[Name, ...]:
+    """The Secrets that Gateways and rules name for these gateways; without a namespace, it is the gateway's own. Those
+    first by which servers are served, of the oldest Gateway before others', and then those of rules: whoever names many
+    takes nothing away from who was there before, also where nobody knows any more what was read."""
+    found: list[tuple[tuple[object, ...], Name]] = []
+    for group in groups:
+        for order, reference in (*_shown(mesh, group), *_taken_along(mesh, group)):
+            found.append((order, (reference.namespace or group.namespace, reference.name)))
+    return tuple(dict.fromkeys(name for _, name in sorted(found)))
+
+
+def _shown(mesh: Mesh, group: Group) -> Iterator[tuple[tuple[object, ...], CredentialRef]]:
+    served = {(each.gateway, each.index) for each in mesh.scope(group).servers or ()}
+    for gateway in mesh.gateways_of(group):
+        for index, server in enumerate(gateway.servers):
+            left_out = (gateway.key, index) not in served
+            for reference in references(server.tls):
+                yield (1 if left_out else 0, age(gateway), index), reference
+
+
+def _taken_along(mesh: Mesh, group: Group) -> Iterator[tuple[tuple[object, ...], CredentialRef]]:
+    """On the way out, by the rules for whom its routes lead to."""
+    scope = mesh.scope(group)
+    for host in sorted(mesh.edge(scope).destinations):
+        rule = mesh.destination_rule(host, mesh.service(host, scope), group)
+        for name in sorted(credentials_of(rule)):
+            order = (2, (rule.created if rule and rule.created else "9999", host), 0)
+            yield from ((order, CredentialRef(each)) for each in (name, f"{name}{AUTHORITIES}"))

@@ -1,0 +1,125 @@
+"""The webhooks on a cluster: which pods get which proxy, by the settings of a ConfigMap, under the mesh's own TLS.
+
+Rule: settings that cannot be read change nothing. Without any, the webhook is not ready: pods wait, or go without a
+proxy where the webhook is told to let them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import msgspec
+
+from weft.ca.serving import ServingCertificate
+from weft.cluster.sidecar_arguments import arguments
+from weft.inject.injector import Injector, has_native_sidecars, has_sleep_hooks
+from weft.inject.server import Server
+from weft.inject.settings import Settings, SettingsError, read
+from weft.install.names import Names
+from weft.kube.client import Client
+from weft.kube.error import ApiError
+from weft.kube.reflector import reflect
+from weft.kube.resource import CONFIG_MAPS
+
+log = logging.getLogger("weft.cluster.injection")
+
+KEY = "values"  # in the ConfigMap, as JSON
+
+
+class _ConfigMap(msgspec.Struct, frozen=True):
+    data: dict[str, str] = {}
+
+
+class _Version(msgspec.Struct, frozen=True):
+    major: str = ""
+    minor: str = ""
+
+
+class Injection:
+    def __init__(self, client: Client, names: Names, domain: str) -> None:
+        self._client = client
+        self._names = names
+        self._domain = domain
+        self._server: Server | None = None
+
+    def leave(self) -> None:
+        if self._server is not None:
+            self._server.leave()
+
+    async def open(self, host: str | None, port: int, certificate: ServingCertificate) -> int:
+        """Returns the port. Raises KubeError, SettingsError or OSError."""
+        version = msgspec.json.decode(await self._client.raw("GET", "/version"), type=_Version)
+        injector = Injector(
+            await self._first_settings(),
+            arguments,
+            native_sidecars=has_native_sidecars(version.major, version.minor),
+            sleep_hooks=has_sleep_hooks(version.major, version.minor),
+        )
+        server = Server(injector, domain=self._domain)
+        self._certificate = certificate
+        self._use(server)
+        certificate.changed = lambda: self._use(server)
+        await server.start(host, port)
+        self._server = server
+        return server.port
+
+    async def run(self) -> None:
+        """Until cancelled: follow the settings, and renew the certificate."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._certificate.run())
+            tasks.create_task(self._follow())
+
+    async def close(self) -> None:
+        if self._server is not None:
+            await self._server.stop()
+
+    def lack(self) -> str:
+        return "" if self._server is not None else "the webhooks are not served yet"
+
+    def metrics(self) -> str:
+        return self._server.metrics() if self._server is not None else ""
+
+    def _use(self, server: Server) -> None:
+        key, chain = self._certificate.pem
+        server.use_certificate(chain, key)
+
+    @property
+    def _where(self) -> str:
+        return f"ConfigMap {self._names.namespace}/{self._names.injector}"
+
+    async def _first_settings(self) -> Settings:
+        try:
+            found = await self._client.get(
+                CONFIG_MAPS, self._names.injector, _ConfigMap, namespace=self._names.namespace
+            )
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            return Settings(revision=self._names.revision, root_namespace=self._names.namespace)
+        return self._read(found)
+
+    def _read(self, found: _ConfigMap) -> Settings:
+        """Raises SettingsError."""
+        return read(found.data.get(KEY, "{}"), self._where)
+
+    async def _follow(self) -> None:
+        events = reflect(
+            self._client,
+            CONFIG_MAPS,
+            _ConfigMap,
+            namespace=self._names.namespace,
+            fields=f"metadata.name={self._names.injector}",
+        )
+        async for batch in events:
+            for event in batch:
+                if event.object is None or self._server is None:
+                    continue  # without the ConfigMap, what it said last holds
+                try:
+                    settings = self._read(event.object)
+                except SettingsError as error:
+                    log.error("the new settings are not used: %s", error)
+                    continue
+                if settings != self._server.injector.settings:
+                    self._server.injector.settings = settings
+                    log.info("pods are injected by new settings from now on")

@@ -1,0 +1,233 @@
+"""The roots to trust, where others on a cluster look for them: a ConfigMap in every namespace, and the webhook
+configurations, by which the API server knows whom it calls.
+
+An authority comes in, writes leave, by the one replica that leads. Rule: only what differs is written, and what others
+keep in these objects stays. Control planes with other roots share the ConfigMap: each notes there which roots are its
+own, and takes out what is nobody's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import re
+from collections.abc import Awaitable
+from hashlib import sha256
+
+import msgspec
+
+from weft.base.backoff import Backoff
+from weft.ca.authority import Authority
+from weft.install.names import ROOTS_ANNOTATION, Names
+from weft.kube.client import Client, PatchType
+from weft.kube.error import ApiError, KubeError
+from weft.kube.reflector import reflect
+from weft.kube.resource import CONFIG_MAPS, MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS, Resource
+from weft.model.proxy import ROOT_CONFIG_MAP
+
+log = logging.getLogger("weft.cluster.published_roots")
+
+KEY = "root-cert.pem"
+_MANAGER = "weft-roots"
+_BLOCK = re.compile(r"-----BEGIN CERTIFICATE-----\s(.*?)-----END CERTIFICATE-----\n?", re.DOTALL)
+_LABELS = {"istio.io/config": "true"}
+# The same roots are written to one place at most so often: another control plane with other roots would write its own
+# again each time, and both as fast as the API server takes it.
+_MOST_WRITES, _CALM_SECONDS = 5, 60.0
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    deletion_timestamp: str = ""
+    annotations: dict[str, str] = {}
+
+
+class _Status(msgspec.Struct, frozen=True):
+    phase: str = ""
+
+
+class _Namespace(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+    status: _Status = _Status()
+
+
+class _ConfigMap(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+    data: dict[str, str] = {}
+
+
+class _ClientConfig(msgspec.Struct, frozen=True, rename="camel"):
+    ca_bundle: str = ""
+
+
+class _Webhook(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    client_config: _ClientConfig
+
+
+class _Configuration(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+    webhooks: tuple[_Webhook, ...] = ()
+
+
+class _Held(msgspec.Struct, frozen=True):
+    """What a ConfigMap has in it: roots by their digest, and whose they are."""
+
+    roots: dict[str, str] = {}
+    claims: dict[str, str] = {}
+
+
+class PublishedRoots:
+    def __init__(self, client: Client, authority: Authority, names: Names) -> None:
+        self._client = client
+        self._authority = authority
+        self._names = names
+        self._namespaces: set[str] = set()
+        self._held: dict[str, _Held] = {}  # by namespace
+        self._configurations: dict[tuple[Resource, str], _Configuration] = {}
+        self._due = asyncio.Event()
+        self._writes: dict[str, tuple[str, float, int]] = {}  # by place: the roots, since when, how often
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        unsubscribe = self._authority.subscribe(self._due.set)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._follow_namespaces())
+                tasks.create_task(self._follow_config_maps())
+                tasks.create_task(self._follow_webhooks(MUTATING_WEBHOOKS, self._names.injector))
+                tasks.create_task(self._follow_webhooks(VALIDATING_WEBHOOKS, self._names.validator))
+                tasks.create_task(self._publish())
+        finally:
+            unsubscribe()
+
+    async def _follow_namespaces(self) -> None:
+        async for batch in reflect(self._client, NAMESPACES, _Namespace):
+            for event in batch:
+                found = event.object
+                if found is None or found.metadata.deletion_timestamp or found.status.phase == "Terminating":
+                    self._namespaces.discard(event.name)  # what goes takes nothing new
+                    self._writes.pop(_place(event.name), None)
+                else:
+                    self._namespaces.add(event.name)
+            self._due.set()
+
+    async def _follow_config_maps(self) -> None:
+        async for batch in reflect(self._client, CONFIG_MAPS, _ConfigMap, fields=f"metadata.name={ROOT_CONFIG_MAP}"):
+            for event in batch:
+                if event.object is None:
+                    self._held.pop(event.namespace, None)
+                else:
+                    self._held[event.namespace] = _held(event.object)
+            self._due.set()
+
+    async def _follow_webhooks(self, resource: Resource, name: str) -> None:
+        async for batch in reflect(self._client, resource, _Configuration, fields=f"metadata.name={name}"):
+            for event in batch:
+                if event.object is None:
+                    self._configurations.pop((resource, name), None)
+                else:
+                    self._configurations[(resource, name)] = event.object
+            self._due.set()
+
+    async def _publish(self) -> None:
+        backoff = Backoff(first=0.5, most=30.0)
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            if await self._write_what_differs():
+                backoff.reset()
+            else:
+                self._due.set()
+                await asyncio.sleep(backoff.next())
+
+    async def _write_what_differs(self) -> bool:
+        """Whether all of it could be written."""
+        bundle = "".join(self._authority.bundle())
+        encoded = base64.b64encode(bundle.encode()).decode()
+        well = True
+        for (resource, name), configuration in tuple(self._configurations.items()):
+            wrong = [each.name for each in configuration.webhooks if each.client_config.ca_bundle != encoded]
+            if wrong and self._is_calm(f"{resource.kind} {name}", bundle):
+                well &= await _done(self._trust(resource, name, wrong, encoded))
+        for namespace in sorted(self._namespaces):
+            held = self._held.get(namespace)
+            wanted = self._wanted(bundle, held)
+            if held != wanted and self._is_calm(_place(namespace), "".join(wanted.roots.values())):
+                well &= await _done(self._put(namespace, wanted))
+        return well
+
+    def _wanted(self, bundle: str, held: _Held | None) -> _Held:
+        """Ours, and of what is there, what others call theirs."""
+        ours, claims = _roots(bundle), dict(held.claims) if held is not None else {}
+        claims.pop(self._names.roots_annotation, None)
+        theirs = {digest for claim in claims.values() for digest in claim.split(",")}
+        there = held.roots if held is not None else {}
+        return _Held(
+            {**ours, **{digest: root for digest, root in there.items() if digest in theirs}},
+            {**claims, self._names.roots_annotation: ",".join(ours)},
+        )
+
+    def _is_calm(self, place: str, bundle: str) -> bool:
+        loop = asyncio.get_running_loop()
+        known, since, number = self._writes.get(place, ("", 0.0, 0))
+        if known != bundle or loop.time() - since > _CALM_SECONDS:
+            since, number = loop.time(), 0
+        self._writes[place] = bundle, since, number + 1
+        if number == _MOST_WRITES:
+            log.error("somebody writes other roots to %s again and again: is there another control plane?", place)
+            loop.call_later(since + _CALM_SECONDS - loop.time() + 1.0, self._due.set)
+        return number < _MOST_WRITES
+
+    async def _trust(self, resource: Resource, name: str, webhooks: list[str], bundle: str) -> None:
+        patch = {"webhooks": [{"name": each, "clientConfig": {"caBundle": bundle}} for each in webhooks]}
+        await self._client.patch(resource, name, patch, patch_type=PatchType.STRATEGIC, manager=_MANAGER)
+        log.info("%s %s: the roots of the webhooks are up to date", resource.kind, name)
+
+    async def _put(self, namespace: str, wanted: _Held) -> None:
+        claim = self._names.roots_annotation
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": ROOT_CONFIG_MAP,
+                "namespace": namespace,
+                "labels": _LABELS,
+                "annotations": {claim: wanted.claims[claim]},
+            },
+            "data": {KEY: "".join(wanted.roots.values())},
+        }
+        # An own manager: what it leaves out, it takes away of its own, and of nobody else's.
+        await self._client.apply(manifest, manager=f"{_MANAGER}-{self._names.owner}", force=True)
+        self._held[namespace] = wanted  # the watch says so, too, a little later
+
+
+def _held(found: _ConfigMap) -> _Held:
+    claims = {name: each for name, each in found.metadata.annotations.items() if name.startswith(ROOTS_ANNOTATION)}
+    return _Held(_roots(found.data.get(KEY, "")), claims)
+
+
+def _roots(bundle: str) -> dict[str, str]:
+    """By digest. What is between certificates is not read."""
+    found = (block for block in _BLOCK.finditer(bundle))
+    return {sha256("".join(block[1].split()).encode()).hexdigest()[:32]: f"{block[0].rstrip()}\n" for block in found}
+
+
+def _place(namespace: str) -> str:
+    return f"ConfigMap {namespace}/{ROOT_CONFIG_MAP}"
+
+
+async def _done(write: Awaitable[None]) -> bool:
+    try:
+        await write
+    except ApiError as error:
+        # It may have gone just now, with its namespace; then a watch says so, too.
+        if not error.not_found:
+            log.error("the roots cannot be published: %s", error)
+            return False
+    except KubeError as error:
+        log.warning("the roots cannot be published: %s", error)
+        return False
+    return True

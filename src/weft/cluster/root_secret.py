@@ -1,0 +1,258 @@
+"""The mesh's root on a cluster: kept in a Secret, which every replica of the control plane reads and watches.
+
+An API client comes in, an Authority leaves that signs with what the Secret holds and follows it. Rule: what was decided
+on an older Secret is not written; the API server itself compares the versions. The root goes nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import timedelta
+
+import msgspec
+
+from weft.base.backoff import Backoff
+from weft.ca.authority import Authority, Terms
+from weft.ca.error import AuthorityError
+from weft.ca.rotation import Phase, State
+from weft.ca.self_made import new_state
+from weft.install.names import ROOTS_ANNOTATION
+from weft.kube.client import Client
+from weft.kube.error import ApiError, KubeError
+from weft.kube.reflector import Event, reflect
+from weft.kube.resource import CONFIG_MAPS, SECRETS
+from weft.model.proxy import ROOT_CONFIG_MAP
+
+log = logging.getLogger("weft.cluster.root_secret")
+
+NAME = "istio-ca-secret"
+STATE = "authority.json"
+ROTATE = "weft.dev/rotate-root"  # on the Secret: a person asks for a new root; its value is the wait in seconds
+RESTORE_SECONDS = 30.0  # another replica leads after 15 s, if the one that did is gone
+_LOOK_SECONDS = 0.5
+_FOR_PEOPLE = "ca-cert.pem"  # the bundle, where Istio's users look for it
+_TYPE = "istio.io/ca-root"
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    annotations: dict[str, str] = {}
+
+
+class _Secret(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+    data: dict[str, str] = {}
+
+
+class _Published(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+
+
+async def read_state(client: Client, namespace: str) -> State:
+    """What the Secret holds now. Raises AuthorityError, KubeError."""
+    return _state_of(await client.get(SECRETS, NAME, _Secret, namespace=namespace), namespace)
+
+
+async def states(client: Client, namespace: str) -> AsyncGenerator[State]:
+    """What the Secret holds, now and after each change. Raises AuthorityError, KubeError."""
+    async with aclosing(_watch(client, namespace)) as batches:
+        async for batch in batches:
+            for event in batch:
+                if event.object is not None:
+                    yield _state_of(event.object, namespace)
+
+
+def _watch(client: Client, namespace: str) -> AsyncGenerator[tuple[Event[_Secret], ...]]:
+    return reflect(client, SECRETS, _Secret, namespace=namespace, fields=f"metadata.name={NAME}")
+
+
+class RootSecret:
+    def __init__(self, client: Client, namespace: str, trust_domain: str, terms: Terms) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._trust_domain = trust_domain
+        self._terms = terms
+        self._version = ""
+        self._wanted: tuple[State, str] | None = None  # the newest wish, and the version it was decided on
+        self._wish = asyncio.Event()
+        self._states: dict[str, State] = {}  # the last one, by its version
+        self._wait = ""  # the rotation that was asked for and not begun
+        self._is_gone = False
+
+    async def open(self) -> Authority:
+        """Read the root, or make it, unless another replica is doing so. Raises AuthorityError, KubeError."""
+        try:
+            secret = await self._client.get(SECRETS, NAME, _Secret, namespace=self._namespace)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            secret = await self._restored() or await self._make()
+        state = self._read(secret)
+        self.authority = Authority.share(state, self._keep, self._terms)
+        return self.authority
+
+    async def run(self) -> None:
+        """Until cancelled: adopt what the Secret says, and write what the authority asks for."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow())
+            tasks.create_task(self._write())
+
+    def rotate_if_asked(self) -> None:
+        """For who leads."""
+        if not self._wait or self.authority.phase is not Phase.STEADY:
+            return
+        wait, self._wait = self._wait, ""
+        try:
+            self.authority.rotate(timedelta(seconds=max(0.0, float(wait))))
+        except (ValueError, OverflowError, AuthorityError) as error:
+            log.error("the Secret %s/%s asks for a rotation that cannot be: %s", self._namespace, NAME, error)
+
+    async def restore_if_gone(self) -> None:
+        """For who leads: what was deleted is written again, before a replica starts that would make another root, which
+        nobody trusts yet. Who wants another asks for a rotation."""
+        if not self._is_gone:
+            return
+        try:
+            await self._client.create(SECRETS, self._manifest(self._state), namespace=self._namespace)
+        except ApiError as error:
+            if not error.already_exists:  # then the watch says so in a moment
+                log.error("the root cannot be written to a new Secret %s/%s: %s", self._namespace, NAME, error)
+            return
+        except KubeError as error:
+            log.warning("the root cannot be written to a new Secret %s/%s: %s", self._namespace, NAME, error)
+            return
+        self._is_gone = False
+        log.warning("the Secret %s/%s was deleted; it is there again, with the same root", self._namespace, NAME)
+
+    @property
+    def _state(self) -> State:
+        return self._states[self._version]
+
+    def _manifest(self, state: State) -> dict[str, object]:
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": _TYPE,
+            "metadata": {"name": NAME, "namespace": self._namespace},
+            "data": _data(state),
+        }
+
+    async def _restored(self) -> _Secret | None:
+        """Where a root has been published, there is one: its Secret was deleted just now, and whoever leads is about to
+        write it again. Another root would be trusted by nobody."""
+        found = await self._client.list(
+            CONFIG_MAPS, _Published, namespace=self._namespace, fields=f"metadata.name={ROOT_CONFIG_MAP}"
+        )
+        if not any(name.startswith(ROOTS_ANNOTATION) for each in found.items for name in each.metadata.annotations):
+            return None
+        log.warning("the Secret %s/%s is gone, and its root was in use; waiting for it", self._namespace, NAME)
+        until = time.monotonic() + RESTORE_SECONDS
+        while time.monotonic() < until:
+            await asyncio.sleep(_LOOK_SECONDS)
+            secrets = await self._client.list(
+                SECRETS, _Secret, namespace=self._namespace, fields=f"metadata.name={NAME}"
+            )
+            if secrets.items:
+                return secrets.items[0]
+        log.error("nobody has the root of %s any more; pods need certificates of a new one", self._trust_domain)
+        return None
+
+    async def _make(self) -> _Secret:
+        state = new_state(self._trust_domain, time.time(), self._terms.root_lifetime)
+        try:
+            made = await self._client.create(SECRETS, self._manifest(state), _Secret, namespace=self._namespace)
+        except ApiError as error:
+            if not error.already_exists:
+                raise
+            return await self._client.get(SECRETS, NAME, _Secret, namespace=self._namespace)
+        log.info("made a root for %s, kept in the Secret %s/%s", self._trust_domain, self._namespace, NAME)
+        return made
+
+    def _read(self, secret: _Secret) -> State:
+        state = _state_of(secret, self._namespace)
+        if state.trust_domain != self._trust_domain:
+            raise AuthorityError(
+                f"its root is for the trust domain {state.trust_domain!a}, not {self._trust_domain!a}",
+                "give the trust domain it was made for",
+                file=_where(self._namespace),
+            )
+        self._version = secret.metadata.resource_version
+        self._states = {self._version: state}
+        self._wait = secret.metadata.annotations.get(ROTATE, "")
+        return state
+
+    def _keep(self, wanted: State, decided_on: State) -> None:
+        if self._states.get(self._version) == decided_on:
+            self._wanted = (wanted, self._version)
+            self._wish.set()
+
+    async def _follow(self) -> None:
+        listed = False
+        async for batch in _watch(self._client, self._namespace):
+            if not listed and not batch:
+                self._is_gone = True  # since it was read
+            listed = True
+            for event in batch:
+                self._is_gone = event.object is None
+                if event.object is None:
+                    log.error("the Secret %s/%s is gone; the root lives on in memory", self._namespace, NAME)
+                    continue
+                try:
+                    self.authority.adopt(self._read(event.object))
+                except AuthorityError as error:
+                    log.error("the changed root is not used, the old one goes on: %s", error)
+
+    async def _write(self) -> None:
+        backoff = Backoff(first=0.2, most=10.0)
+        while True:
+            await self._wish.wait()
+            self._wish.clear()
+            if self._wanted is None:
+                continue
+            (state, version), self._wanted = self._wanted, None
+            # Not all of the Secret: who else has put something into it keeps that.
+            metadata: dict[str, object] = {"resourceVersion": version}
+            if state.phase is not Phase.STEADY:
+                metadata["annotations"] = {ROTATE: None}  # it has begun
+            patch = {"metadata": metadata, "data": _data(state)}
+            try:
+                await self._client.patch(SECRETS, NAME, patch, namespace=self._namespace)
+                backoff.reset()
+            except ApiError as error:
+                if not error.conflict:  # else the watch brings the newer one, and what is due is asked for again
+                    log.error("the root cannot be kept in the Secret: %s", error)
+                await asyncio.sleep(backoff.next())
+            except KubeError as error:
+                log.warning("the root cannot be kept in the Secret: %s", error)
+                await asyncio.sleep(backoff.next())
+
+
+def _state_of(secret: _Secret, namespace: str) -> State:
+    text = secret.data.get(STATE)
+    if text is None:
+        raise AuthorityError(
+            f"has no `{STATE}`: it was not made by weft",
+            "to use the CA in it, put its files into a Secret named cacerts; then move this one away",
+            file=_where(namespace),
+        )
+    try:
+        return msgspec.json.decode(base64.b64decode(text, validate=True), type=State)
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise AuthorityError(f"cannot be read: {error}", "restore it from a backup", file=_where(namespace)) from error
+
+
+def _where(namespace: str) -> str:
+    return f"Secret {namespace}/{NAME}"
+
+
+def _data(state: State) -> dict[str, str]:
+    bundle = "".join(state.bundle())
+    return {
+        STATE: base64.b64encode(msgspec.json.encode(state)).decode(),
+        _FOR_PEOPLE: base64.b64encode(bundle.encode()).decode(),
+    }

@@ -1,0 +1,49 @@
+"""Problems of a running mesh, at the lines of the fields that they are about. Nobody keeps those lines in memory; they
+are read again from the files, when something was found in them.
+
+Rule: this reads files, so it is no work for the loop that serves proxies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from weft.api.document import Document, undotted
+from weft.base.problem import Problem
+from weft.files.documents import read_documents
+
+MOST_READ = 1 << 20  # bytes of a file; in a larger one a problem is at its object's first line
+
+
+def with_lines(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Never raises: a file that cannot be read leaves its problems where they were."""
+    found = tuple(problems)
+    return located(found, _written({problem.where.file for problem in found if problem.where.field}))
+
+
+def located(problems: Iterable[Problem], documents: Iterable[Document]) -> tuple[Problem, ...]:
+    """Each at the line of its field, where the document has lines. Of two lines the lower one is the narrower place."""
+    written = {str(document.key): document for document in documents if document.lines}
+    found = []
+    for problem in problems:
+        where = problem.where
+        document = written.get(where.object) if where.field else None
+        if document is not None and where.file == document.file:
+            line = max(where.line, document.where(undotted(where.field)).line)
+            if line != where.line:
+                problem = msgspec.structs.replace(problem, where=msgspec.structs.replace(where, line=line))
+        found.append(problem)
+    return tuple(found)
+
+
+def _written(files: set[str]) -> Iterator[Document]:
+    for file in sorted(files - {""}):
+        path = Path(file)
+        try:
+            if path.stat().st_size <= MOST_READ:
+                yield from read_documents(path.read_bytes(), file).documents
+        except OSError:
+            continue

@@ -1,0 +1,73 @@
+"""Which routes of a VirtualService a request takes, and whether a finding is about another one: what is wrong with a
+route that it does not take is not on its way. An explained request comes in, and problems.
+
+Rule: who cannot be told apart is taken. Routes are known by their lines, which objects of a cluster do not have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from weft.base.problem import Problem, Where
+from weft.explain.decision import Explanation
+from weft.mesh.mesh import Mesh
+from weft.model.names import ObjectKey
+from weft.model.virtual_service import HttpRoute, L4Route, VirtualService
+
+_FIELD = re.compile(r"spec\.(?P<kind>http|tls|tcp)\b(\[(?P<number>\d+)\](?P<match>\.match)?)?")
+
+
+class Taken(msgspec.Struct, frozen=True):
+    routing: VirtualService
+    numbers: frozenset[int]  # of its `http` routes; never none
+
+
+def taken_routes(mesh: Mesh, explanation: Explanation) -> dict[str, Taken]:
+    """By object, as problems name it; only those of which a route is known to be taken."""
+    lines: dict[ObjectKey, set[int]] = {}
+    for source in {each for outcome in explanation.outcomes for step in outcome.steps for each in step.sources}:
+        lines.setdefault(ObjectKey(source.kind, source.namespace, source.name), set()).add(source.line)
+    found: dict[str, Taken] = {}
+    for key, there in lines.items():
+        for routing in (value for value in mesh.get(key) if isinstance(value, VirtualService)):
+            numbers = {number for number, route in enumerate(routing.http) if route.line and route.line in there}
+            if numbers:
+                found[str(key)] = Taken(routing, frozenset(numbers))
+    return found
+
+
+def is_of_another(problem: Problem, taken: Mapping[str, Taken]) -> bool:
+    """Whether it is about a route that the request does not take, and is no reason for that either: a match further up
+    that nobody meets, or a route from which one that is taken takes all."""
+    found = taken.get(problem.where.object)
+    about = _about(problem.where, found.routing) if found is not None else None
+    if found is None or about is None:
+        return False
+    kind, number, is_match = about
+    if kind != "http":
+        return True
+    if number < 0 or number in found.numbers or (is_match and number < max(found.numbers)):
+        return False
+    return not any(f"http[{each}]" in problem.what for each in found.numbers)
+
+
+def _about(where: Where, routing: VirtualService) -> tuple[str, int, bool] | None:
+    """The kind of a route, its number (-1: all of that kind), and whether it is about its match. None: about the whole
+    object. Without a field, the line is in the route that begins last before it."""
+    if where.field:
+        named = _FIELD.match(where.field)
+        return (named["kind"], int(named["number"] or -1), named["match"] is not None) if named else None
+    written: dict[str, tuple[HttpRoute | L4Route, ...]] = {
+        "tcp": routing.tcp,
+        "tls": routing.tls,
+        "http": routing.http,
+    }
+    starts = {
+        route.line: (kind, number, False)
+        for kind, routes in written.items()
+        for number, route in enumerate(routes)
+        if 0 < route.line <= where.line
+    }
+    return starts[max(starts)] if starts else None

@@ -1,0 +1,253 @@
+"""Why a proxy has what it has: a resource comes in, and out goes, for each part of it, which objects made it, where
+they are written, and by which rule (`reasons/rules.py`) they, or nobody, decided it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
+from envoy.config.listener.v3.listener_pb2 import Listener
+from envoy.config.route.v3.route_pb2 import RouteConfiguration
+from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
+from google.protobuf.message import Message
+
+from weft.base.problem import Problem, Where
+from weft.base.suggest import did_you_mean
+from weft.explain.decision import sources_of
+from weft.inspect.reasons import clusters, endpoints, gateways, listeners, routes, rules
+from weft.inspect.reasons.part import Ground, Part, placed
+from weft.inspect.reasons.rules import Rule
+from weft.inspect.stage import Stage
+from weft.mesh.mesh import Mesh
+from weft.model.group import ProxyKind
+from weft.model.inbound_port import InboundPort
+from weft.model.proxy import CERTIFICATE, ROOTS
+from weft.translate import names
+from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
+
+_KINDS = {LISTENER: "listener", ROUTE: "route", CLUSTER: "cluster", ENDPOINT: "endpoints", SECRET: "secret"}
+_TYPES: Mapping[str, type[Message]] = {
+    LISTENER: Listener,
+    ROUTE: RouteConfiguration,
+    CLUSTER: Cluster,
+    ENDPOINT: ClusterLoadAssignment,
+    SECRET: Secret,
+}
+_MEANT = {word: url for url, kind in _KINDS.items() for word in (kind, f"{kind}s", kind.removesuffix("s"))}
+KINDS = tuple(_KINDS.values())
+_FIELD = re.compile(r"[a-z_0-9]+")
+
+
+class Made(msgspec.Struct, frozen=True):
+    """One part of a resource, the objects behind it and the rules that were applied; no objects: a default."""
+
+    path: str
+    at: str  # the same by positions
+    sources: tuple[str, ...] = ()  # with the part of the object, where it is known
+    rules: tuple[Rule, ...] = ()
+
+
+class Why(msgspec.Struct, frozen=True):
+    proxy: str
+    kind: str
+    name: str
+    version: str
+    parts: tuple[Made, ...]
+    refused: tuple[str, ...] = ()  # what the proxy said of a newer version, with the object at fault
+
+
+class NoSuchResource(Exception):
+    def __init__(self, name: str, proxy: str, known: list[str]) -> None:
+        what = f"{proxy} has no resource `{name}`"
+        super().__init__(what)
+        listed = "list them with: weft proxy-config all " + proxy
+        guess = did_you_mean(name, known) if len(known) <= 5_000 else ""
+        self.problem = Problem(Where(), what, guess if guess.startswith("did you") else listed)
+
+
+class NoSuchPart(Exception):
+    def __init__(self, kind: str, name: str, path: str, known: list[str]) -> None:
+        what = f"the {kind} {name} has nothing at `{path}`"
+        super().__init__(what)
+        guess = did_you_mean(path, known)
+        self.problem = Problem(Where(), what, guess or f"it has {', '.join(known[:12])}")
+
+
+def why(
+    mesh: Mesh,
+    stage: Stage,
+    proxy: str,
+    resource: str,
+    kind: str = "",
+    refused: Mapping[tuple[str, str], tuple[Problem, ...]] | None = None,
+) -> list[Why]:
+    """Of each resource of that name, and of that kind if one is given; `NAME.PATH` or `NAME:PATH`: only of that part.
+    `refused`: by type and name, what proxies of its group do not take. Raises NoSuchResource, NoSuchPart."""
+    asked = _Asked(mesh, stage, proxy, refused or {})
+    types = _types(kind)
+    name, below = _split(resource, asked.names(types))
+    found: list[Why] = []
+    missed: list[NoSuchPart] = []  # a cluster and its endpoints have one name, and not the same parts
+    for type_url in types:
+        if asked.has(type_url, name):
+            try:
+                found.append(asked.tell(type_url, name, below))
+            except NoSuchPart as error:
+                missed.append(error)
+    if not found and missed:
+        raise next((each for each in missed if each.problem.hint.startswith("did you")), missed[0])
+    if not found:
+        raise NoSuchResource(resource, proxy, sorted(asked.names(types)))
+    return found
+
+
+def every(
+    mesh: Mesh,
+    stage: Stage,
+    proxy: str,
+    kind: str,
+    refused: Mapping[tuple[str, str], tuple[Problem, ...]] | None = None,
+) -> list[Why]:
+    """Of all resources of a kind, with those that are parts of others."""
+    asked = _Asked(mesh, stage, proxy, refused or {})
+    return [asked.tell(type_url, name, "") for type_url in _types(kind) for name in sorted(asked.names((type_url,)))]
+
+
+class _Asked:
+    """One proxy, about which somebody asks."""
+
+    def __init__(
+        self, mesh: Mesh, stage: Stage, proxy: str, refused: Mapping[tuple[str, str], tuple[Problem, ...]]
+    ) -> None:
+        group = stage.group(proxy)
+        self._mesh, self._proxy, self._refused = mesh, proxy, refused
+        self._ground = Ground(mesh, group)
+        self._resources = stage.resources(group, _TYPES)
+        self._versions = stage.versions(group, _TYPES)
+
+    def names(self, types: tuple[str, ...]) -> set[str]:
+        return {name for type_url in types for name in (*self._resources[type_url], *self._unsent(type_url))}
+
+    def has(self, type_url: str, name: str) -> bool:
+        return name in self._resources[type_url] or name in self._unsent(type_url)
+
+    def tell(self, type_url: str, name: str, below: str) -> Why:
+        parts = list(self._parts(type_url, name))
+        refused = self._refused.get((type_url, name), ())
+        if refused:
+            parts[0] = msgspec.structs.replace(parts[0], rules=(*parts[0].rules, rules.LAST_ACCEPTED))
+        return Why(
+            self._proxy,
+            _KINDS[type_url],
+            name,
+            self._versions.get((type_url, name), ""),
+            tuple(map(self._made, self._below(parts, type_url, name, below))),
+            tuple(f"{problem.where}: {problem.what}" for problem in refused),
+        )
+
+    def _unsent(self, type_url: str) -> tuple[str, ...]:
+        """What a proxy has by other ways: secrets from its agent, and the routes inside of its inbound listener."""
+        if type_url == SECRET:
+            return (CERTIFICATE, ROOTS)
+        if type_url == ROUTE:
+            return (*(name for port in self._ground.view.inbound for name in _ways_to(port)), names.INBOUND_PASSTHROUGH)
+        return ()
+
+    @property
+    def _at_edge(self) -> bool:
+        return self._ground.group.kind is ProxyKind.GATEWAY
+
+    def _parts(self, type_url: str, name: str) -> Iterator[Part]:
+        body = self._resources[type_url].get(name)
+        if body is None:
+            yield from self._parts_of_unsent(type_url, name)
+            return
+        message = _TYPES[type_url].FromString(body)
+        match message:
+            case Listener() if self._at_edge:
+                yield from gateways.listener_parts(self._ground, message)
+            case RouteConfiguration() if self._at_edge:
+                yield from gateways.route_parts(self._ground, message)
+            case Secret() if self._at_edge and not name.startswith("outbound|"):
+                yield gateways.secret_part(self._ground, name)
+            case Listener():
+                yield from listeners.parts(self._ground, message)
+            case RouteConfiguration():
+                yield from routes.parts(self._ground, message)
+            case Cluster():
+                yield from clusters.parts(self._ground, message)
+            case ClusterLoadAssignment():
+                yield from endpoints.parts(self._ground, message)
+            case _:
+                cluster = Cluster.FromString(self._resources[CLUSTER].get(name.rpartition("/")[0], b""))
+                asked_by = tuple(each for each in sources_of(cluster.metadata) if each.kind == "DestinationRule")
+                yield clusters.secret(self._ground, name, asked_by)
+
+    def _parts_of_unsent(self, type_url: str, name: str) -> Iterator[Part]:
+        if type_url == SECRET:
+            yield endpoints.secret(self._ground, name)
+            return
+        port = next((each for each in self._ground.view.inbound if name in _ways_to(each)), None)
+        said, by = clusters.entrance(self._ground, port) if port is not None else ((), (rules.INBOUND_REST,))
+        yield Part("", "", said, (rules.INBOUND_LISTENER, *by))
+        for path in ("virtual_hosts[0]", "virtual_hosts[0].routes[0]"):
+            yield Part(path, path, said, (rules.INBOUND_LISTENER, *by))
+        for field, rule in (("timeout", rules.NO_TIMEOUT), ("retry_policy", rules.RETRIES_TO_WORKLOAD)):
+            path = f"virtual_hosts[0].routes[0].route.{field}"
+            yield Part(path, path, (), (rule,))
+
+    def _below(self, parts: list[Part], type_url: str, name: str, below: str) -> list[Part]:
+        """Those at and under a path; if there are none, the nearest one around it."""
+        found = [each for each in parts if each.path.startswith(below) or each.at.startswith(below)]
+        if found:
+            return found
+        field = _FIELD.match(below)
+        known = sorted(_TYPES[type_url].DESCRIPTOR.fields_by_name)
+        if field is None or field[0] not in known:
+            raise NoSuchPart(_KINDS[type_url], name, below, known)
+        around = [each for each in parts if _is_around(each.path, below) or _is_around(each.at, below)]
+        if around == parts[:1] and any(each.path.startswith(f"{field[0]}[") for each in parts):
+            listed = [each.path for each in parts if each.path.startswith(f"{field[0]}[")]
+            raise NoSuchPart(_KINDS[type_url], name, below, listed)
+        return around[-1:]
+
+    def _made(self, part: Part) -> Made:
+        return Made(part.path, part.at, tuple(str(placed(self._mesh, each)) for each in part.sources), part.rules)
+
+
+def _ways_to(port: InboundPort) -> tuple[str, ...]:
+    declared, beside = (names.inbound_cluster(port.number, as_called=each) for each in (False, True))
+    return (declared, beside) if port.carried.both_ways else (declared,)
+
+
+def _types(kind: str) -> tuple[str, ...]:
+    if not kind:
+        return tuple(_KINDS)
+    if kind not in _MEANT:
+        raise NoSuchKind(kind)
+    return (_MEANT[kind],)
+
+
+class NoSuchKind(Exception):
+    def __init__(self, kind: str) -> None:
+        what = f"there is no kind of resource `{kind}`"
+        super().__init__(what)
+        self.problem = Problem(Where(), what, f"one of {', '.join(KINDS)}")
+
+
+def _split(resource: str, known: set[str]) -> tuple[str, str]:
+    """The name and the path below it: names have dots and colons themselves, so only those that exist can tell."""
+    if resource in known:
+        return resource, ""
+    begun = [name for name in known if resource.startswith(name) and resource[len(name)] in ".:"]
+    if not begun:
+        return resource, ""
+    name = max(begun, key=len)
+    return name, resource[len(name) + 1 :]
+
+
+def _is_around(path: str, below: str) -> bool:
+    return not path or (below.startswith(path) and below[len(path) : len(path) + 1] in (".", "["))

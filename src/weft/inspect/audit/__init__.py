@@ -1,0 +1,1 @@
+"""The findings of `weft audit`: certificates, plaintext, policies, memory."""

@@ -1,0 +1,38 @@
+"""The page on which a control plane looks its own mesh over, for `weft audit`: a namespace comes in, or none for all;
+who accepts plaintext leaves, and what does not fit together. The work is done on another thread than the mesh's own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from weft.analyze.facts import facts_of
+from weft.analyze.findings import findings
+from weft.files.problem_lines import with_lines
+from weft.inspect.audit.report import LookedOver, plaintext
+
+if TYPE_CHECKING:
+    from weft.inspect.debug.pages import Page, Query
+    from weft.mesh.mesh import Mesh
+    from weft.model.settings import Settings
+    from weft.model.value import Value
+
+
+def page(mesh: Mesh) -> Page:
+    from weft.inspect.debug.pages import Answer
+
+    async def answer(query: Query) -> Answer:
+        objects = [values for _, values in mesh.values()]
+        looked = await asyncio.to_thread(_look_over, mesh.settings, objects, query.get("namespace", ""))
+        return Answer(msgspec.json.encode(looked))
+
+    return "Who accepts plaintext, and what does not fit together: namespace=NAMESPACE", answer
+
+
+def _look_over(settings: Settings, objects: list[tuple[Value, ...]], namespace: str) -> LookedOver:
+    facts = facts_of(settings, objects)
+    section = plaintext(facts, namespace)
+    section = msgspec.structs.replace(section, findings=with_lines(section.findings))
+    return LookedOver(section, with_lines(findings(facts)))

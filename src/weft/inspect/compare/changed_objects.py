@@ -1,0 +1,145 @@
+"""Which objects are others in one mesh than in another, and which of them made a request end otherwise. Two meshes come
+in; an object that only stands elsewhere in its file, or in another file, is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from weft.api.request_test import RequestCase
+from weft.base.ambiguous import Ambiguous
+from weft.base.problem import Where
+from weft.explain.decision import Source
+from weft.history.history import Edit, mesh_of
+from weft.inspect.ask.question import Question
+from weft.inspect.compare.trial import Judged, judged
+from weft.inspect.stage import NoSuchWorkload, Stage
+from weft.mesh.mesh import Mesh
+from weft.model.names import ObjectKey, where_of
+from weft.model.value import Value
+
+MOST_TRIED = 8  # objects, each of which is translated for
+
+_CALLERS = frozenset({"Workload", "WorkloadEntry", "Deployment", "Pod"})
+_PLACES = frozenset({"origin", "file", "line", "lines"})
+
+
+class ChangedObject(msgspec.Struct, frozen=True):
+    object: ObjectKey
+    what: str  # added, changed, removed
+    where: Where
+
+    def __str__(self) -> str:
+        place = f" ({self.where.file}:{self.where.line})" if self.where.file else ""
+        return f"{self.object}{place}"
+
+
+def changed_object(edit: Edit) -> ChangedObject:
+    what = "changed" if edit.before and edit.after else "added" if edit.after else "removed"
+    origin = next((value.origin for value in edit.after or edit.before if value.origin is not None), None)
+    return ChangedObject(edit.key, what, where_of(origin, str(edit.key)))
+
+
+def edits(before: Mesh, after: Mesh) -> tuple[Edit, ...]:
+    """What somebody has written. Who answers is left out: proxies tell of that."""
+    old, new = dict(before.values()), dict(after.values())
+    found = (
+        Edit(key, old.get(key, ()), new.get(key, ()))
+        for key in sorted({*old, *new})
+        if old.get(key, ()) != new.get(key, ())
+    )
+    return tuple(edit for edit in found if not edit.of_endpoints and meaning(edit.before) != meaning(edit.after))
+
+
+class Attribution:
+    """`of` names the object, among those that changed, that turned a request."""
+
+    def __init__(self, before: Stage, changes: tuple[Edit, ...], now: datetime) -> None:
+        self._before, self._changes, self._now = before, changes, now
+        self._alone: dict[ObjectKey, Stage] = {}
+
+    def of(self, case: RequestCase | Question, was: Judged, becomes: Judged) -> str:
+        """Nothing, if no single one did it."""
+        if was.explanation is None or becomes.explanation is None:
+            return self._of_caller(case)
+        changed = {(edit.key.kind, edit.key.namespace, edit.key.name): edit for edit in self._changes}
+        for source in _decisive(was, becomes):
+            edit = changed.get((source.kind, source.namespace, source.name))
+            if edit is not None:
+                return str(changed_object(edit))
+        if len(self._changes) == 1:
+            return str(changed_object(self._changes[0]))
+        for edit in self._changes[:MOST_TRIED]:
+            if judged(self._with(edit), case, self._now).ways != was.ways:
+                return str(changed_object(edit))
+        return ""
+
+    def _of_caller(self, case: RequestCase | Question) -> str:
+        """Before or after, it cannot even be asked: its caller came or went, and whatever decided is not why."""
+        word = case.caller.removeprefix("deploy/").removeprefix("deployment/").removeprefix("pod/")
+        try:
+            found = self._before.instance(case.caller, "" if "." in word or "/" in word else case.namespace)
+            names = {(found.namespace, found.name), (found.namespace, found.workload)}
+        except (NoSuchWorkload, Ambiguous):
+            name, _, namespace = word.partition(".")
+            if "/" in word:
+                namespace, _, name = word.partition("/")
+            namespace = namespace or case.namespace
+            names = {(namespace, name), (namespace, name.rpartition("-")[0])}
+        callers = [each for each in self._changes if each.key.kind in _CALLERS]
+        for edit in callers:
+            if (edit.key.namespace, edit.key.name) in names and bool(edit.before) != bool(edit.after):
+                return str(changed_object(edit))
+        return ""
+
+    def _with(self, edit: Edit) -> Stage:
+        """As it was, but for one object."""
+        stage = self._alone.get(edit.key)
+        if stage is None:
+            mesh = mesh_of(self._before.mesh.values(), self._before.mesh.settings)
+            mesh.apply(edit.key, edit.after)
+            stage = self._alone[edit.key] = Stage(mesh)
+        return stage
+
+
+def turned_by(before: Stage, after: Stage, case: RequestCase | Question, now: datetime) -> str:
+    """The one object that turned a request, where several changed at once; nothing, if no single one did it, or but one
+    has changed."""
+    changes = edits(before.mesh, after.mesh)
+    if len(changes) == 1:
+        return ""
+    return Attribution(before, changes, now).of(case, judged(before, case, now), judged(after, case, now))
+
+
+def _decisive(was: Judged, becomes: Judged) -> Iterable[Source]:
+    """Who decided what nobody decides otherwise: first those of after the change, last first, as a verdict is the last
+    decision; a policy that has let it through before is not why it is refused now."""
+    for one, other in ((becomes, was), (was, becomes)):
+        same = set(_steps(other))
+        for said, sources in reversed(_steps(one)):
+            if (said, sources) not in same:
+                yield from sources
+
+
+def _steps(found: Judged) -> list[tuple[str, tuple[Source, ...]]]:
+    outcomes = found.sourced().outcomes if found.explanation is not None else ()
+    return [(f"{step.stage} {step.what}", step.sources) for outcome in outcomes for step in outcome.steps]
+
+
+def meaning(values: tuple[Value, ...]) -> Any:
+    """What they say, wherever they stand."""
+    try:
+        return _without_places(msgspec.to_builtins(values))
+    except (TypeError, ValueError):  # something in them has no plain form; then every difference counts
+        return values
+
+
+def _without_places(plain: Any) -> Any:
+    if isinstance(plain, dict):
+        return {name: _without_places(value) for name, value in plain.items() if name not in _PLACES}
+    if isinstance(plain, (list, tuple)):
+        return [_without_places(each) for each in plain]
+    return plain

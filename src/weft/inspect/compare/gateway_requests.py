@@ -1,0 +1,64 @@
+"""What callers from outside may ask of a gateway: out of the names that it serves, and the paths that its routes speak
+of, come requests that enter by it. Nobody declared them; `trial.py` tries them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from weft.api.request_test import RequestCase
+from weft.base.problem import Where
+from weft.inspect.stage import Stage
+from weft.mesh.mesh import Mesh
+from weft.model.edge import ANY, Door
+from weft.model.group import Group, ProxyKind
+from weft.model.virtual_service import MatchKind, VirtualService
+
+_ANYBODY = "any"  # the label that stands for a `*`
+_PATH = re.compile(r"/[^?#\s]*")
+_BEGINS = (MatchKind.EXACT, MatchKind.PREFIX, MatchKind.PATH_PREFIX)
+
+
+def edge_calls(stage: Stage) -> Iterator[RequestCase]:
+    for group, pods in sorted(stage.groups().items()):
+        if group.kind is ProxyKind.GATEWAY:
+            for url in dict.fromkeys(_urls(stage.mesh, group)):
+                yield RequestCase(Where(), pods[0], url)
+
+
+def _urls(mesh: Mesh, group: Group) -> Iterator[str]:
+    scope = mesh.scope(group)
+    edge = mesh.edge(scope)
+    encrypted = {each.route_name for each in scope.servers or () if each.server.encrypted}
+    for domain, doors in sorted(edge.doors.items()):
+        for door in doors:
+            if not door.misdirected:
+                scheme = "https" if door.route_name in encrypted else "http"
+                yield from (f"{scheme}://{_named(domain)}:{door.port}{path}" for path in _paths(mesh, door))
+    for server in edge.streams:
+        scheme = "tls" if server.server.encrypted else "tcp"
+        yield from (f"{scheme}://{_named(each.host)}:{server.server.port.number}" for each in server.hosts)
+
+
+def _named(domain: str) -> str:
+    """A name that this is meant for."""
+    if domain == ANY:
+        return f"{_ANYBODY}.example"
+    return f"{_ANYBODY}{domain[1:]}" if domain.startswith("*") else domain
+
+
+def _paths(mesh: Mesh, door: Door) -> list[str]:
+    found = {"/"}
+    for routing in door.routes:
+        found.update(_spoken_of(routing))
+        for route in routing.http:
+            delegate = mesh.delegate(routing, route)
+            found.update(_spoken_of(delegate) if delegate else ())
+    return sorted(found)
+
+
+def _spoken_of(routing: VirtualService) -> Iterator[str]:
+    """What begins no path that a URL has is left out."""
+    for uri in (match.uri for route in routing.http for match in route.match):
+        if uri is not None and uri.kind in _BEGINS and _PATH.fullmatch(uri.value):
+            yield uri.value

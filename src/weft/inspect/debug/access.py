@@ -1,0 +1,70 @@
+"""Who may read the debug pages over HTTP on a cluster: service accounts of the control plane's own namespace, proved by
+a token that the API server verifies. A request comes in, an answer leaves, or 401 and 403.
+
+Rule: nothing is computed for who is not let in, the loopback not excepted: a port-forward comes from there.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from aiohttp import web
+
+from weft.ca.signer import CaUnavailable
+from weft.ca.tokens import Caller, TokenChecker, TokenReason, TokenRefused
+from weft.inspect.debug.pages import Debug
+
+log = logging.getLogger(__name__)
+
+BEARER = "bearer "
+
+
+class Denied(Exception):
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class DebugAccess:
+    def __init__(self, namespace: str, checker: TokenChecker) -> None:
+        self._namespace, self._checker = namespace, checker
+
+    async def admit(self, authorization: str) -> Caller:
+        """The account of an Authorization header. Raises Denied."""
+        if authorization[: len(BEARER)].lower() != BEARER:
+            raise Denied(401, "show a bearer token of a service account, for the audience istio-ca")
+        try:
+            caller = await self._checker.check(authorization[len(BEARER) :].strip())
+        except TokenRefused as refused:
+            # A person's token is bound to no pod, and that is well: nobody becomes a workload by it.
+            if refused.reason is not TokenReason.NOT_BOUND or refused.caller is None:
+                raise Denied(401, str(refused)) from refused
+            caller = refused.caller
+        except CaUnavailable as unavailable:
+            raise Denied(503, str(unavailable)) from unavailable
+        if caller.namespace != self._namespace:
+            raise Denied(403, f"{caller} is no account of the control plane's namespace, {self._namespace}")
+        return caller
+
+
+def debug_routes(debug: Debug, access: DebugAccess) -> tuple[web.RouteDef, ...]:
+    async def serve(request: web.Request) -> web.Response:
+        try:
+            shown = request.headers.getall("Authorization", [])
+            await access.admit(shown[0] if len(shown) == 1 else "")  # of two, nobody knows which one counts
+        except Denied as denied:
+            log.warning("%s may not read %s: %s", request.remote, request.path[:200], denied)
+            headers = {"WWW-Authenticate": "Bearer"} if denied.status == 401 else {}
+            return web.Response(status=denied.status, text=f"{denied}\n", headers=headers)
+        return await debug_page(debug, request)
+
+    return web.get("/debug", serve), web.get("/debug/{name}", serve), web.post("/debug/{name}", serve)
+
+
+async def debug_page(debug: Debug, request: web.Request) -> web.Response:
+    """For who has been let in. A question that is too long for a URL is posted; nothing is changed by it."""
+    query = dict(request.query)
+    if request.method == "POST":
+        query["question"] = (await request.read()).decode(errors="replace")
+    answer = await debug.answer(request.match_info.get("name", ""), query)
+    return web.Response(status=answer.status, body=answer.body, content_type=answer.content_type)

@@ -1,0 +1,138 @@
+"""Istio's debug endpoints: a name such as `syncz` and its query come in, what Istio's tools expect to read leaves.
+
+The same answers go over HTTP and over a stream; who may have them is decided at those doors (`debug_access.py`), never
+here. Rule: nothing in here changes anything, and no answer holds a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from weft.control.connected_proxies import Diagnosis, Known, syncs
+from weft.inspect.debug import config_dump
+from weft.inspect.debug.registry import endpoints, services
+from weft.mesh.mesh import Mesh
+from weft.model.names import ObjectKey, where_of
+
+# Words that istioctl looks for.
+NO_PROXY = "You must provide a proxyID in the query string\n"
+NOT_HERE = "Proxy not connected to this Pilot instance. It may be connected to another instance.\n"
+NO_PAGE = "404 page not found\n"
+
+
+LONGEST_QUESTION = 1 << 20  # bytes; whoever asks is known by then
+
+
+class Answer(msgspec.Struct, frozen=True):
+    body: bytes
+    status: int = 200
+
+    @property
+    def content_type(self) -> str:
+        return "application/json" if self.status == 200 else "text/plain"
+
+
+Query = Mapping[str, str]
+Page = tuple[str, Callable[[Query], Awaitable[Answer]]]  # a line of what it says, and how it is made
+
+
+class Debug:
+    def __init__(
+        self,
+        diagnosis: Diagnosis,
+        mesh: Mesh,
+        contents: Iterable[tuple[ObjectKey, dict[str, Any]]] = (),
+        more: Callable[[], Mapping[str, Page]] = dict,
+    ) -> None:
+        """`contents`: what objects say. `more`: pages that are weft's own; made when one is asked for."""
+        self.diagnosis, self._mesh, self._contents = diagnosis, mesh, contents
+        self._pages: dict[str, Page] = {
+            "adsz": ("The connected proxies, and what they have asked for", self._adsz),
+            "config_dump": ("What a proxy should have, as Envoy's admin says it: proxyID=POD.NAMESPACE", self._dump),
+            "configz": ("The objects that are in force, as they were written", self._configz),
+            "connections": ("The connected proxies", self._connections),
+            "endpointShardz": ("Who answers for each service", self._endpoints),
+            "endpointz": ("The same", self._endpoints),
+            "registryz": ("The services", self._registry),
+            "syncz": ("How far each proxy is", self._syncz),
+        }
+        self._more = more
+
+    async def answer(self, name: str, query: Query | None = None) -> Answer:
+        """`name`: what follows `/debug/`; nothing, or `list`, for the names there are."""
+        query = query or {}
+        if name in ("", "list"):
+            pages = {page: line for page, (line, _) in sorted({**self._pages, **self._more()}.items())}
+            return _json(list(pages) if name else pages, query)
+        page = self._pages.get(name) or self._more().get(name)
+        return await page[1](query) if page is not None else _text(404, NO_PAGE)
+
+    async def _syncz(self, query: Query) -> Answer:
+        return _json(syncs(self.diagnosis.proxies(), query.get("namespace", "")), query)
+
+    async def _dump(self, query: Query) -> Answer:
+        found = self._proxy(query)
+        if isinstance(found, Answer):
+            return found
+        include_eds = query.get("include_eds") == "true"
+        return _json(await config_dump.as_json(self.diagnosis, found.group, include_eds=include_eds), query)
+
+    async def _adsz(self, query: Query) -> Answer:
+        if query.get("proxyID"):
+            found = self._proxy(query)
+            return found if isinstance(found, Answer) else self._clients([found], query, whole=True)
+        return self._clients(self.diagnosis.proxies(), query, whole=True)
+
+    async def _connections(self, query: Query) -> Answer:
+        return self._clients(self.diagnosis.proxies(), query, whole=False)
+
+    async def _registry(self, query: Query) -> Answer:
+        return _json(await services(self._mesh), query)
+
+    async def _endpoints(self, query: Query) -> Answer:
+        return _json(await endpoints(self._mesh), query)
+
+    async def _configz(self, query: Query) -> Answer:
+        return _json([self._object(key, said) for key, said in self._contents], query)
+
+    def _object(self, key: ObjectKey, said: dict[str, Any]) -> dict[str, Any]:
+        origin = next((value.origin for value in self._mesh.get(key) if value.origin is not None), None)
+        if origin is None:
+            return said
+        if key in self._mesh.revisions:
+            said["metadata"]["resourceVersion"] = self._mesh.revisions[key]
+        return {**said, "origin": str(where_of(origin))}
+
+    def _clients(self, proxies: list[Known], query: Query, *, whole: bool) -> Answer:
+        clients = []
+        for known in proxies:
+            client: dict[str, Any] = {
+                "connectionId": f"{known.sync.proxy}-{known.stream}",
+                "connectedAt": known.sync.connected_at,
+                "address": known.address,
+            }
+            if whole:
+                watches = self.diagnosis.watches(known)
+                client |= {"labels": known.labels, "metadata": known.metadata, "watches": watches}
+                if known.locality:
+                    client["locality"] = known.locality
+            clients.append(client)
+        return _json({"totalClients": len(clients), "clients": clients}, query)
+
+    def _proxy(self, query: Query) -> Known | Answer:
+        word = query.get("proxyID", "")
+        if not word:
+            return _text(400, NO_PROXY)
+        return self.diagnosis.find(word) or _text(404, NOT_HERE)
+
+
+def _json(value: object, query: Query) -> Answer:
+    body = msgspec.json.encode(value)
+    return Answer(msgspec.json.format(body, indent=2) if "pretty" in query else body)
+
+
+def _text(status: int, words: str) -> Answer:
+    return Answer(words.encode(), status)

@@ -1,0 +1,60 @@
+"""A socket on which a control plane that runs by itself answers its owner: the debug pages and questions that a mesh on
+one machine and a cluster's control plane answer, and what it serves from.
+
+Rule: the directory around it lets nobody in but its owner, and root, from the first moment on.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from aiohttp import web
+
+from weft.inspect.debug.access import debug_page
+from weft.inspect.debug.pages import LONGEST_QUESTION, Debug
+
+
+class Serving(msgspec.Struct, frozen=True):
+    """What a control plane serves from."""
+
+    directory: str
+    pid: int
+
+
+class DebugSocket:
+    def __init__(self, debug: Debug, serving: Serving) -> None:
+        self._debug, self._serving = debug, serving
+        self._runner: web.AppRunner | None = None
+        self._path: Path | None = None
+
+    async def listen(self, path: Path) -> None:
+        """Its directory is a private one. A socket at which nobody answers any more is replaced. Raises OSError."""
+        path.unlink(missing_ok=True)
+        app = web.Application(client_max_size=LONGEST_QUESTION)
+        app.add_routes(
+            [
+                web.get("/serving", self._served),
+                web.get("/debug", self._page),
+                web.get("/debug/{name}", self._page),
+                web.post("/debug/{name}", self._page),  # a long question
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+        await self._runner.setup()
+        await web.UnixSite(self._runner, str(path)).start()
+        path.chmod(0o600)
+        self._path = path
+
+    async def close(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    async def _served(self, _request: web.Request) -> web.Response:
+        return web.Response(body=msgspec.json.encode(self._serving), content_type="application/json")
+
+    async def _page(self, request: web.Request) -> web.Response:
+        return await debug_page(self._debug, request)

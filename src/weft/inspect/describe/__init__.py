@@ -1,0 +1,1 @@
+"""What a mesh makes of a pod, a service or a gateway."""

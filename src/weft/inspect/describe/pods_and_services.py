@@ -1,0 +1,426 @@
+"""What a mesh makes of one pod or one service, as facts: who it is, who selects it, routes to it and guards it, and
+what is wrong with any of these objects. The mesh and its problems come in, values leave; `description_text.py` makes
+sentences of them.
+
+Rule: every fact is asked of the model that translation asks, so that a description cannot differ from what is served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from weft.base.ambiguous import in_several_namespaces
+from weft.base.problem import Problem, Severity, Where
+from weft.base.suggest import did_you_mean
+from weft.inject.webhooks import INJECT_LABEL
+from weft.inspect.describe.gateways import LeftOutFacts, ServedFacts, not_served, served
+from weft.inspect.describe.routes import Routing, Rule, named, routings, rules
+from weft.inspect.stage import Stage
+from weft.mesh.mesh import Mesh
+from weft.model.authorization_policy import AuthorizationPolicy
+from weft.model.destination_rule import DestinationRule
+from weft.model.group import Group, group_of
+from weft.model.identity import Identity
+from weft.model.instance import Instance
+from weft.model.names import ObjectKey, host_covers, selects, where_of
+from weft.model.peer_authentication import PeerAuthentication, TlsMode, decider
+from weft.model.policy import Policy
+from weft.model.request_authentication import RequestAuthentication
+from weft.model.service import Protocol, Service
+from weft.model.telemetry import Telemetry
+from weft.model.value import Value
+from weft.model.virtual_service import VirtualService
+from weft.model.workload import Workload
+from weft.translate.names import called_host
+from weft.xds.types import CLUSTER
+
+Refused = Mapping[ObjectKey, tuple[Value, ...]]
+
+_NONE: Refused = {}
+
+
+class NoSuchService(Exception):
+    def __init__(self, word: str, known: Iterable[str]) -> None:
+        what = f"there is no service `{word}`"
+        super().__init__(what)
+        hint = did_you_mean(word, set(known)) or "name it as NAME -n NAMESPACE, NAME.NAMESPACE, or by its whole host"
+        self.problem = Problem(Where(), what, hint)
+
+
+class Port(msgspec.Struct, frozen=True):
+    """A port of a service, and where one pod serves it."""
+
+    number: int
+    name: str
+    protocol: str
+    target: int | str  # a number, or the name that no port of the pod has
+    served: bool = True
+
+
+class Mode(msgspec.Struct, frozen=True):
+    """Whom a pod lets in at a port. `decided_by`: nobody, where the default holds."""
+
+    port: int  # 0: every other port
+    mode: TlsMode
+    decided_by: Where | None = None
+    intercepted: bool = True
+
+
+class Guard(msgspec.Struct, frozen=True):
+    """A policy in force. `says` is its sum: `ALLOW, 2 rules`, or the issuers it believes."""
+
+    where: Where
+    says: str
+
+
+class ServiceFacts(msgspec.Struct, frozen=True):
+    host: str
+    where: Where
+    ports: tuple[Port, ...]
+    rules: tuple[Rule, ...]
+    routings: tuple[Routing, ...]
+
+
+class Proxied(msgspec.Struct, frozen=True):
+    has: bool
+    why: str
+    where: Where | None = None
+
+
+class Calling(msgspec.Struct, frozen=True):
+    """What a proxy knows of the services that it could call."""
+
+    hosts: tuple[str, ...]
+    of: int
+    why: str = ""  # it is told so
+    every: bool = False  # it is told of each, called or not, and not for there being few
+    too_many: bool = False  # because it has called too many
+    before: bool = False  # it was on demand, and is no more
+    kept: int = 0  # of those that it knows: it was told of them before it was on demand
+
+
+class PodFacts(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str
+    labels: dict[str, str]
+    addresses: tuple[str, ...]
+    ready: bool
+    workload: str
+    identity: str  # "" without a proxy: nobody gives it one
+    proxy: Proxied
+    services: tuple[ServiceFacts, ...]
+    modes: tuple[Mode, ...]
+    authorization: tuple[Guard, ...]
+    authentication: tuple[Guard, ...]
+    sidecar: Where | None
+    telemetry: tuple[Where, ...]
+    problems: tuple[Problem, ...]
+    served: tuple[ServedFacts, ...] = ()  # of a gateway
+    left_out: tuple[LeftOutFacts, ...] = ()  # of a gateway: servers that it does not have, though they are for it
+    calls: Calling | None = None  # where it is told of a service when it first calls it
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One who is selected by a service: `subsets` of the rules for it that he is in."""
+
+    name: str
+    ready: bool
+    proxy: bool
+    subsets: tuple[str, ...]
+    modes: tuple[Mode, ...]  # at the service's ports
+
+
+class ServicePicture(msgspec.Struct, frozen=True):
+    """A service by itself."""
+
+    service: ServiceFacts
+    name: str
+    namespace: str
+    addresses: tuple[str, ...]
+    external: bool
+    members: tuple[Member, ...]
+    written: tuple[str, ...]  # endpoints that are no pods
+    problems: tuple[Problem, ...]
+
+
+def describe_pod(
+    mesh: Mesh, stage: Stage, problems: Iterable[Problem], word: str, namespace: str = "", refused: Refused = _NONE
+) -> PodFacts:
+    """`refused`: objects with errors, as they are meant. Raises NoSuchWorkload, or Ambiguous."""
+    pod = stage.instance(word, namespace)
+    group = group_of(pod)
+    selecting = [each for each in sorted(mesh.services(), key=_place) if _selected(mesh, each, pod)]
+    services = [_service(mesh, each, group, [pod]) for each in selecting]
+    proxy = _proxied(mesh, pod)
+    authorization = mesh.policies(AuthorizationPolicy, group)
+    authentication = mesh.policies(RequestAuthentication, group)
+    peer = mesh.policies(PeerAuthentication, group)
+    at_edge, unserved = served(mesh, pod), not_served(mesh, pod)
+    sidecar = mesh.sidecar(group)
+    called = [port.number for port in mesh.inbound_ports(group) if port.protocol is not Protocol.UDP]
+    telemetry = mesh.policies(Telemetry, group)
+    policies: list[Policy] = [*authorization, *authentication, *peer, *telemetry]
+    involved = {
+        f"Pod {pod.namespace}/{pod.name}",
+        *(str(each.origin.key) for each in (pod, sidecar) if each is not None and each.origin is not None),
+        *(named(each).object for each in policies),
+        *(each.gateway.object for each in at_edge),
+        *(str(each.origin.key) for each in (mesh.gateways_of(group) if pod.gateway else ()) if each.origin is not None),
+        *(routing.object for each in at_edge for routing in each.routings),
+        *(found for each in services for found in _objects(each)),
+        *(found for each in selecting for found in _claiming(mesh, each, refused)),
+    }
+    return PodFacts(
+        name=pod.name,
+        namespace=pod.namespace,
+        labels=dict(pod.labels),
+        addresses=tuple(pod.addresses),
+        ready=pod.ready,
+        workload=pod.workload,
+        identity=str(Identity(mesh.settings.trust_domain, pod.namespace, pod.service_account)) if pod.proxied else "",
+        proxy=proxy,
+        services=tuple(services),
+        modes=tuple(_modes(mesh, pod, called)) if pod.meshed else (),
+        authorization=tuple(map(_guard, authorization)) if pod.proxied else (),
+        authentication=tuple(map(_guard, authentication)) if pod.proxied else (),
+        sidecar=named(sidecar) if sidecar is not None and pod.meshed else None,
+        telemetry=tuple(map(named, telemetry)) if pod.proxied else (),
+        problems=(*_about(problems, involved), *unready((pod,))),
+        served=at_edge,
+        left_out=unserved,
+        calls=_calling(mesh, stage, group) if pod.meshed else None,
+    )
+
+
+def _calling(mesh: Mesh, stage: Stage, group: Group) -> Calling | None:
+    """None where nobody would ask: little can be called, and all of it is told."""
+    scope = mesh.scope(group)
+    telling, judged = stage.telling(group), mesh.on_demand(scope)
+    if telling.every and not telling.held and judged.services <= judged.few:
+        return None
+    seen = {host for host in mesh.hosts() if mesh.service(host, scope) is not None}
+    known = {host for name in stage.versions(group, (CLUSTER,)) if (host := called_host(name[1]))}
+    too_many = telling.too_many and telling.held
+    return Calling(
+        tuple(sorted(known & seen)),
+        len(seen),
+        str(judged),
+        every=telling.every,
+        too_many=too_many,
+        before=telling.every and telling.held,
+        kept=len(telling.kept & known & seen),
+    )
+
+
+def describe_service(
+    mesh: Mesh, problems: Iterable[Problem], word: str, namespace: str = "", refused: Refused = _NONE
+) -> ServicePicture:
+    """`refused`: objects with errors, as they are meant. Raises NoSuchService, or Ambiguous."""
+    service = find_service(mesh, word, namespace)
+    members = members_of(mesh, service)
+    viewer = group_of(members[0]) if members else group_of(Instance("", service.namespace, ()))
+    facts = _service(mesh, service, viewer, members)
+    told = []
+    for pod in members:
+        numbers = {
+            number
+            for port in service.ports
+            if port.protocol is not Protocol.UDP and (number := pod.port_for(port)) is not None
+        }
+        told.append(
+            Member(
+                name=f"{pod.name}.{pod.namespace}",
+                ready=pod.ready,
+                proxy=pod.proxied,
+                subsets=tuple(each.name for rule in facts.rules for each in rule.subsets if pod.name in each.pods),
+                modes=tuple(_modes(mesh, pod, sorted(numbers)))[:-1] if pod.meshed else (),
+            )
+        )
+    known = {address for pod in members for address in pod.addresses}
+    written = {
+        f"{each.address}:{each.port}"
+        for port in service.ports
+        for each in mesh.endpoints(service, port)
+        if each.address not in known
+    }
+    involved = {*_objects(facts), *_claiming(mesh, service, refused)}
+    involved |= {str(each.decided_by.object) for one in told for each in one.modes if each.decided_by is not None}
+    return ServicePicture(
+        service=facts,
+        name=service.name,
+        namespace=service.namespace,
+        addresses=service.addresses,
+        external=service.external,
+        members=tuple(told),
+        written=tuple(sorted(written)),
+        problems=(*_about(problems, involved), *unready(members)),
+    )
+
+
+def find_service(mesh: Mesh, word: str, namespace: str = "") -> Service:
+    """`NAME`, `NAME.NAMESPACE`, `NAMESPACE/NAME`, a host or the beginning of one. Raises NoSuchService, or
+    Ambiguous."""
+    wanted = word.removeprefix("svc/").removeprefix("service/").lower().rstrip(".")
+    before, slash, after = wanted.partition("/")
+    if slash:
+        namespace, wanted = before, after
+    near = sorted((each for each in mesh.services() if namespace in ("", each.namespace)), key=_place)
+    for fits in (_has_host, _has_name, _has_short_host):
+        found = [each for each in near if fits(each, wanted)]
+        places = {each.namespace for each in found}
+        if fits is _has_name and len(places) > 1:  # a host is the same wherever it is called from
+            raise in_several_namespaces(wanted, places)
+        if found:
+            return found[0]
+    raise NoSuchService(word, (name for each in mesh.services() for name in (each.name, each.host)))
+
+
+def members_of(mesh: Mesh, service: Service) -> list[Instance]:
+    """Whoever is selected, ready or not."""
+    return [pod for pod in mesh.instances(service.namespace) if _selected(mesh, service, pod)]
+
+
+def unready(pods: Iterable[Instance], behind: str = "") -> Iterator[Problem]:
+    """`behind`: the host that is called."""
+    for pod in pods:
+        if pod.ready:
+            continue
+        of_cluster = pod.origin is not None and pod.origin.key.kind == "Pod"
+        here = f"weft ps, weft logs {pod.workload or pod.name}"
+        look = f"kubectl describe pod {pod.name} -n {pod.namespace}" if of_cluster else here
+        is_where = f"is behind {behind}, and not ready" if behind else "is not ready"
+        what = f"{pod.name}.{pod.namespace} {is_where}: nobody is sent there"
+        yield Problem(where_of(pod.origin), what, f"see what keeps it: {look}", Severity.WARNING)
+
+
+def objects_about(mesh: Mesh, service: Service, refused: Refused) -> set[str]:
+    """The service itself, whoever else claims its host, and the rules and routes that are for it, or would be if they
+    were not refused."""
+    members = members_of(mesh, service)
+    viewer = group_of(members[0]) if members else group_of(Instance("", service.namespace, ()))
+    return {*_objects(_service(mesh, service, viewer, members)), *_claiming(mesh, service, refused)}
+
+
+def decided(mesh: Mesh, pod: Instance, port: int = 0) -> Where | None:
+    """Which PeerAuthentication decides at a port of a pod; None for the default."""
+    policies = mesh.policies(PeerAuthentication, group_of(pod))
+    found = decider(policies, mesh.settings.root_namespace, port)
+    return named(found) if found is not None else None
+
+
+def why_injected(written: Workload) -> str:
+    """Of a Workload: it says itself whether it has a proxy, and has one if it says nothing."""
+    for place, values in (("label", written.labels), ("annotation", written.annotations)):
+        if INJECT_LABEL in dict(values):
+            return f"its {place} {INJECT_LABEL} is {dict(values)[INJECT_LABEL]}"
+    return "a Workload has one unless it says otherwise"
+
+
+def _service(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> ServiceFacts:
+    return ServiceFacts(
+        host=service.host,
+        where=named(service),
+        ports=tuple(_ports(service, pods)),
+        rules=tuple(rules(mesh, service, viewer, pods)),
+        routings=tuple(routings(mesh, service, viewer, pods)),
+    )
+
+
+def _ports(service: Service, pods: list[Instance]) -> Iterator[Port]:
+    for port in service.ports:
+        numbers = [number for pod in pods if (number := pod.port_for(port)) is not None]
+        target = numbers[0] if numbers else port.target or port.number
+        yield Port(port.number, port.name, port.protocol, target, served=bool(numbers) or not pods)
+
+
+def _modes(mesh: Mesh, pod: Instance, numbers: Iterable[int]) -> Iterator[Mode]:
+    """At these ports, and last what holds at all others."""
+    modes = mesh.peer_modes(pod.namespace, pod.labels)
+    for number in dict.fromkeys((*numbers, *(number for number, _ in modes.ports))):
+        yield Mode(number, modes.at(number), decided(mesh, pod, number), pod.intercepts(number))
+    yield Mode(0, modes.mode, decided(mesh, pod))
+
+
+def _guard(policy: AuthorizationPolicy | RequestAuthentication) -> Guard:
+    if policy.refused:
+        return Guard(named(policy), "refused as it is written: it lets nobody in")
+    if isinstance(policy, RequestAuthentication):
+        issuers = ", ".join(rule.issuer for rule in policy.rules)
+        return Guard(named(policy), f"believes tokens of {issuers}" if issuers else "believes no token")
+    count = len(policy.rules)
+    counted = {0: "no rule: it matches nothing", 1: "1 rule"}.get(count, f"{count} rules")
+    says = f"{policy.action}, {counted}"
+    if policy.provider:
+        says += f", {policy.provider} decides"
+    return Guard(named(policy), f"{says}, a dry run" if policy.dry_run else says)
+
+
+def _proxied(mesh: Mesh, pod: Instance) -> Proxied:
+    origin = pod.origin
+    written = next((each for each in mesh.get(origin.key) if isinstance(each, Workload)), None) if origin else None
+    if pod.gateway:
+        return Proxied(
+            True, "it is a gateway: a proxy and nothing else", named(written) if written is not None else None
+        )
+    if written is not None:
+        return Proxied(pod.meshed, why_injected(written), named(written))
+    if pod.is_entry:
+        return Proxied(pod.meshed, "it is a WorkloadEntry: no pod, but an address that somebody wrote down", named(pod))
+    if pod.meshed:
+        return Proxied(True, "it was injected when it was made")
+    return Proxied(False, "nobody injected it when it was made; weft x check-inject says why")
+
+
+def _selected(mesh: Mesh, service: Service, pod: Instance) -> bool:
+    if service.namespace != pod.namespace:
+        return False
+    if service.selector:
+        return selects(service.selector, pod.labels)
+    # Without a selector, whoever an EndpointSlice names.
+    name = f"{pod.namespace}/{pod.name}"
+    return any(each.instance == name for port in service.ports for each in mesh.endpoints(service, port))
+
+
+def _objects(facts: ServiceFacts) -> Iterator[str]:
+    yield facts.where.object
+    yield from (rule.where.object for rule in facts.rules)
+    yield from (routing.where.object for routing in facts.routings)
+
+
+def _claiming(mesh: Mesh, service: Service, refused: Refused) -> Iterator[str]:
+    """Who speaks for its host, too, and is not listened to."""
+    for each in mesh.services():
+        if each.host == service.host and each.origin is not None:
+            yield str(each.origin.key)
+    for key, meant in refused.items():
+        for value in meant:
+            if isinstance(value, VirtualService):
+                hosts = value.hosts
+            elif isinstance(value, (DestinationRule, Service)):
+                hosts = (value.host,)
+            else:
+                continue
+            if any(host_covers(host, service.host) for host in hosts):
+                yield str(key)
+
+
+def _about(problems: Iterable[Problem], objects: set[str]) -> tuple[Problem, ...]:
+    return tuple(problem for problem in problems if problem.where.object in objects)
+
+
+def _place(service: Service) -> tuple[str, str]:
+    return (service.namespace, service.host)
+
+
+def _has_host(service: Service, word: str) -> bool:
+    return service.host == word
+
+
+def _has_name(service: Service, word: str) -> bool:
+    return word in (service.name, f"{service.name}.{service.namespace}")
+
+
+def _has_short_host(service: Service, word: str) -> bool:
+    return "." in word and service.host.startswith(f"{word}.")

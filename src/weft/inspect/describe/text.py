@@ -1,0 +1,199 @@
+"""A description as lines for a person, in the order in which he would ask: who is it, how is it called, who may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from weft.base.problem import Problem, Where
+from weft.inspect.describe.gateways import gateway_word, left_out_lines, served_lines
+from weft.inspect.describe.pods_and_services import Calling, Guard, Mode, PodFacts, Port, ServiceFacts, ServicePicture
+from weft.inspect.describe.routes import Routing, Rule, labels
+from weft.mesh.calls import MOST
+
+_BAR = "-" * 20
+
+
+def pod_lines(pod: PodFacts) -> Iterator[str]:
+    yield f"Pod: {pod.name}.{pod.namespace}" + ("" if pod.ready else " (not ready)")
+    if pod.workload:
+        yield f"   Workload: {pod.workload}"
+    yield f"   Labels: {labels(pod.labels) or 'none'}"
+    yield f"   Addresses: {', '.join(pod.addresses) or 'none'}"
+    why = f"{pod.proxy.why}{_in(pod.proxy.where)}"
+    if pod.proxy.has:
+        yield f"   Proxy: yes, {why}"
+        yield f"   Identity: {pod.identity}"
+    else:
+        yield f"   Proxy: none, {why}"
+        yield "   Identity: none; callers reach it in plaintext, and no policy guards it"
+    if not pod.services:
+        yield _BAR
+        yield "Services: none selects it, so that nobody calls it by a name"
+    for service in pod.services:
+        yield _BAR
+        yield from _service_lines(service, "this pod")
+    for served in pod.served:
+        yield _BAR
+        yield from served_lines((served,))
+    for left in pod.left_out:
+        yield _BAR
+        yield from left_out_lines(left)
+    if pod.served:
+        yield _BAR
+        yield from _guards("AuthorizationPolicies", pod.authorization, "none, so that everybody may call it")
+        yield from _guards("RequestAuthentications", pod.authentication, "none, so that no token is checked")
+    elif pod.proxy.has:
+        yield _BAR
+        yield "Mutual TLS:"
+        yield from (f"   {_mode(mode, alone=len(pod.modes) == 1)}" for mode in pod.modes)
+        yield from _guards("AuthorizationPolicies", pod.authorization, "none, so that everybody may call it")
+        yield from _guards("RequestAuthentications", pod.authentication, "none, so that no token is checked")
+        yield f"Sidecar: {_told(pod.sidecar) if pod.sidecar else 'none, so that it sees all that is exported to it'}"
+        if pod.calls is not None:
+            yield _on_demand(pod.calls, "its Sidecar shows" if pod.sidecar else "it sees")
+        if pod.telemetry:
+            yield f"Telemetry: {', '.join(map(_told, pod.telemetry))}"
+    yield from _problems(pod.problems)
+
+
+def _on_demand(calls: Calling, shown: str) -> str:
+    if calls.too_many:
+        return f"On demand: no more, it has called more than {MOST:,} addresses and is told of everything"
+    if not calls.of:
+        return f"On demand: there is no service that {shown} ({calls.why})"
+    if calls.every:
+        since = "no more" if calls.before else "no"
+        return f"On demand: {since}, it is told of {_all(calls.of)} that {shown} ({calls.why})"
+    known = f"it knows {len(calls.hosts):,} of {calls.of:,} services, each of the others from the first call on"
+    if len(calls.hosts) == calls.of:
+        known = f"it knows {_all(calls.of)} that {shown}, and of one that comes from the first call on"
+    if calls.kept:
+        known += f"; {calls.kept:,} of them it was told of before it was on demand, and keeps until it is restarted"
+    return f"On demand: {known} ({calls.why})"
+
+
+def _all(number: int) -> str:
+    return f"all {number:,} services" if number != 1 else "the one service"
+
+
+def service_lines(picture: ServicePicture) -> Iterator[str]:
+    yield from _service_lines(picture.service, "some pod")
+    addresses = ", ".join(picture.addresses)
+    yield f"   Addresses: {addresses or 'none of its own'}" + (" (outside of the mesh)" if picture.external else "")
+    yield _BAR
+    if not picture.members and not picture.written:
+        yield "Pods: none, so that nobody answers"
+    elif picture.members:
+        yield "Pods:"
+    for member in picture.members:
+        yield f"   {member.name}: " + ", ".join(
+            (
+                "ready" if member.ready else "not ready",
+                "with a proxy" if member.proxy else "without a proxy",
+                *([f"subset {', '.join(member.subsets)}"] if member.subsets else []),
+            )
+        )
+        yield from (f"      {_mode(mode, alone=False)}" for mode in member.modes)
+    if picture.written:
+        yield f"Endpoints beside pods: {', '.join(picture.written)}"
+    yield from _problems(picture.problems)
+
+
+def _service_lines(service: ServiceFacts, whom: str) -> Iterator[str]:
+    yield _titled("Service", service.where)
+    yield f"   Host: {service.host}"
+    yield from (f"   {_port(port)}" for port in service.ports)
+    for rule in service.rules:
+        yield from _rule_lines(rule, whom)
+    for routing in service.routings:
+        yield from _routing_lines(routing, whom)
+    if not service.routings:
+        yield "   VirtualServices: none, so that calls go to any of its pods"
+
+
+def _port(port: Port) -> str:
+    name = f" {port.name}" if port.name else ""
+    said = f"Port:{name} {port.number}/{port.protocol.upper()} targets pod port {port.target}"
+    said = said if port.served else f"{said}, which no pod has"
+    return f"{said}; UDP goes past the proxies, without routes, policies or TLS" if port.protocol == "udp" else said
+
+
+def _rule_lines(rule: Rule, whom: str) -> Iterator[str]:
+    unused = "" if rule.in_force else ", not in force for callers in its namespace: another one is nearer"
+    yield f"   {_titled(_kind(rule.where, 'DestinationRule'), rule.where)} for {rule.host}{unused}"
+    inside = [f"{each.name} ({labels(each.labels)})" for each in rule.subsets if each.pods]
+    outside = [f"{each.name} ({labels(each.labels)})" for each in rule.subsets if not each.pods]
+    if inside:
+        yield f"      Subsets that {whom} is in: {', '.join(inside)}"
+    if outside:
+        nobody = "this pod is not in" if whom == "this pod" else "no pod is in"
+        yield f"      Subsets that {nobody}: {', '.join(outside)}"
+    yield f"      Traffic policy: {', '.join(rule.policy) or 'none'}"
+
+
+def _routing_lines(routing: Routing, whom: str) -> Iterator[str]:
+    notes = "" if routing.in_force else ", not in force for sidecars of its namespace"
+    if routing.callers:
+        notes = f", in force for callers in {routing.callers} alone"
+    if routing.gateways:
+        notes += f", at gateway {', '.join(map(gateway_word, routing.gateways))}"
+    yield f"   {_titled(_kind(routing.where, 'VirtualService'), routing.where)}{notes}"
+    for route in routing.routes:
+        name = f" {route.name}" if route.name else ""
+        line = f" (line {route.where.line})" if route.where.file and route.where.line else ""
+        nobody = (
+            "not to this service" if route.elsewhere else f"does not reach {'it' if whom == 'this pod' else 'any pod'}"
+        )
+        mark = f"reaches {whom}" if route.reaches else nobody
+        yield f"      {route.kind} route {route.number}{name}{line}: {route.when}: {route.goes}; {mark}"
+        if route.also:
+            yield f"         On its way: {', '.join(route.also)}"
+
+
+def _kind(where: Where, otherwise: str) -> str:
+    """Of an object of the Gateway API its own, and not that of what came of it."""
+    return where.object.partition(" ")[0] or otherwise
+
+
+def _mode(mode: Mode, *, alone: bool) -> str:
+    at = f"Port {mode.port}" if mode.port else "Every port" if alone else "Other ports"
+    if not mode.intercepted:
+        return f"{at}: past the proxy, so that no policy holds there"
+    meaning = {
+        "STRICT": "only mutual TLS comes in",
+        "PERMISSIVE": "mutual TLS and plaintext come in",
+        "DISABLE": "only plaintext comes in",
+    }[mode.mode]
+    return f"{at}: {mode.mode}, {meaning}; {_told(mode.decided_by) if mode.decided_by else 'by default'}"
+
+
+def _guards(title: str, guards: tuple[Guard, ...], otherwise: str) -> Iterator[str]:
+    if not guards:
+        yield f"{title}: {otherwise}"
+        return
+    yield f"{title}:"
+    yield from (f"   {_told(each.where)}: {each.says}" for each in guards)
+
+
+def _problems(problems: Iterable[Problem]) -> Iterator[str]:
+    found = list(problems)
+    if found:
+        yield _BAR
+        yield "Problems:"
+        yield from (f"   {problem}" for problem in found)
+
+
+def _titled(title: str, where: Where) -> str:
+    return f"{title}: {_told(where).removeprefix(f'{title} ')}"
+
+
+def _told(where: Where) -> str:
+    return f"{where.object}{_place(where)}"
+
+
+def _in(where: Where | None) -> str:
+    return f": {_told(where)}" if where is not None else ""
+
+
+def _place(where: Where) -> str:
+    return f" ({where.file}:{where.line})" if where.file else ""

@@ -1,0 +1,305 @@
+"""Why a cluster is as it is, field by field: what the DestinationRule says and at which level, what the mesh says, and
+what holds because nobody says anything. It asks the functions by which translation itself decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+
+from weft.explain.decision import Source, sources_of
+from weft.inspect.reasons import gateway_api as standard
+from weft.inspect.reasons import rules
+from weft.inspect.reasons.part import Ground, Part, sources
+from weft.inspect.reasons.rules import Rule
+from weft.model.destination_rule import (
+    ClientTlsMode,
+    ConnectionPool,
+    DestinationRule,
+    Level,
+    Subset,
+    TrafficPolicy,
+    decided_at,
+    line_of,
+)
+from weft.model.gateway import CredentialRef
+from weft.model.inbound_port import InboundPort
+from weft.model.service import Resolution, ServicePort
+from weft.model.settings import Settings
+from weft.translate import names, policy
+from weft.translate.clusters import Upstream, inbound_upstream, together, upstream
+from weft.translate.view import ServiceView
+
+_DEFAULT = Settings()
+_POOL, _BALANCER, _OUTLIER, _TLS = "connection_pool", "load_balancer", "outlier_detection", "tls"
+_BUDGET, _HEADER = "retry_budget", "proxy_protocol"
+_WRITTEN = {_POOL: "connectionPool", _BALANCER: "loadBalancer", _OUTLIER: "outlierDetection", _TLS: "tls",
+            _BUDGET: "retryBudget", _HEADER: "proxyProtocol"}  # fmt: skip
+_HTTP_OPTIONS = "typed_extension_protocol_options"
+
+
+def parts(ground: Ground, cluster: Cluster) -> Iterator[Part]:
+    name = cluster.name
+    direction, *rest = name.split("|")
+    if direction == "outbound" and len(rest) == 3:
+        yield from _outbound(ground, cluster, int(rest[0]), rest[1], rest[2])
+    elif direction == "inbound" and len(rest) == 3:
+        yield from _inbound(ground, cluster, int(rest[0]))
+    elif name == names.BLACK_HOLE:
+        yield _part("", (), rules.BLACK_HOLE)
+    elif name.startswith(names.HOLD):
+        said, by = ground.on_demand()
+        yield _part("", said, *by)
+    elif name == names.PASSTHROUGH:
+        said, by = ground.outbound()
+        yield _part("", said, rules.UNKNOWN_HOSTS, *by)
+        yield from _by_nobody(ground, cluster)
+    elif name == names.INBOUND_PASSTHROUGH:
+        yield _part("", (), rules.INBOUND_REST)
+        yield from _by_nobody(ground, cluster)
+    else:
+        yield _part("", sources_of(cluster.metadata), rules.KEY_SERVER)
+
+
+def level_rules(level: Level | None, passed: Level | None) -> tuple[Rule, ...]:
+    """By which rule this level's word counts and not that of a wider one."""
+    if passed is None:
+        return ()
+    if level in (Level.HOST_PORT, Level.SUBSET_PORT) or level is None or passed is Level.SUBSET:
+        return (rules.PORT_REPLACES_HOST,)
+    return (rules.SUBSET_OVER_HOST,)
+
+
+class Policy:
+    """What the traffic policy for a port says of a field, and who says so."""
+
+    def __init__(
+        self,
+        rule: DestinationRule | None,
+        port: int,
+        subset: Subset | None,
+        pool: tuple[ConnectionPool, tuple[Source, ...]] | None = None,
+    ) -> None:
+        """`pool`: a Sidecar's, and who that is."""
+        self.rule, self._port, self._subset = rule, port, subset
+        self.chosen: TrafficPolicy = policy.effective(rule, port, subset)
+        self._pool_by: tuple[Source, ...] = ()
+        if pool is not None:
+            self.chosen, self._pool_by = msgspec.structs.replace(self.chosen, connection_pool=pool[0]), pool[1]
+
+    def of(self, field: str) -> tuple[tuple[Source, ...], tuple[Rule, ...]]:
+        """No source: nobody says anything that counts."""
+        if field == _POOL and self._pool_by:
+            return self._pool_by, (rules.POOL_OF_SIDECAR,)
+        decided = decided_at(self.rule, self._port, field, self._subset)
+        by = level_rules(decided.level, decided.passed)
+        if self.rule is None or decided.level is None:
+            return (), by
+        subset = self._subset if decided.level in (Level.SUBSET, Level.SUBSET_PORT) else None
+        name = subset.name if subset else ""
+        part = f"{decided.level.value.replace('[]', f'[{name}]')}.{_WRITTEN[field]}"
+        line = line_of(decided.level, self.rule, self._port, subset)
+        return sources(self.rule.origin_of(subset), line=line, part=part), by
+
+
+def secret(ground: Ground, name: str, asked_by: tuple[Source, ...]) -> Part:
+    """Of TLS that is begun towards others: it is named after its cluster."""
+    number, subset_name, host = name.rpartition("/")[0].split("|")[1:]
+    view = ground.service(host)
+    rule = view.rule if view is not None else None
+    subset = next((each for each in rule.subsets if each.name == subset_name), None) if rule else None
+    written = policy.effective(rule, int(number), subset).tls
+    if by_policy := standard.tls_by_policy(ground, host, int(number), written):
+        return standard.roots_of_policy(ground, by_policy)
+    if written is not None and written.credential:
+        held = ground.mesh.credential(CredentialRef(written.credential, ground.group.namespace))
+        return _part("", (*sources(held.origin if held is not None else None), *asked_by), rules.OUT_OF_SECRET)
+    return _part("", asked_by, rules.FILES_OF_RULE)
+
+
+def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, host: str) -> Iterator[Part]:
+    view = ground.service(host)
+    if subset_name.startswith(names.CHOSEN) and view is not None:
+        subset_name, view = subset_name.removeprefix(names.CHOSEN), together(view)
+    port = view.service.port(number) if view is not None and view.service is not None else None
+    rule = view.rule if view is not None else None
+    subset = next((each for each in rule.subsets if each.name == subset_name), None) if rule else None
+    if view is None or view.service is None or port is None or bool(subset_name) != (subset is not None):
+        yield _part("", sources_of(cluster.metadata), rules.LAST_ACCEPTED)  # the mesh has moved on
+        return
+    found = Policy(rule, number, subset)
+    scoped, by_scope = ground.scope()
+    made_by = sources(view.service.origin)
+    if subset is not None and rule is not None:
+        made_by = (*sources(rule.origin_of(subset), line=subset.line, part=f"subsets[{subset.name}]"), *made_by)
+    if rule is not None:
+        made_by = tuple(dict.fromkeys((*made_by, *_others(rule, made_by))))
+    by: tuple[Rule, ...] = (rules.CLUSTER_PER_SUBSET if subset else rules.CLUSTER_PER_PORT,)
+    if any(each.number == number for each in view.behind):
+        by, by_scope = (*by[: bool(subset)], rules.CLUSTER_OF_ROUTE), ()
+        leading = ground.mesh.leading_to(host, ground.mesh.scope(ground.group))
+        made_by = (*made_by, *sources(*(each.origin for each in leading)))
+    by += (rules.NEAREST_RULE,) if rule is not None else ()
+    by += (rules.RULES_MERGED,) if rule is not None and rule.others else ()
+    yield _part("", (*made_by, *scoped), *by, *by_scope)
+    by_policy = standard.tls_by_policy(ground, host, number, found.chosen.tls)
+    yield _located(view, found, by_policy)
+    yield from _of_pool(ground, cluster, found)
+    said, levels = found.of(_BALANCER)
+    balancer = found.chosen.load_balancer
+    simple = balancer is None or (balancer.simple is None and balancer.consistent_hash is None)
+    yield _part("lb_policy", said, *levels, *((rules.LEAST_REQUEST,) if simple else ()))
+    yield from _near(ground, cluster, found)
+    said, levels = found.of(_OUTLIER)
+    yield _part("outlier_detection", said, *levels, *(() if said else (rules.NO_EJECTION,)))
+    yield from _spoken(view, port, found, cluster)
+    yield _secured(ground, view, found, cluster, by_policy)
+
+
+def _others(rule: DestinationRule, named: tuple[Source, ...]) -> Iterator[Source]:
+    """The rules that have a part in it, without those that are named already."""
+    known = {(each.kind, each.namespace, each.name) for each in named}
+    return (each for each in sources(*rule.origins) if (each.kind, each.namespace, each.name) not in known)
+
+
+def _inbound(ground: Ground, cluster: Cluster, number: int) -> Iterator[Part]:
+    port = next((each for each in ground.view.inbound if each.number == number), None)
+    if port is None:
+        yield _part("", sources_of(cluster.metadata), rules.LAST_ACCEPTED)
+        return
+    by_sidecar = sources(ground.sidecar.origin if ground.sidecar else None)
+    found = Policy(port.rule, port.service_port, None, (port.pool, by_sidecar) if port.pool else None)
+    said, by = entrance(ground, port)
+    ruled = sources(*(port.rule.origins if port.rule else ()))
+    by += (rules.RULES_MERGED,) if port.rule is not None and port.rule.others else ()
+    yield _part("", (*said, *ruled), rules.CLUSTER_PER_INBOUND_PORT, *by)
+    yield from _of_pool(ground, cluster, found)
+    if cluster.typed_extension_protocol_options:
+        of_pool, levels = found.of(_POOL)
+        beside = cluster.name == names.inbound_cluster(number, as_called=True)
+        as_called = beside or inbound_upstream(port) is Upstream.AS_CALLED
+        rule = rules.HTTP_AS_CALLED if as_called else rules.HTTP_AS_DECLARED
+        told_apart = (rules.CALLERS_TOLD_APART,) if port.carried.both_ways else ()
+        yield _part(_HTTP_OPTIONS, of_pool or said, *levels, rule, *told_apart)
+
+
+def entrance(ground: Ground, port: InboundPort) -> tuple[tuple[Source, ...], tuple[Rule, ...]]:
+    """Who names a port on which the workload is called."""
+    if port.services:
+        return sources(*(service.origin for service in port.services)), ()
+    if ground.sidecar is not None and ground.sidecar.ingress:
+        return sources(ground.sidecar.origin, part="ingress"), (rules.INGRESS_REPLACES_SERVICES,)
+    return workloads(ground), (rules.PORT_WITHOUT_SERVICE,)
+
+
+def workloads(ground: Ground) -> tuple[Source, ...]:
+    """The objects whose pods are of the group."""
+    group = ground.group
+    alike = [each for each in ground.mesh.instances(group.namespace) if each.labels == group.labels and each.meshed]
+    return sources(*(each.origin for each in alike[:1]))
+
+
+def _located(view: ServiceView, found: Policy, by_policy: tuple[Source, ...]) -> Part:
+    service = view.service
+    assert service is not None  # noqa: S101 (the caller has looked)
+    owner = sources(service.origin)
+    if policy.is_closed(found.chosen):
+        if by_policy:
+            return _part("type", by_policy, rules.POLICY_WITHOUT_ROOTS)
+        return _part("type", found.of(_TLS)[0], rules.CLOSED_RULE)
+    if policy.by_callers_address(service, found.chosen, view.caller.kind):
+        plain = service.headless or service.resolution is Resolution.NONE
+        said, by = (owner, ()) if plain else found.of(_BALANCER)
+        return _part("type", said, *by, rules.ENDPOINTS_AS_CALLED)
+    if service.resolution is Resolution.STATIC:
+        return _part("type", owner, rules.ENDPOINTS_BY_EDS)
+    return _part("cluster_type", owner, rules.ENDPOINTS_BY_DNS)
+
+
+def _of_pool(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
+    said, levels = found.of(_POOL)
+    pool = found.chosen.connection_pool
+    if pool is not None and pool.connect_timeout:
+        yield _part("connect_timeout", said, *levels)
+    else:
+        yield _connect_timeout(ground)
+    limits = (pool.max_connections, pool.max_pending_requests, pool.max_requests) if pool is not None else ()
+    budget, budget_levels = found.of(_BUDGET)
+    number = pool.max_retries if pool is not None else None
+    by_default = (rules.RETRY_BUDGET,) if not budget and not number else ()
+    unlimited = () if limits and all(limits) else (rules.NO_LIMITS,)
+    by_pool = said if any((*limits, number)) else ()
+    yield _part("circuit_breakers", (*by_pool, *budget), *levels, *budget_levels, *unlimited, *by_default)
+    if cluster.HasField("upstream_connection_options"):
+        yield _part("upstream_connection_options", said, *levels)
+
+
+def _near(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
+    """Where places have weights: who says so."""
+    if cluster.common_lb_config.HasField("locality_weighted_lb_config"):
+        yield _part("common_lb_config", *locality(ground, found))
+
+
+def locality(ground: Ground, found: Policy) -> tuple[tuple[Source, ...], Rule]:
+    """Who says whom callers turn to first."""
+    balancer = found.chosen.load_balancer
+    if balancer is not None and balancer.locality is not None:
+        return found.of(_BALANCER)[0], rules.LOCALITY_BY_RULE
+    if ground.mesh.settings.locality != _DEFAULT.locality:
+        return sources(ground.mesh.settings.origin), rules.LOCALITY_BY_MESH
+    return found.of(_OUTLIER)[0], rules.LOCALITY_FAILOVER
+
+
+def _by_nobody(ground: Ground, cluster: Cluster) -> Iterator[Part]:
+    yield _connect_timeout(ground)
+    yield _part("circuit_breakers", (), rules.NO_LIMITS, rules.RETRY_BUDGET)
+
+
+def _connect_timeout(ground: Ground) -> Part:
+    settings = ground.mesh.settings
+    if settings.connect_timeout != _DEFAULT.connect_timeout:
+        return _part("connect_timeout", sources(settings.origin), rules.CONNECT_TIMEOUT_OF_MESH)
+    return _part("connect_timeout", (), rules.CONNECT_TIMEOUT)
+
+
+def _spoken(view: ServiceView, port: ServicePort, found: Policy, cluster: Cluster) -> Iterator[Part]:
+    if not cluster.typed_extension_protocol_options:
+        return
+    said, levels = found.of(_POOL)
+    pool = found.chosen.connection_pool
+    asked = pool is not None and (pool.use_client_protocol or pool.h2_upgrade in ("UPGRADE", "DO_NOT_UPGRADE"))
+    spoken = upstream(view, port, found.chosen)
+    if asked:
+        yield _part(_HTTP_OPTIONS, said, *levels)
+    elif spoken is Upstream.AS_CALLED:
+        yield _part(_HTTP_OPTIONS, sources(view.service.origin if view.service else None), rules.HTTP_AS_CALLED)
+    elif spoken is Upstream.HTTP2 and not port.protocol.is_http2:
+        yield _part(_HTTP_OPTIONS, (), rules.HTTP2_BETWEEN_PROXIES)
+    else:
+        owner = sources(view.service.origin if view.service else None)
+        yield _part(_HTTP_OPTIONS, said or owner, *levels, rules.HTTP_AS_DECLARED)
+
+
+def _secured(ground: Ground, view: ServiceView, found: Policy, cluster: Cluster, by_policy: tuple[Source, ...]) -> Part:
+    path = "transport_socket_matches" if cluster.transport_socket_matches else "transport_socket"
+    said, levels = found.of(_TLS)
+    written = found.chosen.tls
+    if written is not None and by_policy:
+        return _part(path, by_policy, standard.closed_or_called(written))
+    if written is not None:
+        closed = written.mode is ClientTlsMode.CLOSED
+        return _part(path, said, *levels, rules.CLOSED_RULE if closed else rules.TLS_BY_RULE)
+    header, header_levels = found.of(_HEADER)
+    if header and not cluster.transport_socket_matches:
+        return _part(path, header, *header_levels)
+    settings = ground.mesh.settings
+    if view.service is not None and view.service.external:
+        return _part(path, sources(view.service.origin), *levels, rules.NO_TLS_OUTSIDE)
+    if not settings.auto_mtls:
+        return _part(path, sources(settings.origin), *levels, rules.NO_AUTO_MTLS)
+    return _part(path, (), *levels, rules.AUTO_MTLS)
+
+
+def _part(path: str, said: tuple[Source, ...], *by: Rule) -> Part:
+    return Part(path, path, said, tuple(dict.fromkeys(by)))

@@ -1,0 +1,95 @@
+"""Why an endpoint is among those who answer, and why a proxy has a secret."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envoy.config.endpoint.v3.endpoint_components_pb2 import LbEndpoint
+from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
+
+from weft.explain.decision import Source
+from weft.inspect.reasons import rules
+from weft.inspect.reasons.clusters import Policy, locality
+from weft.inspect.reasons.part import Ground, Part, sources
+from weft.inspect.reasons.rules import Rule
+from weft.model.endpoint import Endpoint
+from weft.model.instance import Instance
+from weft.model.locality import setting_for
+from weft.model.names import ObjectKey, Origin
+from weft.model.proxy import CERTIFICATE
+from weft.model.service import Service
+from weft.translate.tls import ENDPOINT_METADATA
+
+
+def parts(ground: Ground, assignment: ClusterLoadAssignment) -> Iterator[Part]:
+    """Of each endpoint the pod or the entry that it is."""
+    _, number, subset_name, host = (*assignment.cluster_name.split("|"), "", "", "", "")[:4]
+    view = ground.service(host)
+    service = view.service if view is not None else None
+    port = service.port(int(number)) if service is not None and number.isdecimal() else None
+    if view is None or service is None or port is None:
+        yield Part("", "", (), (rules.LAST_ACCEPTED,))
+        return
+    rule = view.rule
+    subset = next((each for each in rule.subsets if each.name == subset_name), None) if rule else None
+    made_by = sources(service.origin)
+    instances = {(each.namespace, each.name): each for each in ground.mesh.instances(service.namespace)}
+    by = _selected(service, by_slice=any(each.by_slice for each in instances.values()))
+    if subset is not None and rule is not None:
+        made_by = (*sources(rule.origin_of(subset), line=subset.line, part=f"subsets[{subset.name}]"), *made_by)
+        by += (rules.SUBSET_BY_LABELS,)
+    found = Policy(rule, port.number, subset)
+    near = setting_for(found.chosen, ground.mesh.settings.locality)
+    if near is not None and view.caller.whereabouts is not None:
+        said, decided = locality(ground, found)
+        made_by, by = tuple(dict.fromkeys((*made_by, *said))), (*by, decided)
+    yield Part("", "", made_by, by)
+    known = {(each.address, each.port): each for each in ground.mesh.endpoints(service, port)}
+    for place, group in enumerate(assignment.endpoints):
+        for position, entry in enumerate(group.lb_endpoints):
+            address = entry.endpoint.address.socket_address
+            shown = f"{address.address}:{address.port_value}" if address.address else entry.endpoint.address.pipe.path
+            endpoint = known.get((address.address, address.port_value))
+            said, answering = _answering(service, endpoint, instances)
+            own = (rules.SUBSET_BY_LABELS,) if subset is not None else ()
+            where, at = f"endpoints[{place}].lb_endpoints[{shown}]", f"endpoints[{place}].lb_endpoints[{position}]"
+            yield Part(where, at, said, (answering, *own, _tls(entry)))
+
+
+def secret(ground: Ground, name: str) -> Part:
+    """Of those that the machine's agent gives out: the proxy's own certificate, or whom to trust."""
+    if name != CERTIFICATE:
+        return Part("", "", (), (rules.MESH_ROOTS,))
+    key = ObjectKey("ServiceAccount", ground.group.namespace, ground.group.service_account)
+    return Part("", "", sources(_origin(ground, key)), (rules.WORKLOAD_CERTIFICATE,))
+
+
+def _selected(service: Service, *, by_slice: bool) -> tuple[Rule, ...]:
+    if service.sliced and by_slice:
+        return (rules.ENDPOINTS_BY_SLICE,)
+    if service.selector:
+        return (rules.NOT_READY_ENDPOINTS if service.publish_not_ready else rules.READY_ENDPOINTS,)
+    return (rules.WRITTEN_ENDPOINTS,)
+
+
+def _answering(
+    service: Service, endpoint: Endpoint | None, instances: dict[tuple[str, str], Instance]
+) -> tuple[tuple[Source, ...], Rule]:
+    if endpoint is None:
+        return (), rules.LAST_ACCEPTED
+    namespace, _, name = endpoint.instance.partition("/")
+    found = instances.get((namespace, name))
+    if found is None:
+        return sources(service.origin), rules.WRITTEN_ENDPOINTS
+    own = found.origin or Origin(ObjectKey("Pod", found.namespace, found.name))
+    return (*sources(own), *sources(service.origin)), _selected(service, by_slice=found.by_slice)[0]
+
+
+def _tls(entry: LbEndpoint) -> Rule:
+    marked = ENDPOINT_METADATA in entry.metadata.filter_metadata
+    return rules.ENDPOINT_TLS if marked else rules.ENDPOINT_PLAIN
+
+
+def _origin(ground: Ground, key: ObjectKey) -> Origin:
+    values = ground.mesh.get(key)
+    return next((value.origin for value in values if value.origin is not None), Origin(key))

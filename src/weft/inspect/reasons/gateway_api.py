@@ -1,0 +1,89 @@
+"""Why the Gateway API's objects count as they do: in which order their rules are tried, whose routes hold for a caller,
+which BackendTLSPolicy a Service is called by, which ReferenceGrant lets a Gateway use a Secret, and in which ConfigMaps
+stands whom to believe."""
+
+from __future__ import annotations
+
+from weft.explain.decision import Source
+from weft.inspect.reasons import rules
+from weft.inspect.reasons.part import Ground, Part, sources
+from weft.inspect.reasons.rules import Rule
+from weft.model.destination_rule import ClientTls, ClientTlsMode, effective
+from weft.model.gateway_api import GROUP, BackendTls, GrantSource, GrantTarget, ReferenceGrant, StandardGateway
+from weft.model.names import ObjectKey
+from weft.model.virtual_service import HttpRoute, VirtualService
+from weft.translate.gateway_tls import roots_name
+
+_ROUTES = ("HTTPRoute", "GRPCRoute")
+_UNUSABLE = 500
+
+
+def route_rules(route: HttpRoute) -> tuple[Rule, ...]:
+    """Of a route that an HTTPRoute or GRPCRoute has written; () for all others."""
+    if route.origin is None or route.origin.key.kind not in _ROUTES:
+        return ()
+    unusable = route.direct_response is not None and route.direct_response.status == _UNUSABLE
+    return (rules.STANDARD_ORDER, rules.NOBODY_TO_SEND_TO) if unusable else (rules.STANDARD_ORDER,)
+
+
+def host_rules(routings: tuple[VirtualService, ...], deciding: VirtualService | None) -> tuple[Rule, ...]:
+    """By which the deciding one of several counts, and not the others."""
+    attached = [each for each in routings if each.attached and each.http]
+    if deciding is None or len(routings) < 2:
+        return ()
+    if deciding.attached:
+        return (rules.CONSUMERS_FIRST,)
+    written = sum(1 for each in routings if each.http and not each.attached)
+    by: tuple[Rule, ...] = (rules.ONE_VIRTUAL_SERVICE,) if written > 1 else ()
+    return (*by, rules.VIRTUAL_SERVICE_FIRST) if attached else by
+
+
+def tls_by_policy(ground: Ground, host: str, port: int, chosen: ClientTls | None) -> tuple[Source, ...]:
+    """The BackendTLSPolicy, if what is chosen comes from it."""
+    for derived in ground.mesh.derived() if chosen is not None else ():
+        for rule in derived.rules:
+            if rule.host == host and effective(rule, port).tls == chosen:
+                return sources(rule.origin, part="validation")
+    return ()
+
+
+def closed_or_called(chosen: ClientTls) -> Rule:
+    return rules.POLICY_WITHOUT_ROOTS if chosen.mode is ClientTlsMode.CLOSED else rules.TLS_BY_POLICY
+
+
+def roots_of_policy(ground: Ground, policy: tuple[Source, ...]) -> Part:
+    """The secret that a cluster believes its server by."""
+    named: list[tuple[str, str]] = []
+    for each in policy:
+        for value in ground.mesh.get(ObjectKey(each.kind, each.namespace, each.name)):
+            if isinstance(value, BackendTls):
+                named += ((value.namespace, name) for name in value.bundles)
+    return Part("", "", (*_bundles(ground, named), *policy), (rules.ROOTS_OUT_OF_CONFIG_MAP,))
+
+
+def roots_of_gateway(ground: Ground, name: str) -> Part:
+    """The secret that a listener lets its callers in by."""
+    asking = [
+        each.bound.origin
+        for each in ground.view.servers
+        if each.bound.server.tls is not None and name == roots_name(each.bound.server.tls.roots)
+    ]
+    named: list[tuple[str, str]] = []
+    for origin in asking:
+        for value in ground.mesh.get(origin.key) if origin is not None else ():
+            if isinstance(value, StandardGateway):
+                named += value.bundles
+    return Part("", "", (*_bundles(ground, named), *sources(*asking)), (rules.ROOTS_OUT_OF_CONFIG_MAP,))
+
+
+def grants(ground: Ground, namespace: str, secret: str) -> tuple[Source, ...]:
+    """Those that let the group's Gateway use a Secret of another namespace."""
+    source = GrantSource(GROUP, "Gateway", ground.group.namespace)
+    target = GrantTarget("", "Secret", secret)
+    held = (value for _, values in ground.mesh.values() for value in values if isinstance(value, ReferenceGrant))
+    return sources(*(each.origin for each in held if each.namespace == namespace and each.allows(source, target)))
+
+
+def _bundles(ground: Ground, named: list[tuple[str, str]]) -> tuple[Source, ...]:
+    values = (value for place in named for value in ground.mesh.get(ObjectKey("ConfigMap", *place)))
+    return sources(*(value.origin for value in values))

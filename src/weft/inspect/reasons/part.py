@@ -1,0 +1,122 @@
+"""One part of a resource with what made it, and the ground on which that is judged: the same views of the mesh that
+translation reads."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import msgspec
+
+from weft.explain.decision import Source
+from weft.inspect.reasons import rules
+from weft.inspect.reasons.rules import Rule
+from weft.mesh.mesh import Mesh
+from weft.model.group import Group
+from weft.model.names import ObjectKey, Origin, where_of
+from weft.model.on_demand import OnDemand
+from weft.model.sidecar import OutboundPolicy, Sidecar
+from weft.translate.view import GroupView, ServiceView, group_view, service_view
+
+
+class Part(msgspec.Struct, frozen=True):
+    """`path` as people write it, `at` with the positions in lists: `filter_chains[3]`."""
+
+    path: str
+    at: str
+    sources: tuple[Source, ...] = ()  # the deciding one first
+    rules: tuple[Rule, ...] = ()
+
+
+class Ground:
+    """What one group's config is made from."""
+
+    def __init__(self, mesh: Mesh, group: Group) -> None:
+        self.mesh, self.group = mesh, group
+        self._views: dict[str, ServiceView | None] = {}
+
+    @cached_property
+    def view(self) -> GroupView:
+        return group_view(self.mesh, self.group)
+
+    @cached_property
+    def sidecar(self) -> Sidecar | None:
+        return self.mesh.sidecar(self.group)
+
+    def service(self, host: str) -> ServiceView | None:
+        if host not in self._views:
+            self._views[host] = service_view(self.mesh, self.group, self.mesh.scope(self.group), host)
+        return self._views[host]
+
+    def outbound(self) -> tuple[tuple[Source, ...], tuple[Rule, ...]]:
+        """Who says what becomes of calls to unknown hosts."""
+        if self.sidecar is not None and self.sidecar.outbound_policy is not None:
+            return sources(self.sidecar.origin), (rules.OUTBOUND_BY_SIDECAR, rules.NEAREST_SIDECAR)
+        settings = self.mesh.settings
+        if settings.outbound_policy is OutboundPolicy.ALLOW_ANY:
+            return (), (rules.OUTBOUND_ALLOW_ANY,)
+        return sources(settings.origin), (rules.OUTBOUND_BY_MESH,)
+
+    def on_demand(self) -> tuple[tuple[Source, ...], tuple[Rule, ...]]:
+        """Why calls to whom the group was not told of are held."""
+        judged = self.mesh.on_demand(self.mesh.scope(self.group))
+        stays = "" if judged.on else "; what was held may go on, so that this stays until its proxies are gone"
+        rule = msgspec.structs.replace(rules.HELD_CALLS, says=f"{rules.HELD_CALLS.says} {judged}{stays}.")
+        by_mesh = judged.setting is not OnDemand.AUTO
+        return sources(self.mesh.settings.origin) if by_mesh else (), (rule,)
+
+    def scope(self) -> tuple[tuple[Source, ...], tuple[Rule, ...]]:
+        """The Sidecar that lets the group see what it sees, if there is one."""
+        if self.sidecar is None or not self.sidecar.egress:
+            return (), ()
+        return sources(self.sidecar.origin), (rules.SIDECAR_SCOPE,)
+
+
+def sources(*origins: Origin | None, line: int = 0, part: str = "") -> tuple[Source, ...]:
+    """Of these objects, each once. `line` and `part`: what is meant of the first."""
+    found: list[Source] = []
+    for position, origin in enumerate(dict.fromkeys(each for each in origins if each is not None)):
+        source = _of(origin)
+        if position == 0 and (line or part):
+            source = msgspec.structs.replace(source, line=line or source.line, part=part)
+        found.append(source)
+    return tuple(found)
+
+
+def placed(mesh: Mesh, source: Source) -> Source:
+    """With its place: of clusters and listeners only the mesh knows it, for a moved line must not change them."""
+    if source.file:
+        return source
+    origin = origin_of(mesh, source)
+    if origin is None:
+        return source
+    line = rule_line(mesh, source) or origin.line
+    where = where_of(origin, line=line)
+    return msgspec.structs.replace(
+        source,
+        file=where.file,
+        line=where.line if where.file else 0,
+        version=mesh.revisions.get(origin.key) or source.version or origin.version,
+    )
+
+
+def origin_of(mesh: Mesh, source: Source) -> Origin | None:
+    values = mesh.get(ObjectKey(source.kind, source.namespace, source.name))
+    return next((value.origin for value in values if value.origin is not None), None)
+
+
+def rule_line(mesh: Mesh, source: Source) -> int:
+    """Of `rule[2]` of a policy the line where it is written; 0 if nobody knows it."""
+    number = source.part.removeprefix("rule[").removesuffix("]")
+    if source.kind != "AuthorizationPolicy" or not number.isdecimal():
+        return 0
+    for value in mesh.get(ObjectKey(source.kind, source.namespace, source.name)):
+        written = getattr(value, "rules", ())
+        if int(number) < len(written):
+            line: int = getattr(written[int(number)], "line", 0)
+            return line
+    return 0
+
+
+def _of(origin: Origin) -> Source:
+    key = origin.key
+    return Source(key.kind, key.namespace, key.name, origin.file, origin.line, version=origin.version)

@@ -1,0 +1,108 @@
+"""Why a route configuration is as it is: of each virtual host and each route who wrote it, and what holds for its
+timeout, its retries and its destination because somebody says so, or nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envoy.config.route.v3.route_components_pb2 import Route
+from envoy.config.route.v3.route_components_pb2 import VirtualHost as EnvoyVirtualHost
+from envoy.config.route.v3.route_pb2 import RouteConfiguration
+
+from weft.explain.decision import Source, sources_of
+from weft.inspect.reasons import gateway_api as standard
+from weft.inspect.reasons import rules
+from weft.inspect.reasons.part import Ground, Part, sources
+from weft.inspect.reasons.rules import Rule
+from weft.translate.delegates import Resolved
+from weft.translate.routes import chosen, routes
+from weft.translate.view import ServiceView, deciding
+
+UNCLAIMED = ("allow_any", "block_all")  # the virtual host of everything that nobody claims
+
+
+def parts(ground: Ground, configuration: RouteConfiguration) -> Iterator[Part]:
+    scoped, by_scope = ground.scope()
+    yield Part("", "", scoped, (rules.ROUTES_PER_PORT, *by_scope))
+    for position, host in enumerate(configuration.virtual_hosts):
+        where, at = f"virtual_hosts[{host.name}]", f"virtual_hosts[{position}]"
+        if host.name in UNCLAIMED:
+            said, by = ground.outbound()
+            yield Part(where, at, said, by)
+            yield Part(f"{where}.routes[{host.name}]", f"{at}.routes[0]", said, by)
+            continue
+        name, _, port = host.name.rpartition(":")
+        view = ground.service(name)
+        yield Part(where, at, sources_of(host.metadata), _host_rules(view, name))
+        yield from routes_of(view, host, int(port) if port.isdecimal() else 0, (where, at))
+
+
+def _host_rules(view: ServiceView | None, host: str) -> tuple[Rule, ...]:
+    if view is None:
+        return (rules.LAST_ACCEPTED,)
+    if not view.routes:
+        return (rules.ROUTE_TO_SERVICE,)
+    routing = deciding(view)
+    by = standard.host_rules(tuple(each for each in view.routes if each.http), routing)
+    if routing is not None and host not in routing.hosts:
+        by += (rules.EXACT_HOST_FIRST,)
+    return by
+
+
+def routes_of(view: ServiceView | None, host: EnvoyVirtualHost, port: int, place: tuple[str, str]) -> Iterator[Part]:
+    """Of each of its routes."""
+    written = chosen(view, port) if view is not None else []
+    # What is served may be older than the mesh: where they do not agree, only what it carries itself can be told.
+    agree = view is not None and list(host.routes) == routes(view, port)
+    labels = _labels(host)
+    for position, route in enumerate(host.routes):
+        where, at = f"{place[0]}.routes[{labels[position]}]", f"{place[1]}.routes[{position}]"
+        resolved = written[position].resolved if agree and written else None
+        made_by = sources_of(route.metadata)
+        yield Part(where, at, made_by, _route_rules(view, resolved, agree=agree))
+        if agree and view is not None and route.HasField("route"):
+            yield from _action(view, route, resolved, made_by, (f"{where}.route", f"{at}.route"))
+
+
+def _route_rules(view: ServiceView | None, resolved: Resolved | None, *, agree: bool) -> tuple[Rule, ...]:
+    if view is None or not agree:
+        return (rules.LAST_ACCEPTED,)
+    if resolved is None:
+        return (rules.ROUTES_FOR_OTHERS if deciding(view) is not None else rules.ROUTE_TO_SERVICE,)
+    if by := standard.route_rules(resolved.route):
+        return by
+    return (rules.ROUTES_IN_ORDER, rules.DELEGATED) if len(resolved.origins) > 1 else (rules.ROUTES_IN_ORDER,)
+
+
+def _action(
+    view: ServiceView, route: Route, resolved: Resolved | None, made_by: tuple[Source, ...], place: tuple[str, str]
+) -> Iterator[Part]:
+    written = resolved.route if resolved is not None else None
+    joined = (rules.DELEGATED,) if resolved is not None and len(resolved.origins) > 1 else ()
+
+    def part(field: str, said: tuple[Source, ...], *by: Rule) -> Part:
+        return Part(f"{place[0]}.{field}", f"{place[1]}.{field}", said, by)
+
+    if written is not None and written.timeout is not None:
+        yield part("timeout", made_by, *joined)
+    else:
+        yield part("timeout", (), rules.NO_TIMEOUT)
+    if written is not None and written.retries is not None:
+        yield part("retry_policy", made_by, *joined)
+    else:
+        yield part("retry_policy", (), rules.RETRIES)
+    specifier = route.route.WhichOneof("cluster_specifier") or "cluster"
+    if written is not None and any(not each.destination.port for each in written.route):
+        yield part(specifier, made_by, rules.DESTINATION_PORT)
+    else:
+        yield part(specifier, made_by, *(() if written is not None else (rules.ROUTE_TO_SERVICE,)))
+    if route.route.hash_policy:
+        targets = (each.rule for each in view.targets if each.rule is not None)
+        origins = (each.origin for each in (view.rule, *targets) if each is not None)
+        yield part("hash_policy", sources(*origins), rules.HASH_FROM_RULE)
+
+
+def _labels(host: EnvoyVirtualHost) -> list[str]:
+    """What people call each route: its name, or its place where it has none or shares it."""
+    names = [route.name for route in host.routes]
+    return [name if name and names.count(name) == 1 else str(at) for at, name in enumerate(names)]

@@ -1,0 +1,58 @@
+"""An explanation with the places of its objects. Resources say which objects made them, and of most not where these are
+written; of what a Sidecar or a RequestAuthentication decides they say nothing. The mesh knows both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from weft.explain.decision import STOPPED, Explanation, Outcome, Source, Stage, Step
+from weft.inspect.reasons.part import Ground, placed, sources
+from weft.inspect.reasons.routes import UNCLAIMED
+from weft.mesh.mesh import Mesh
+from weft.model.group import Group
+from weft.model.request_authentication import RequestAuthentication
+from weft.translate import names
+
+_UNKNOWN = frozenset({*UNCLAIMED, names.PASSTHROUGH, names.BLACK_HOLE})
+
+
+def sourced(mesh: Mesh, group: Callable[[str], Group | None], explanation: Explanation) -> Explanation:
+    """`group`: what the proxy of a pod is, by the pod's name."""
+    known: dict[Step, Step] = {}
+
+    def step(each: Step) -> Step:
+        if each not in known:
+            found = (*each.sources, *_more(mesh, group, each))
+            known[each] = replace(each, sources=tuple(dict.fromkeys(placed(mesh, source) for source in found)))
+        return known[each]
+
+    def outcome(each: Outcome) -> Outcome:
+        steps = tuple(map(step, each.steps))
+        if each.verdict.kind not in STOPPED or not steps:
+            return replace(each, steps=steps)
+        return replace(each, steps=steps, verdict=replace(each.verdict, sources=steps[-1].sources))
+
+    return replace(explanation, outcomes=tuple(map(outcome, explanation.outcomes)))
+
+
+def _more(mesh: Mesh, group: Callable[[str], Group | None], step: Step) -> tuple[Source, ...]:
+    """The objects that no resource names."""
+    asked = step.about in _UNKNOWN or step.stage in (Stage.TOKEN, Stage.INBOUND)
+    owner = group(step.proxy) if asked else None
+    if owner is None:
+        return ()
+    if step.stage is Stage.TOKEN:
+        return _authentications(mesh, owner, step.about)
+    ground = Ground(mesh, owner)
+    if step.stage is Stage.INBOUND:
+        return sources(ground.sidecar.origin, part="ingress") if ground.sidecar and ground.sidecar.ingress else ()
+    return (*ground.outbound()[0], *ground.scope()[0])
+
+
+def _authentications(mesh: Mesh, group: Group, issuer: str) -> tuple[Source, ...]:
+    """Who checks tokens; those of an issuer, if one is named."""
+    found = mesh.policies(RequestAuthentication, group)
+    believing = [each for each in found if any(rule.issuer == issuer for rule in each.rules)]
+    return sources(*(each.origin for each in believing or found))

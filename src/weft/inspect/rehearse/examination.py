@@ -1,0 +1,146 @@
+"""All that `weft analyze` looks at, in one go: the rehearsal of a mesh, and what is wrong with the pods that would be
+in it, written as Deployments and the like or running on a cluster. Documents come in, problems with codes leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from weft.analyze.facts import Facts
+from weft.analyze.finding import coded
+from weft.analyze.outside import of_outside
+from weft.analyze.pods import found, of_pods
+from weft.analyze.proxies import Installed, of_proxies
+from weft.analyze.templates import PLACES, PodTemplate, template_of
+from weft.api.document import Document
+from weft.api.parse import KINDS, NOT_READ, OF_MESHES, OF_PODS
+from weft.base.problem import Problem, Severity
+from weft.inject.annotations import Refused, read
+from weft.inject.settings import Settings
+from weft.inspect.rehearse.pods_from_templates import Injection, would_be
+from weft.inspect.rehearse.rehearsal import Values, rehearsed
+from weft.model.instance import Instance
+from weft.model.names import ObjectKey
+from weft.model.value import Admit, as_it_is
+
+SUPPRESSING = ("weft.dev/analyze-suppress", "galley.istio.io/analyze-suppress")  # annotations: codes, or *
+
+
+class Running(msgspec.Struct, frozen=True):
+    """What a cluster tells beyond what is written there."""
+
+    values: tuple[Values, ...] = ()  # pods and EndpointSlices
+    installed: Installed = Installed()
+    injectors: Mapping[str, Settings] = {}  # by revision
+    problems: tuple[Problem, ...] = ()  # what could not be read, who does not answer
+
+
+class Examined(msgspec.Struct, frozen=True):
+    objects: int
+    problems: tuple[Problem, ...]
+    facts: Facts | None = None  # of the whole
+
+
+def examine(
+    documents: Iterable[Document],
+    domain: str = "cluster.local",
+    admit: Admit = as_it_is,
+    *,
+    running: Running | None = None,
+    laid_over: Iterable[Document] = (),
+) -> Examined:
+    """`laid_over`: files that take the place of what a cluster has. Never raises, whatever the documents hold."""
+    written = {document.key: document for document in documents}
+    fresh = {document.key: document for document in laid_over}
+    written |= fresh
+    injection = Injection(written.values(), running.injectors if running is not None else {})
+    templates = [each for document in written.values() if (each := template_of(document)) is not None]
+    looked_at = [document for document in written.values() if _is_read(document)]
+    others = [*_present(running, fresh), *_made_of(templates, running, fresh, injection)]
+    result = rehearsed(looked_at, domain, admit, others=others, least=Severity.INFO)
+    made = [each for each in templates if each.owner == ("", "")]  # else whoever made it is looked at
+    problems = [
+        *result.problems,
+        *of_pods(made, written.values()),
+        *_of_annotations(made, injection),
+        *of_outside(result.facts, written.values()),
+    ]
+    if running is not None:
+        pods = [each for each in templates if each.document.key.kind == "Pod"]
+        problems += of_proxies(result.facts, pods, running.installed, injection.wants)
+        problems += running.problems
+    return Examined(len(written), _in_order(_heard(dict.fromkeys(map(coded, problems)), written)), result.facts)
+
+
+def _is_read(document: Document) -> bool:
+    """What a mesh reads, what it might, and what nobody knows. Whatever else there is in a cluster is not its."""
+    kind = document.key.kind
+    return kind in KINDS or kind in OF_MESHES or kind in OF_PODS or kind not in NOT_READ
+
+
+def _present(running: Running | None, fresh: Mapping[ObjectKey, Document]) -> Iterator[Values]:
+    """Pods and slices that are there. A workload that a file changes has other pods before long."""
+    for key, values in running.values if running else ():
+        if key not in fresh and not any(_is_of(value, fresh) for value in values):
+            yield key, values
+
+
+def _made_of(
+    templates: Iterable[PodTemplate],
+    running: Running | None,
+    fresh: Mapping[ObjectKey, Document],
+    injection: Injection,
+) -> Iterator[Values]:
+    """The pods of workloads that are only written."""
+    written = (each for each in templates if running is None or each.document.key in fresh)
+    return ((key, (pod,)) for key, pod in would_be(written, injection))
+
+
+def _is_of(value: object, fresh: Mapping[ObjectKey, Document]) -> bool:
+    return isinstance(value, Instance) and any(
+        ObjectKey(kind, value.namespace, value.workload) in fresh for kind in PLACES
+    )
+
+
+def _of_annotations(templates: Iterable[PodTemplate], injection: Injection) -> Iterator[Problem]:
+    for template in templates:
+        if not injection.wants(template):
+            for container in template.containers:
+                if container.image == "auto":
+                    what = (
+                        f"`image: auto` of container {container.name} is for the injector, which leaves this pod alone"
+                    )
+                    hint = "label the namespace or the pod for injection"
+                    yield found("WFT0814", template.document, (*container.path, "image"), what, hint)
+            continue
+        place = (*template.path, "metadata", "annotations")
+        said = dict(template.annotations)
+        try:
+            wishes = read(said, injection.settings_for(template.namespace), str(template.document.key))
+        except Refused as refusal:
+            for problem in refusal.problems:
+                name = problem.where.field.partition("[")[2].removesuffix("]")
+                what = f"{name}: {problem.what}: the injector refuses such a pod"
+                yield found("WFT0811", template.document, (*place, name), what, problem.hint)
+            continue
+        for words in wishes.warnings:
+            name = next((each for each in said if each in words), "")
+            yield found("WFT0810", template.document, (*place, name) if name else place, words)
+
+
+def _heard(problems: Iterable[Problem], written: Mapping[ObjectKey, Document]) -> Iterator[Problem]:
+    """Without those that an annotation of their object asks not to be told."""
+    silenced: dict[str, set[str]] = {}
+    for key, document in written.items():
+        metadata = document.body.get("metadata")
+        held = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+        held = held if isinstance(held, Mapping) else {}
+        for name in SUPPRESSING:
+            if isinstance(codes := held.get(name), str):
+                silenced.setdefault(str(key), set()).update(code.strip() for code in codes.split(","))
+    return (each for each in problems if not silenced.get(each.where.object, set()) & {"*", each.code})
+
+
+def _in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    return tuple(sorted(problems, key=lambda each: (each.where.file, each.where.line, str(each))))

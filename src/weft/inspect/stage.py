@@ -1,0 +1,358 @@
+"""A mesh as `weft.explain` looks at it: who stands at which address, what names mean, and what each proxy would get.
+
+A mesh comes in, and, where one is served, what its proxies really have. Groups that nobody serves are translated when
+they are asked for, by the same push loop. Rule: it changes nothing, and the mesh must not change while it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+from weft.base.ambiguous import in_several_namespaces
+from weft.base.problem import Problem, Where
+from weft.base.suggest import did_you_mean
+from weft.control.problems import Problems
+from weft.control.push.push import Push
+from weft.explain.world import NoPort, Resources, Unseen, Workload
+from weft.inspect.closed_servers import closed, unsent
+from weft.inspect.reasons.part import sources
+from weft.mesh.calls import Calls
+from weft.mesh.mesh import Mesh
+from weft.model.endpoint import Endpoint
+from weft.model.group import Group, ProxyKind, group_of
+from weft.model.identity import Identity
+from weft.model.instance import Instance
+from weft.model.on_demand import EVERYTHING, Telling
+from weft.model.scope import exported
+from weft.model.service import Resolution, Service
+from weft.model.workload import Workload as Written
+from weft.translate.lookup import Found, Names, NotOurs
+from weft.translate.names import CHOSEN, held
+from weft.xds.snapshot import Snapshots
+from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
+
+Listening = Callable[[Instance], frozenset[int] | None]
+
+_TYPES = (LISTENER, ROUTE, CLUSTER, ENDPOINT)
+
+
+class NoSuchWorkload(Exception):
+    def __init__(self, word: str, known: Iterable[str], elsewhere: Iterable[str] = ()) -> None:
+        """`elsewhere`: those of this name in other namespaces than the one asked for, as `NAME.NAMESPACE`."""
+        names, others = sorted(set(known)), sorted(set(elsewhere))
+        listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+        what = f"there is no workload or pod `{word}`{' in that namespace' if others else ''}"
+        super().__init__(what)
+        hint = did_you_mean(word, names) or (f"there are {listed}" if listed else "")
+        if others:
+            hint = f"did you mean `{'` or `'.join(others[:3])}`?"
+        self.problem = Problem(Where(), what, hint)
+
+
+class Stage:
+    """`served`: what proxies have now, where somebody serves them; other groups are translated here. `listening`: on
+    which ports the program of a pod takes connections, where that can be known. `calls`: what groups have called, and
+    so are told of; without it, all of them are told of everything."""
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        served: Snapshots | None = None,
+        listening: Listening | None = None,
+        calls: Calls | None = None,
+    ) -> None:
+        self.mesh = mesh
+        self._listening = listening
+        self._served = served
+        self._own = Snapshots()
+        calls = Calls(everything=True) if calls is None else calls.copy()
+        self._push = Push(mesh, self._own, Problems(aloud=False), calls=calls)  # whoever has the mesh has said them
+        self._resources: dict[Group, Resources] = {}
+        self._instances = [value for _, values in mesh.values() for value in values if isinstance(value, Instance)]
+        self._at = {address: each for each in self._instances for address in each.addresses}
+        self._by_name = {_name(each): each for each in self._instances}
+        self._names = Names(mesh.services(), self._instances, mesh.settings.domain)
+        self._workloads: dict[str, Workload] = {}
+        self._written = {
+            (value.namespace, value.name): value
+            for _, values in mesh.values()
+            for value in values
+            if isinstance(value, Written)
+        }
+
+    # What `weft.explain` asks (weft.explain.world.World)
+
+    def workload(self, name: str) -> Workload | None:
+        return self._workloads.get(name)
+
+    def at(self, address: str) -> Workload | None:
+        found = self._at.get(address)
+        return self._as_workload(found) if found is not None else None
+
+    def behind(self, address: str, port: int) -> tuple[tuple[str, int], ...] | None:
+        """Kubernetes does so (kube-proxy, or who is in its place); on one machine the bridge does."""
+        for service in self.mesh.services_at(address):
+            if service.sliced or service.resolution is Resolution.STATIC:
+                called = service.port(port)
+                found = self.mesh.endpoints(service, called) if called is not None else ()
+                sent = tuple((to, each.port) for each in found if (to := _alike(address, each)))
+                # Addresses of a ServiceEntry may be real ones; on a cluster nobody leads elsewhere from there.
+                if _is_of_service(service) or (sent and self._written):
+                    return sent
+        return None
+
+    def no_port(self, address: str, port: int) -> NoPort | None:
+        """Addresses of a ServiceEntry may be real ones, where anybody may listen."""
+        for service in self.mesh.services():
+            if address in service.addresses and _is_of_service(service) and service.port(port) is None:
+                return NoPort(lacking(service, port), sources(service.origin))
+        return None
+
+    def unseen(self, caller: Workload, address: str, port: int) -> Unseen | None:
+        group = self.group_of(caller.name)
+        if group is None or group.kind is not ProxyKind.SIDECAR or self.is_shown(caller, address, port):
+            return None
+        for service in self.mesh.services_at(address):
+            if service.port(port) is not None:
+                whose = f"{address}:{port} is {service.host}"
+                if not exported(service.export_to, owner=service.namespace, viewer=group.namespace):
+                    words = ", ".join(service.export_to)
+                    why = f"{whose}, which is exported to `{words}` only, so not to {caller.name}"
+                    return Unseen(why, sources(service.origin))
+                sidecar = self.mesh.sidecar(group)
+                name = f"Sidecar {sidecar.namespace}/{sidecar.name}" if sidecar is not None else "its Sidecar"
+                why = f"{whose}, which {name} does not show to {caller.name}"
+                return Unseen(why, sources(sidecar.origin if sidecar is not None else None))
+        return None
+
+    def is_shown(self, caller: Workload, address: str, port: int) -> bool:
+        group = self.group_of(caller.name)
+        scope = self.mesh.scope(group) if group is not None else None
+        return scope is None or any(
+            each.number == port for service in self.mesh.services_at(address) for each in scope.ports(service)
+        )
+
+    def uncalled(self, caller: Workload, cluster: str) -> str:
+        group = self.group_of(caller.name)
+        _, port, subset, host = cluster.split("|") if cluster.count("|") == 3 else ("", "0", "", "")
+        service = self.mesh.service(host, self.mesh.scope(group)) if group is not None else None
+        if group is None or service is None:
+            return ""
+        rule, subset = self.mesh.destination_rule(host, service, group), subset.removeprefix(CHOSEN)
+        return unsent(self.mesh, group, rule, int(port), subset) if rule is not None else ""
+
+    def resolve(self, host: str, caller: Workload, *, by_proxy: bool = False) -> tuple[str, ...]:
+        namespace, name = caller.name.rpartition(".")[2], host.lower().rstrip(".")
+        if by_proxy:
+            found = self._names.look_up_for_proxy(name, namespace)
+            return (host,) if isinstance(found, NotOurs) else found.addresses if isinstance(found, Found) else ()
+        found = self._names.look_up(name, namespace)
+        return found.addresses if isinstance(found, Found) else ()
+
+    def after_call(self, caller: Workload, address: str) -> Resources:
+        group = self.group(caller.name)
+        self._push.join(group)
+        self._push.call(group, held(address), soon=False)
+        return self._read(self._own, group)
+
+    def on_demand(self, caller: Workload) -> str:
+        judged = self.mesh.on_demand(self.mesh.scope(self.group(caller.name)))
+        return (
+            str(judged) if judged.on else "its proxy was on demand before, and holds such calls until it is restarted"
+        )
+
+    def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:
+        instance = self._at.get(next(iter(workload.addresses), ""))
+        if inbound:
+            return instance is None or instance.intercepts(port)
+        to = ip_address(address)
+        written = self._written.get((instance.namespace, instance.workload)) if instance is not None else None
+        return not to.is_loopback and (written is None or _goes_out_by_proxy(written, to, port))
+
+    # For those who ask
+
+    def find(self, word: str, namespace: str = "") -> str:
+        """The name, in this world, of a pod: `POD`, `WORKLOAD`, with `.NAMESPACE` or `NAMESPACE/` where it is needed,
+        or `deploy/WORKLOAD`. Raises NoSuchWorkload, or Ambiguous."""
+        return self._as_workload(self.instance(word, namespace)).name
+
+    def instance(self, word: str, namespace: str = "") -> Instance:
+        """The same, as the mesh has it."""
+        wanted = word.removeprefix("deploy/").removeprefix("deployment/").removeprefix("pod/")
+        if "/" in wanted:
+            namespace, _, wanted = wanted.partition("/")
+        for name, within in ((wanted, namespace), (wanted.rpartition(".")[0], wanted.rpartition(".")[2])):
+            found = [each for each in self._called(name) if within in ("", each.namespace)]
+            if found:
+                # The one that is called so, rather than one of those; who is ready, rather than who is not.
+                best = min(found, key=lambda each: (*_unlike(each, name), not each.ready, each.name))
+                places = {each.namespace for each in found if _unlike(each, name) == _unlike(best, name)}
+                if len(places) > 1:
+                    raise in_several_namespaces(name, places)
+                return best
+        short = wanted if self._called(wanted) else wanted.rpartition(".")[0]
+        elsewhere = (f"{short}.{each.namespace}" for each in self._called(short))
+        raise NoSuchWorkload(word, (each.workload or each.name for each in self._instances), elsewhere)
+
+    def _called(self, name: str) -> list[Instance]:
+        named = ((each, (each.name, each.workload, dict(each.labels).get("app", ""))) for each in self._instances)
+        return [each for each, names in named if name and name in names]
+
+    def resources(self, group: Group, types: Iterable[str] = _TYPES) -> Mapping[str, Mapping[str, bytes]]:
+        """What a proxy of the group is sent: by type, by name."""
+        snapshots = self._snapshots(group)
+        return {
+            type_url: {name: each.body for name, each in snapshots.resources(group, type_url).items()}
+            for type_url in types
+        }
+
+    def versions(self, group: Group, types: Iterable[str] = _TYPES) -> dict[tuple[str, str], str]:
+        """By type and name: a digest of what a proxy of the group is sent."""
+        snapshots = self._snapshots(group)
+        return {
+            (type_url, name): each.version
+            for type_url in types
+            for name, each in snapshots.resources(group, type_url).items()
+        }
+
+    def telling(self, group: Group) -> Telling:
+        """How proxies of the group are told of services."""
+        self._snapshots(group)
+        return self._push.calls.telling(group) or EVERYTHING
+
+    def group(self, name: str) -> Group:
+        """What the proxy of a pod is, by the pod's name in this world. Raises NoSuchWorkload if it has none."""
+        for each in self._instances:
+            if _name(each) == name and each.proxied:
+                return group_of(each)
+        raise NoSuchWorkload(name, (_name(each) for each in self._instances if each.proxied))
+
+    def group_of(self, name: str) -> Group | None:
+        """The same; None if it has none."""
+        found = self._by_name.get(name)
+        return group_of(found) if found is not None and found.proxied else None
+
+    def service(self, host: str, namespace: str) -> Service | None:
+        """Whom a name means to a pod of a namespace, hidden from it or not."""
+        for name in self._names.readings(host.lower().rstrip("."), namespace):
+            found = [each for each in self.mesh.services() if each.host == name]
+            if found:
+                return min(found, key=lambda each: each.namespace != namespace)
+        return None
+
+    def services(self) -> Iterable[Service]:
+        return self.mesh.services()
+
+    @property
+    def deserted(self) -> bool:
+        """Whether there is no pod at all."""
+        return not self._instances
+
+    def groups(self) -> dict[Group, list[str]]:
+        """Those that proxies are of, each with its pods, by name."""
+        found: dict[Group, list[str]] = {}
+        for each in sorted(self._instances, key=_name):
+            if each.proxied:
+                found.setdefault(group_of(each), []).append(_name(each))
+        return found
+
+    def without_proxy(self) -> list[str]:
+        """Pods that have none, by name; those first beside whom others have one."""
+        meshed = {each.namespace for each in self._instances if each.proxied}
+        bare = (each for each in self._instances if not each.proxied)
+        return [_name(each) for each in sorted(bare, key=lambda each: (each.namespace not in meshed, _name(each)))]
+
+    def _snapshots(self, group: Group) -> Snapshots:
+        if self._served is not None and self._served.resources(group, LISTENER):
+            return self._served
+        self._push.join(group)
+        return self._own
+
+    def _as_workload(self, instance: Instance) -> Workload:
+        name = _name(instance)
+        found = self._workloads.get(name)
+        if found is None:
+            trust_domain = self.mesh.settings.trust_domain
+            identity = str(Identity(trust_domain, instance.namespace, instance.service_account))
+            found = self._workloads[name] = Workload(
+                name,
+                tuple(instance.addresses),
+                identity if instance.proxied else "",
+                self._of_group(group_of(instance)) if instance.proxied else None,
+                self._ports(instance),
+                self._doors(instance) if instance.gateway else None,
+                closed(self.mesh, group_of(instance)) if instance.gateway else (),
+                self._published(instance),
+                self._unread(group_of(instance)) if instance.gateway else {},
+            )
+        return found
+
+    def _doors(self, instance: Instance) -> dict[int, int]:
+        servers = self.mesh.scope(group_of(instance)).servers or ()
+        return {server.server.port.number: server.listens for server in reversed(servers)}
+
+    def _published(self, instance: Instance) -> dict[int, int]:
+        written = self._written.get((instance.namespace, instance.workload))
+        return {each.host_port: each.port for each in written.publish} if written is not None else {}
+
+    def _unread(self, group: Group) -> dict[str, str]:
+        snapshots = self._snapshots(group)
+        return {
+            name: refused.detail
+            for (type_url, name), refused in snapshots.rejected(group).items()
+            if type_url == SECRET and snapshots.accepted(group, SECRET, name) is None
+        }
+
+    def _ports(self, instance: Instance) -> frozenset[int] | None:
+        """Where a Sidecar says what comes in, that may go to 127.0.0.1, or to a socket that is no port."""
+        sidecar = self.mesh.sidecar(group_of(instance))
+        if self._listening is None or (sidecar is not None and sidecar.ingress):
+            return None
+        return self._listening(instance)
+
+    def _of_group(self, group: Group) -> Resources:
+        found = self._resources.get(group)
+        if found is None:
+            found = self._resources[group] = self._read(self._snapshots(group), group)
+        return found
+
+    def _read(self, snapshots: Snapshots, group: Group) -> Resources:
+        types = ((url, snapshots.resources(group, url)) for url in _TYPES)
+        return Resources.from_bytes((url, each.body) for url, found in types for each in found.values())
+
+
+def lacking(service: Service, port: int) -> str:
+    numbers = ", ".join(str(each.number) for each in service.ports)
+    return f"{service.name} has no port {port} ({f'it has {numbers}' if numbers else 'it has none'})"
+
+
+def _alike(address: str, endpoint: Endpoint) -> str:
+    """At which address of its family somebody is who answers; "" if he has none."""
+    is_six = ":" in address
+    return next((each for each in (endpoint.address, *endpoint.extra_addresses) if (":" in each) == is_six), "")
+
+
+def _is_of_service(service: Service) -> bool:
+    return not service.headless and (service.origin is None or service.origin.key.kind == "Service")
+
+
+def _goes_out_by_proxy(written: Written, to: IPv4Address | IPv6Address, port: int) -> bool:
+    """As the rules in a pod's network have it (`weft.netns.iptables`)."""
+    if port in written.exclude_outbound_ports or _within(to, written.exclude_outbound_ranges):
+        return False
+    ranges = written.include_outbound_ranges
+    return ranges == "*" or port in written.include_outbound_ports or _within(to, ranges.split(","))
+
+
+def _within(address: IPv4Address | IPv6Address, ranges: Iterable[str]) -> bool:
+    return any(address in ip_network(each.strip(), strict=False) for each in ranges if each.strip())
+
+
+def _unlike(instance: Instance, name: str) -> tuple[bool, bool]:
+    """How far from being called so: a pod's own name is nearest, then its workload's."""
+    return instance.name != name, instance.workload != name
+
+
+def _name(instance: Instance) -> str:
+    return f"{instance.name}.{instance.namespace}"

@@ -1,0 +1,88 @@
+"""On which ports a group's workloads are called, by the services that select them, by their Sidecar and by what they
+say of themselves. Who is there is asked of the registry; nothing is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
+
+from weft.mesh.claims import strength
+from weft.mesh.registry import Registry
+from weft.model.destination_rule import DestinationRule
+from weft.model.group import Group
+from weft.model.inbound_port import InboundPort
+from weft.model.instance import Instance
+from weft.model.service import Protocol, Service
+from weft.model.sidecar import Sidecar
+
+RuleOf = Callable[[str, Service, Group], DestinationRule | None]  # by the host that is called, and for whom
+
+
+def inbound_ports(group: Group, sidecar: Sidecar | None, registry: Registry, rule: RuleOf) -> tuple[InboundPort, ...]:
+    """A Sidecar's ingress, or the ports of the services that select the group. `rule`: for calls to a host."""
+    if sidecar is not None and sidecar.ingress:
+        return tuple(
+            InboundPort(
+                number=listener.port.number,
+                protocol=listener.port.protocol,
+                service_port=listener.port.number,
+                default_endpoint=listener.default_endpoint,
+                pool=listener.pool or sidecar.inbound_pool,
+            )
+            for listener in sidecar.ingress
+        )
+    instances = _alike(group, registry)
+    ports: dict[int, InboundPort] = {}
+    for service in sorted(registry.selecting(instances[0]), key=strength):
+        for port in service.ports:
+            if port.protocol is Protocol.UDP:
+                continue
+            # Pods with the same labels may serve a named port at different numbers, as during a rollout.
+            for number in dict.fromkeys(instance.port_for(port) for instance in instances):
+                if number in ports:
+                    ports[number] = _shared(ports[number], service, port.protocol)
+                elif number is not None:
+                    ports[number] = InboundPort(
+                        number=number,
+                        protocol=port.protocol,
+                        services=(service,),
+                        service_port=port.number,
+                        rule=rule(service.host, service, group),
+                    )
+    for number, protocol in dict.fromkeys(each for instance in instances for each in instance.protocols):
+        known = ports.get(number)
+        if known is None:
+            ports[number] = InboundPort(number=number, protocol=protocol)
+        elif known.carried.said == (Protocol.UNDECLARED,):
+            ports[number] = replace(known, protocol=protocol)
+    pool = sidecar.inbound_pool if sidecar is not None else None
+    return tuple(replace(ports[number], pool=pool) for number in sorted(ports))
+
+
+def _shared(known: InboundPort, service: Service, protocol: Protocol) -> InboundPort:
+    others = known.others if protocol in known.carried.said else (*known.others, protocol)
+    return replace(known, services=(*known.services, service), others=others)
+
+
+def targets(group: Group, registry: Registry) -> Callable[[int], Iterable[int]]:
+    """Where its Services' ports lead to at a group's workloads."""
+    instances = _alike(group, registry)
+    found: dict[int, dict[int, None]] = {}
+    for service in sorted(registry.selecting(instances[0]), key=strength):
+        for port in service.ports:
+            numbers = (instance.port_for(port) for instance in instances)
+            found.setdefault(port.number, {}).update(dict.fromkeys(each for each in numbers if each is not None))
+    return lambda number: found.get(number, ())
+
+
+def published(group: Group, registry: Registry) -> tuple[int, ...]:
+    """The ports of a gateway that callers of its machine reach, too."""
+    instances = registry.samples(group.namespace, group.labels)
+    return tuple(sorted({port for instance in instances for port in instance.published}))
+
+
+def _alike(group: Group, registry: Registry) -> list[Instance]:
+    """Those of the group that differ in their ports; as long as there is nobody, what its labels alone tell."""
+    nobody = Instance(name="", namespace=group.namespace, addresses=(), labels=group.labels)
+    return registry.samples(group.namespace, group.labels) or [nobody]

@@ -1,0 +1,45 @@
+"""What gateways answer for and lead to, by their scope, remembered as long as no route changes. `mesh.py` owns it, and
+says when to forget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from weft.mesh.gateways import edge
+from weft.mesh.virtual_services import Routings
+from weft.model.edge import Edge
+from weft.model.scope import Scope
+from weft.model.settings import Settings
+from weft.model.virtual_service import HttpRoute, VirtualService, destinations
+
+_MOST = 256  # that are remembered; a gateway whose Services change leaves old ones behind
+Delegates = Callable[[VirtualService, HttpRoute], VirtualService | None]  # of a routing's route
+
+
+class Edges:
+    def __init__(self, routings: Routings, delegate: Delegates) -> None:
+        self._routings, self._delegate = routings, delegate
+        self._known: dict[Scope, Edge] = {}
+
+    def forget(self) -> None:
+        self._known.clear()
+
+    def of(self, scope: Scope, settings: Settings) -> Edge:
+        known = self._known.get(scope)
+        if known is None:
+            if len(self._known) >= _MOST:
+                self.forget()
+            known = self._known[scope] = edge(
+                scope.servers or (),
+                lambda gateway: self._routings.bound_to(gateway, scope.namespace, settings),
+                self._leads_to,
+                (host for host, _ in scope.asked),
+            )
+        return known
+
+    def _leads_to(self, routing: VirtualService) -> Iterator[str]:
+        for route in routing.http:
+            found = self._delegate(routing, route)
+            if found is not None:
+                yield from (destination.host for _, destination in destinations(found))
+        yield from (destination.host for _, destination in destinations(routing))

@@ -1,0 +1,349 @@
+"""What the Gateway API's objects come to when they are put together: routes attached to Services and Gateways become
+routings and gateways of the mesh, and of each it is known what became of it (`outcome.py`).
+
+`mesh.py` owns it, and says what to look at anew: one parent at a time. Rule: whatever follows from several objects is
+decided here, once; past this room nobody asks whether a VirtualService or an HTTPRoute said it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from weft.mesh.gateway_api.backend_tls import called_over_tls
+from weft.mesh.gateway_api.gateways import Surroundings, served
+from weft.mesh.gateway_api.route_rules import Precedence, Resolved, Services, resolved
+from weft.model.credential import Credential
+from weft.model.destination_rule import DestinationRule
+from weft.model.gateway import CredentialRef, Gateway
+from weft.model.gateway_api import (
+    CONTROLLER,
+    BackendTls,
+    Bundle,
+    GatewayClass,
+    ParentRef,
+    ReferenceGrant,
+    RouteKind,
+    StandardGateway,
+    StandardRoute,
+)
+from weft.model.names import Labels, ObjectKey, labels_of
+from weft.model.outcome import ACCEPTED, GatewayOutcome, PolicyOutcome, RouteOutcome, Told, not_accepted
+from weft.model.service import Service
+from weft.model.settings import Namespace
+from weft.model.virtual_service import MESH, HttpRoute, VirtualService
+
+Parent = tuple[str, str, str]  # kind, namespace and name of what routes are attached to
+_TLS = "BackendTLSPolicy"  # in the place of a parent's kind: how a Service is called
+OWN_CLASS = "weft"  # is weft's even where no GatewayClass says so
+_NAMED = "kubernetes.io/metadata.name"  # every namespace has this label
+
+
+class Derived(msgspec.Struct, frozen=True):
+    """Everything that came of one parent."""
+
+    routings: tuple[VirtualService, ...] = ()
+    routes: tuple[RouteOutcome, ...] = ()
+    gateways: tuple[Gateway, ...] = ()
+    gateway: GatewayOutcome | None = None
+    rules: tuple[DestinationRule, ...] = ()
+    policies: tuple[PolicyOutcome, ...] = ()
+
+    @property
+    def values(self) -> tuple[VirtualService | Gateway | DestinationRule, ...]:
+        """What the mesh reads of it."""
+        return (*self.gateways, *self.routings, *self.rules)
+
+
+class Attached:
+    def __init__(self) -> None:
+        self._routes: dict[ObjectKey, StandardRoute] = {}
+        self._gateways: dict[Parent, StandardGateway] = {}
+        self._classes: dict[str, GatewayClass] = {}
+        self._namespaces: dict[str, Labels] = {}
+        self._policies: dict[Parent, list[BackendTls]] = defaultdict(list)
+        self._bundles: dict[tuple[str, str], Bundle] = {}
+        self._grants: dict[tuple[str, str], ReferenceGrant] = {}
+        self._below: dict[Parent, set[ObjectKey]] = defaultdict(set)  # the routes that name a parent
+        self._sending: dict[tuple[str, str], set[ObjectKey]] = defaultdict(set)  # those that name a Service as backend
+
+    # An index like any other of the mesh
+
+    def add(self, value: Any) -> None:
+        match value:
+            case StandardRoute():
+                self._routes[value.key] = value
+                for parent in parents(value):
+                    self._below[parent].add(value.key)
+                for place in _backends(value):
+                    self._sending[place].add(value.key)
+            case StandardGateway():
+                self._gateways[_place(value)] = value
+            case GatewayClass():
+                self._classes[value.name] = value
+            case Namespace():
+                self._namespaces[value.name] = value.labels
+            case BackendTls():
+                self._policies[_called(value)].append(value)
+            case Bundle():
+                self._bundles[(value.namespace, value.name)] = value
+            case ReferenceGrant():
+                self._grants[(value.namespace, value.name)] = value
+
+    def remove(self, value: Any) -> None:
+        match value:
+            case StandardRoute():
+                self._routes.pop(value.key, None)
+                for parent in parents(value):
+                    _discard(self._below, parent, value.key)
+                for place in _backends(value):
+                    _discard(self._sending, place, value.key)
+            case StandardGateway():
+                self._gateways.pop(_place(value), None)
+            case GatewayClass():
+                self._classes.pop(value.name, None)
+            case Namespace():
+                self._namespaces.pop(value.name, None)
+            case BackendTls():
+                self._policies[_called(value)].remove(value)
+                if not self._policies[_called(value)]:
+                    del self._policies[_called(value)]
+            case Bundle():
+                self._bundles.pop((value.namespace, value.name), None)
+            case ReferenceGrant():
+                self._grants.pop((value.namespace, value.name), None)
+
+    def changed_by(self, value: Any) -> Iterator[Parent]:
+        """The parents for which a value, that comes or goes, may make a difference."""
+        match value:
+            case StandardRoute():
+                yield from parents(value)
+            case StandardGateway():
+                yield _place(value)
+            case GatewayClass():
+                yield from (place for place, each in self._gateways.items() if each.class_name == value.name)
+            case Namespace():
+                yield from self._gateways
+            case BackendTls():
+                yield _called(value)
+            case Bundle():
+                yield from (
+                    place
+                    for place, policies in self._policies.items()
+                    if place[1] == value.namespace and any(value.name in each.bundles for each in policies)
+                )
+                named = (value.namespace, value.name)
+                yield from (place for place, gateway in self._gateways.items() if named in gateway.bundles)
+            case Credential():
+                yield from (
+                    place
+                    for place, gateway in self._gateways.items()
+                    for listener in gateway.listeners
+                    for each in listener.certificates
+                    if (each.namespace, each.name) == (value.namespace, value.name)
+                )
+            case ReferenceGrant():
+                yield from self._gateways
+                for place, keys in self._sending.items():
+                    if place[0] == value.namespace:
+                        yield from self._parents_of(keys)
+            case Service() if self._routes or self._policies:
+                place = (value.namespace, value.name)
+                if (_TLS, *place) in self._policies:
+                    yield (_TLS, *place)
+                if ("Service", *place) in self._below:
+                    yield ("Service", *place)
+                yield from self._parents_of(self._sending.get(place, ()))
+
+    def _parents_of(self, keys: Iterable[ObjectKey]) -> Iterator[Parent]:
+        for key in keys:
+            yield from parents(self._routes[key])
+
+    def derive(
+        self, parent: Parent, services: Services, credential: Callable[[CredentialRef], Credential | None]
+    ) -> Derived:
+        routes = sorted((self._routes[key] for key in self._below.get(parent, ())), key=lambda each: each.age)
+        if parent[0] == _TLS:
+            policies = self._policies.get(parent, [])
+            service = services(policies[0].host, parent[1]) if policies else None
+            rules, told = called_over_tls(policies, service, self._bundles)
+            return Derived(rules=rules, policies=told)
+        if parent[0] == "Gateway":
+            return self._of_gateway(parent, routes, services, credential)
+        if not routes:
+            return Derived()
+        host = next(each.host for route in routes for each in route.parents if each.place == parent)
+        found = {route.key: resolved(route, services, None, host) for route in routes}
+        return _of_service(parent, routes, found, services)
+
+    def _of_gateway(
+        self,
+        parent: Parent,
+        routes: list[StandardRoute],
+        services: Services,
+        credential: Callable[[CredentialRef], Credential | None],
+    ) -> Derived:
+        gateway = self._gateways.get(parent)
+        if gateway is None:
+            return Derived(routes=tuple(_orphaned(parent, routes, "does not exist")))
+        if not self._is_ours(gateway):
+            if gateway.class_name in self._classes:
+                return Derived()  # another controller's, who tells its routes
+            why = f"is of the class `{gateway.class_name}`, which is nobody's; weft's is `{OWN_CLASS}`"
+            return Derived(routes=tuple(_orphaned(parent, routes, why)))
+        grants = tuple(each for _, each in sorted(self._grants.items()))
+        found = {route.key: resolved(route, services, grants) for route in routes}
+        made = served(gateway, routes, found, Surroundings(grants, self._labels, credential, self._bundles))
+        return Derived(made.routings, made.routes, made.gateways, made.outcome)
+
+    def _is_ours(self, gateway: StandardGateway) -> bool:
+        known = self._classes.get(gateway.class_name)
+        return known.controller == CONTROLLER if known is not None else gateway.class_name == OWN_CLASS
+
+    def _labels(self, namespace: str) -> Labels:
+        return labels_of({**dict(self._namespaces.get(namespace, ())), _NAMED: namespace})
+
+
+def _called(policy: BackendTls) -> Parent:
+    return (_TLS, policy.namespace, policy.service)
+
+
+def _place(gateway: StandardGateway) -> Parent:
+    return ("Gateway", gateway.namespace, gateway.name)
+
+
+def _orphaned(parent: Parent, routes: list[StandardRoute], why: str) -> Iterator[RouteOutcome]:
+    told = not_accepted("NoMatchingParent", f"Gateway {parent[1]}/{parent[2]} {why}")
+    for route in routes:
+        for reference in route.parents:
+            if reference.place == parent:
+                yield RouteOutcome(route.key, reference, (told,), route.origin, ours=False)
+
+
+def all_derived(values: Iterable[Any]) -> tuple[Derived, ...]:
+    """What comes of all these values together, for those who look at a mesh as a whole."""
+    held = tuple(values)
+    attached = Attached()
+    hosts: dict[tuple[str, str], Service] = {}
+    credentials: dict[CredentialRef, Credential] = {}
+    for value in held:
+        attached.add(value)
+        if isinstance(value, Service):
+            hosts.setdefault((value.host, value.namespace), value)
+        elif isinstance(value, Credential):
+            credentials[value.reference] = value
+    every = sorted({parent for value in held for parent in attached.changed_by(value)})
+    return tuple(attached.derive(each, lambda host, owner: hosts.get((host, owner)), credentials.get) for each in every)
+
+
+def parents(route: StandardRoute) -> Iterator[Parent]:
+    yield from dict.fromkeys(parent.place for parent in route.parents)
+
+
+def _backends(route: StandardRoute) -> set[tuple[str, str]]:
+    each = (backend for rule in route.rules for backend in (*rule.backends, *(mirror for mirror, _ in rule.mirrors)))
+    return {(backend.namespace, backend.name) for backend in each}
+
+
+class _Member(msgspec.Struct, frozen=True):
+    """A route where it holds."""
+
+    route: StandardRoute
+    ports: frozenset[int]  # of the Service
+
+
+def _of_service(
+    parent: Parent, routes: list[StandardRoute], found: Mapping[ObjectKey, Resolved], services: Services
+) -> Derived:
+    """Routes between workloads. Those of the Service's own namespace (producers) hold for everybody; those of another
+    one (consumers) for callers in that namespace alone, and at their ports before the producers'."""
+    namespace = parent[1]
+    named = [(route, each) for route in routes for each in route.parents if each.place == parent]
+    host = named[0][1].host
+    service = services(host, namespace)
+    every = frozenset(port.number for port in service.ports) if service is not None else frozenset()
+    calls: dict[str, dict[int, StandardRoute]] = defaultdict(dict)  # by audience: the GRPCRoute that has a port
+    for route, reference in named:
+        if route.kind is RouteKind.GRPC:
+            for number in _meant(reference, every):
+                calls[route.namespace].setdefault(number, route)
+    outcomes: list[RouteOutcome] = []
+    audiences: dict[str, list[_Member]] = defaultdict(list)
+    for route, reference in named:
+        ports = _meant(reference, every)
+        if route.kind is RouteKind.HTTP:
+            ports -= calls[route.namespace].keys()
+        told = _at_service(route, reference, service, ports, calls[route.namespace])
+        outcome = (told, found[route.key].told)
+        outcomes.append(RouteOutcome(route.key, reference, outcome, route.origin, flaws=found[route.key].flaws))
+        if told.holds:
+            audiences[route.namespace].append(_Member(route, ports))
+    routings = []
+    for audience, own in sorted(audiences.items()):
+        left = every.difference(*(each.ports for each in own))
+        theirs = audiences[namespace] if audience != namespace and left else ()
+        members = (*own, *(_Member(each.route, each.ports & left) for each in theirs if each.ports & left))
+        http = [
+            (order, each if member.ports == every else _at_ports(each, member.ports))
+            for member in members
+            for order, each in found[member.route.key].http
+        ]
+        first = own[0].route
+        routings.append(
+            VirtualService(
+                name=first.name,
+                namespace=audience,
+                hosts=(host,),
+                gateways=(MESH,),
+                http=ordered(http),
+                export_to=("*",) if audience == namespace else (".",),
+                created=first.created,
+                origin=first.origin,
+                attached=True,
+            )
+        )
+    return Derived(tuple(routings), tuple(outcomes))
+
+
+def _meant(reference: ParentRef, every: frozenset[int]) -> frozenset[int]:
+    return every & {reference.port} if reference.port else every
+
+
+def _at_service(
+    route: StandardRoute,
+    reference: ParentRef,
+    service: Service | None,
+    ports: frozenset[int],
+    calls: Mapping[int, StandardRoute],
+) -> Told:
+    named = f"Service {reference.namespace}/{reference.name}"
+    if not route.kind.is_http:
+        return not_accepted("NotSupported", f"weft attaches a {route.kind} to Gateways, and not to Services")
+    if service is None:
+        return not_accepted("NoMatchingParent", f"{named} does not exist")
+    if reference.port and service.port(reference.port) is None:
+        numbers = ", ".join(str(each.number) for each in service.ports) or "none"
+        return not_accepted("NoMatchingParent", f"{named} has no port {reference.port}; it has {numbers}")
+    if not ports and calls:
+        grpc = calls[reference.port] if reference.port else next(iter(calls.values()))
+        return not_accepted("Conflicted", f"GRPCRoute {grpc.namespace}/{grpc.name} has the routes of this port")
+    return ACCEPTED
+
+
+def ordered(http: Iterable[tuple[Precedence, HttpRoute]]) -> tuple[HttpRoute, ...]:
+    """The routes of one audience in the order in which they are tried."""
+    return tuple(route for _, route in sorted(http, key=lambda pair: pair[0]))
+
+
+def _at_ports(route: HttpRoute, ports: frozenset[int]) -> HttpRoute:
+    return replace(route, match=tuple(replace(match, port=port) for match in route.match for port in sorted(ports)))
+
+
+def _discard(index: dict[Any, set[ObjectKey]], place: Any, key: ObjectKey) -> None:
+    index[place].discard(key)
+    if not index[place]:
+        del index[place]

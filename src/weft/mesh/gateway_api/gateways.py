@@ -1,0 +1,390 @@
+"""A Gateway of the Gateway API and the routes attached to it, as gateways and routings of the mesh: each listener is a
+Gateway of its own, and each of its hostnames one routing that holds every rule for it. Pure; `attached.py` brings who
+is there.
+
+Rule: a request meets the rules of the listener with the most specific hostname alone, and of these first the rules that
+were written for the most specific one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import msgspec
+
+from weft.mesh.claims import patterns
+from weft.mesh.gateway_api.route_rules import Precedence, Resolved
+from weft.model.credential import Credential
+from weft.model.edge import narrower
+from weft.model.gateway import CredentialRef, Gateway, GatewayServer, ServerTls, ServerTlsMode
+from weft.model.gateway_api import (
+    GATEWAY_NAME,
+    GROUP,
+    Bundle,
+    CertificateRef,
+    From,
+    GrantSource,
+    GrantTarget,
+    Listener,
+    ParentRef,
+    ReferenceGrant,
+    RouteKind,
+    StandardGateway,
+    StandardRoute,
+)
+from weft.model.names import Labels, ObjectKey, host_covers, selects
+from weft.model.outcome import (
+    ACCEPTED,
+    RESOLVED,
+    GatewayOutcome,
+    ListenerOutcome,
+    RouteOutcome,
+    Told,
+    not_accepted,
+    unresolved,
+)
+from weft.model.proxy import OWN_PORTS
+from weft.model.service import Protocol, ServicePort
+from weft.model.virtual_service import DirectResponse, HttpRoute, L4Match, L4Route, VirtualService
+
+ANY = "*"
+PROTOCOLS = {"HTTP": Protocol.HTTP, "HTTPS": Protocol.HTTPS, "TLS": Protocol.TLS, "TCP": Protocol.TCP}
+_NOBODY = HttpRoute(direct_response=DirectResponse(status=404))
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What a Gateway depends on beside its routes."""
+
+    grants: tuple[ReferenceGrant, ...]
+    labels: Callable[[str], Labels]  # of a namespace
+    credential: Callable[[CredentialRef], Credential | None]
+    bundles: Mapping[tuple[str, str], Bundle]
+
+
+class Served(msgspec.Struct, frozen=True):
+    gateways: tuple[Gateway, ...]
+    routings: tuple[VirtualService, ...]
+    routes: tuple[RouteOutcome, ...]
+    outcome: GatewayOutcome
+
+
+class _Place(msgspec.Struct):
+    """A listener while routes are attached to it."""
+
+    listener: Listener
+    kinds: tuple[RouteKind, ...]
+    told: tuple[Told, ...]  # Accepted, Conflicted, ResolvedRefs
+    accepted: bool
+    permitted: bool  # to use what it names; else its names are its own, and closed
+    roots: str  # whom its callers must have certificates from, as PEM; "": they need none
+    attached: dict[ObjectKey, tuple[StandardRoute, tuple[str, ...]]]  # each with the hostnames that it has here
+
+    @property
+    def host(self) -> str:
+        return self.listener.hostname or ANY
+
+
+def served(
+    gateway: StandardGateway,
+    routes: Iterable[StandardRoute],
+    found: Mapping[ObjectKey, Resolved],
+    around: Surroundings,
+) -> Served:
+    places = list(_places(gateway, around))
+    outcomes = []
+    for route in routes:  # the oldest first: of two that exclude each other it stays
+        for reference in route.parents:
+            if reference.place == ("Gateway", gateway.namespace, gateway.name):
+                told = _attach(route, reference, gateway, places, around)
+                outcomes.append(
+                    RouteOutcome(
+                        route.key, reference, (told, found[route.key].told), route.origin, flaws=found[route.key].flaws
+                    )
+                )
+    serving = [place for place in places if place.accepted]
+    return Served(
+        tuple(_gateway(gateway, place) for place in serving),
+        tuple(routing for place in serving for routing in _routings(gateway, place, serving, found)),
+        tuple(outcomes),
+        _outcome(gateway, places),
+    )
+
+
+# Listeners
+
+
+def _places(gateway: StandardGateway, around: Surroundings) -> Iterator[_Place]:
+    spoken: dict[int, str] = {}
+    taken: set[tuple[int, str, str]] = set()
+    for listener in gateway.listeners:
+        anything = not listener.kinds and not listener.other_kinds  # who asks only for others takes nothing
+        kinds = tuple(kind for kind in fitting(listener) if anything or kind in listener.kinds)
+        accepted, conflict = ACCEPTED, Told("Conflicted", holds=False, reason="NoConflicts")
+        below = "TLS" if listener.protocol in ("HTTPS", "TLS") else listener.protocol
+        name = (listener.port, below, listener.hostname)
+        if listener.protocol not in PROTOCOLS:
+            accepted = not_accepted("UnsupportedProtocol", f"weft serves no {listener.protocol}")
+        elif listener.port in OWN_PORTS:
+            accepted = not_accepted("PortUnavailable", f"port {listener.port} is the proxy's own")
+        elif spoken.setdefault(listener.port, below) != below:
+            what = f"port {listener.port} speaks {spoken[listener.port]} already"
+            conflict = Told("Conflicted", holds=True, reason="ProtocolConflict", message=what)
+        elif name in taken:
+            what = f"another listener of port {listener.port} has the hostname {listener.hostname or 'of all'}"
+            conflict = Told("Conflicted", holds=True, reason="HostnameConflict", message=what)
+        taken.add(name)
+        if conflict.holds:
+            accepted = not_accepted(conflict.reason, conflict.message)
+        resolved, permitted = _references(gateway, listener, around)
+        serves = accepted.holds
+        lack, roots = _authorities(gateway, listener, around)
+        if lack is not None and serves:
+            resolved, accepted, permitted = lack, not_accepted("NoValidCACertificate", lack.message), False
+        yield _Place(listener, kinds, (accepted, conflict, resolved), serves, permitted, roots, {})
+
+
+def fitting(listener: Listener) -> tuple[RouteKind, ...]:
+    match listener.protocol:
+        case "HTTP" | "HTTPS":
+            return (RouteKind.HTTP, RouteKind.GRPC)
+        case "TLS":
+            return (RouteKind.TLS,) if listener.passthrough else (RouteKind.TLS, RouteKind.TCP)
+        case "TCP":
+            return (RouteKind.TCP,)
+    return ()
+
+
+def _references(gateway: StandardGateway, listener: Listener, around: Surroundings) -> tuple[Told, bool]:
+    """Whether everything that it names is there; and whether it may use what it names."""
+    wrong = [*listener.other_kinds, *(kind for kind in listener.kinds if kind not in fitting(listener))]
+    told = RESOLVED
+    if wrong:
+        told = unresolved("InvalidRouteKinds", f"a listener of {listener.protocol} takes no {', '.join(wrong)}")
+    for each in listener.certificates:
+        named = f"{each.kind} {each.namespace}/{each.name}"
+        if (each.group, each.kind) != ("", "Secret"):
+            return unresolved("InvalidCertificateRef", f"a certificate is in a Secret, and not in a {each.kind}"), False
+        if not _permitted(gateway, each, around.grants):
+            what = f"no ReferenceGrant in {each.namespace} allows this Gateway to use {named}"
+            return unresolved("RefNotPermitted", what), False
+        credential = around.credential(CredentialRef(each.name, each.namespace))
+        if credential is None or not credential.chain:
+            what = "does not exist" if credential is None else "holds no certificate"
+            told = unresolved("InvalidCertificateRef", f"{named} {what}")
+    return told, True
+
+
+def _authorities(gateway: StandardGateway, listener: Listener, around: Surroundings) -> tuple[Told | None, str]:
+    """What is amiss with those whom its callers must have certificates from; and these, as PEM."""
+    check = gateway.check_of(listener)
+    held = []
+    for each in check.authorities if check is not None else ():
+        named = f"{each.kind} {each.namespace}/{each.name}"
+        if (each.group, each.kind) != ("", "ConfigMap"):
+            what = (
+                f"whom to believe is not read from a {each.kind}; a ConfigMap with certificates in `ca.crt` can say it"
+            )
+            return unresolved("InvalidCACertificateKind", what), ""
+        if not _permitted(gateway, each, around.grants):
+            what = f"no ReferenceGrant in {each.namespace} allows this Gateway to use {named}"
+            return unresolved("RefNotPermitted", what), ""
+        bundle = around.bundles.get((each.namespace, each.name))
+        if bundle is None:
+            return unresolved("InvalidCACertificateRef", f"there is no {named} with certificates in `ca.crt`"), ""
+        held.append(bundle.roots)
+    return None, "\n".join(held)
+
+
+def _permitted(gateway: StandardGateway, reference: CertificateRef, grants: Iterable[ReferenceGrant]) -> bool:
+    source = GrantSource(GROUP, "Gateway", gateway.namespace)
+    target = GrantTarget(reference.group, reference.kind, reference.name)
+    return reference.namespace == gateway.namespace or any(
+        grant.namespace == reference.namespace and grant.allows(source, target) for grant in grants
+    )
+
+
+# Attachment
+
+
+def _attach(
+    route: StandardRoute, reference: ParentRef, gateway: StandardGateway, places: list[_Place], around: Surroundings
+) -> Told:
+    """To each listener that is meant and takes it. It is accepted if one does."""
+    meant = [
+        place
+        for place in places
+        if reference.section in ("", place.listener.name) and reference.port in (0, place.listener.port)
+    ]
+    if not meant:
+        names = ", ".join(f"{place.listener.name} ({place.listener.port})" for place in places)
+        return not_accepted("NoMatchingParent", f"{reference} is no listener; there are {names}")
+    allowed = [place for place in meant if _allows(place, route, gateway, around.labels)]
+    if not allowed:
+        what = f"no listener of Gateway {gateway.namespace}/{gateway.name} takes a {route.kind} of {route.namespace}"
+        return not_accepted("NotAllowedByListeners", what)
+    with_hosts = [(place, hosts) for place in allowed if (hosts := _hosts(place, route))]
+    if not with_hosts:
+        return not_accepted(
+            "NoMatchingListenerHostname",
+            f"its hostnames ({', '.join(route.hostnames)}) are none of the listeners'"
+            f" ({', '.join(place.host for place in allowed)})",
+        )
+    other = ""
+    attached = False
+    for place, hosts in with_hosts:
+        beside = _excluding(place, route, hosts)
+        if beside is not None:
+            other = f"{beside.kind} {beside.namespace}/{beside.name}"
+            continue
+        attached = True
+        place.attached.setdefault(route.key, (route, hosts))
+    return ACCEPTED if attached else not_accepted("Conflicted", f"{other} is older and has its hostnames")
+
+
+def _allows(place: _Place, route: StandardRoute, gateway: StandardGateway, labels: Callable[[str], Labels]) -> bool:
+    listener = place.listener
+    if route.kind not in place.kinds:
+        return False
+    match listener.namespaces:
+        case From.ALL:
+            return True
+        case From.SAME:
+            return route.namespace == gateway.namespace
+        case From.SELECTOR:
+            own = labels(route.namespace)
+            return selects(listener.selector, own) and all(each.holds(own) for each in listener.requirements)
+    return False
+
+
+def _hosts(place: _Place, route: StandardRoute) -> tuple[str, ...]:
+    if route.kind is RouteKind.TCP or not route.hostnames:
+        return (place.host,)
+    found = (narrower(place.host, each) for each in route.hostnames)
+    return tuple(dict.fromkeys(each for each in found if each))
+
+
+def _excluding(place: _Place, route: StandardRoute, hosts: tuple[str, ...]) -> StandardRoute | None:
+    """HTTPRoutes and GRPCRoutes do not share a hostname of a listener."""
+    if not route.kind.is_http or all(key.kind == route.kind for key in place.attached):
+        return None
+    for other, theirs in place.attached.values():
+        if other.kind is not route.kind and any(narrower(one, two) for one in hosts for two in theirs):
+            return other
+    return None
+
+
+# What the mesh reads
+
+
+def _gateway(gateway: StandardGateway, place: _Place) -> Gateway:
+    """Where it may not use what it names, it has nothing to show: so it closes, and no wider listener answers."""
+    tls, listener = None, place.listener
+    if listener.protocol in ("HTTPS", "TLS"):
+        ended = ServerTlsMode.MUTUAL if place.roots else ServerTlsMode.SIMPLE
+        shown = listener.certificates if place.permitted else ()
+        tls = ServerTls(
+            ServerTlsMode.PASSTHROUGH if listener.passthrough else ended,
+            credentials=tuple(CredentialRef(each.name, each.namespace) for each in shown),
+            roots=place.roots,
+        )
+    port = ServicePort(listener.port, listener.name, PROTOCOLS[listener.protocol])
+    return Gateway(
+        name=_name(gateway, listener),
+        namespace=gateway.namespace,
+        servers=(GatewayServer(port, (listener.hostname or ANY,), listener.name, tls=tls),),
+        selector=((GATEWAY_NAME, gateway.name),),
+        within=gateway.namespace,
+        created=gateway.created,
+        origin=gateway.origin,
+    )
+
+
+def _name(gateway: StandardGateway, listener: Listener) -> str:
+    """No object can be called so."""
+    return f"{gateway.name}~{listener.name}"
+
+
+def _routings(
+    gateway: StandardGateway, place: _Place, serving: list[_Place], found: Mapping[ObjectKey, Resolved]
+) -> Iterator[VirtualService]:
+    bound = (f"{gateway.namespace}/{_name(gateway, place.listener)}",)
+
+    def routing(
+        first: StandardRoute | None, hosts: tuple[str, ...], **routes: tuple[HttpRoute | L4Route, ...]
+    ) -> VirtualService:
+        return VirtualService(
+            name=first.name if first else gateway.name,
+            namespace=first.namespace if first else gateway.namespace,
+            hosts=hosts,
+            gateways=bound,
+            export_to=(ANY,),
+            created=first.created if first else gateway.created,
+            origin=first.origin if first else gateway.origin,
+            attached=True,
+            **routes,  # type: ignore[arg-type]
+        )
+
+    if place.listener.protocol not in ("HTTP", "HTTPS"):
+        for route, hosts in place.attached.values():
+            streams = tuple(
+                L4Route(
+                    (L4Match(sni_hosts=() if route.kind is RouteKind.TCP else hosts),),
+                    each.route,
+                    each.line,
+                    each.failing,
+                )
+                for each in found[route.key].streams
+            )
+            yield routing(route, hosts, **({"tls": streams} if place.listener.passthrough else {"tcp": streams}))
+        return
+    nearer = [other.host for other in serving if _is_nearer(other, place)]
+    by_host: dict[str, list[StandardRoute]] = {}
+    for route, hosts in place.attached.values():
+        for host in hosts:
+            by_host.setdefault(host, []).append(route)
+    names = by_host.keys()
+    for name in names:
+        if any(host_covers(other, name) for other in nearer):
+            continue  # its requests are another listener's
+        rules: list[tuple[Precedence, HttpRoute]] = []
+        members: dict[ObjectKey, StandardRoute] = {}
+        for width, host in enumerate(patterns(name)):  # the most specific first
+            for route in by_host.get(host, ()):
+                if route.key not in members:
+                    members[route.key] = route
+                    rules += (((width, *order), each) for order, each in found[route.key].http)
+        first = min(members.values(), key=lambda each: each.age)
+        yield routing(first, (name,), http=tuple(each for _, each in sorted(rules, key=lambda pair: pair[0])))
+    # Requests for its hostname are its own even if nobody answers them: a wider listener must not.
+    if place.host not in names and any(_is_nearer(place, other) for other in serving):
+        yield routing(None, (place.host,), http=(_NOBODY,))
+
+
+def _is_nearer(one: _Place, other: _Place) -> bool:
+    """Whether a listener has some of another one's hosts for itself."""
+    same = one.listener.port == other.listener.port and one.listener.protocol == other.listener.protocol
+    return same and one.host != other.host and host_covers(other.host, one.host)
+
+
+def _outcome(gateway: StandardGateway, places: list[_Place]) -> GatewayOutcome:
+    listeners = []
+    for place in places:
+        accepted, conflict, resolved = place.told
+        good = place.accepted and place.permitted and (resolved.holds or resolved.reason == "InvalidRouteKinds")
+        programmed = Told("Programmed", holds=good, reason="Programmed" if good else "Invalid")
+        listeners.append(
+            ListenerOutcome(
+                place.listener.name,
+                place.kinds,
+                len(place.attached),
+                (accepted, programmed, conflict, resolved),
+                place.listener.line,
+            )
+        )
+    bad = [place for place in places if not place.told[0].holds]
+    accepted = ACCEPTED
+    if bad:
+        what = f"not every listener is valid: {', '.join(place.listener.name for place in bad)}"
+        accepted = Told("Accepted", holds=len(bad) < len(places), reason="ListenersNotValid", message=what)
+    programmed = Told("Programmed", holds=accepted.holds, reason="Programmed" if accepted.holds else "Invalid")
+    return GatewayOutcome(gateway.key, (accepted, programmed), tuple(listeners), gateway.origin)

@@ -1,0 +1,56 @@
+"""When the Gateway API's objects are looked at together: after each change, or, if many come at once, when the last of
+them is there. What came of each parent is kept here, and what differs from before leaves; `mesh.py` owns it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from weft.mesh.gateway_api.attached import Attached, Derived, Parent
+from weft.mesh.gateway_api.route_rules import Services
+from weft.model.credential import Credential
+from weft.model.destination_rule import DestinationRule
+from weft.model.gateway import CredentialRef, Gateway
+from weft.model.value import Value
+from weft.model.virtual_service import VirtualService
+
+Made = VirtualService | Gateway | DestinationRule
+
+
+class Settling:
+    def __init__(self, attached: Attached) -> None:
+        self._attached = attached
+        self._derived: dict[Parent, Derived] = {}  # what came of the Gateway API's objects
+        self._unsettled: set[Parent] = set()  # of whose objects it is not known yet
+        self._held = False
+
+    def notice(self, values: Iterable[Value]) -> None:
+        """These come or go. Of those that go it is told before and after: who refers to them is known only before."""
+        self._unsettled.update(parent for value in values for parent in self._attached.changed_by(value))
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        held, self._held = self._held, True
+        try:
+            yield
+        finally:
+            self._held = held
+
+    def settle(
+        self, services: Services, credential: Callable[[CredentialRef], Credential | None]
+    ) -> Iterator[tuple[list[Made], list[Made]]]:
+        """Parent by parent: what is no more, and what is new."""
+        if self._held:
+            return
+        parents, self._unsettled = sorted(self._unsettled), set()
+        for parent in parents:
+            before = self._derived.pop(parent, Derived())
+            after = self._attached.derive(parent, services, credential)
+            if after != Derived():
+                self._derived[parent] = after
+            old, new = dict.fromkeys(before.values), dict.fromkeys(after.values)
+            yield [value for value in old if value not in new], [value for value in new if value not in old]
+
+    def derived(self) -> Iterator[Derived]:
+        yield from self._derived.values()

@@ -1,0 +1,260 @@
+"""What gateway proxies serve: which Gateways select one, on which ports it listens for their servers, and under which
+names it answers with which VirtualServices.
+
+`mesh.py` owns the index of Gateways; the rest is pure. Rule: the oldest Gateway decides. A port speaks what its first
+server speaks, and a name inside TLS belongs to the first that has it; who comes later is left out, because Envoy would
+refuse all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from weft.mesh.claims import patterns
+from weft.model.edge import ANY, AUTHORITIES, BoundServer, Door, Edge, ServedHost, narrower
+from weft.model.gateway import CredentialRef, Gateway, GatewayServer, ServerTls
+from weft.model.group import Group
+from weft.model.names import host_covers, selects
+from weft.model.proxy import OWN_PORTS
+from weft.model.virtual_service import HttpRoute, L4Route, VirtualService
+
+_FEW_NAMES = 50  # of one port inside TLS: each server is told of all others, which is their square
+
+
+class Gateways:
+    def __init__(self) -> None:
+        self._all: list[Gateway] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def add(self, gateway: Gateway) -> None:
+        self._all.append(gateway)
+        self._all.sort(key=age)
+
+    def remove(self, gateway: Gateway) -> None:
+        self._all.remove(gateway)
+
+    def of(self, group: Group) -> tuple[Gateway, ...]:
+        """Those that select a group's workloads, the oldest first."""
+        return tuple(
+            each for each in self._all if each.within in ("", group.namespace) and selects(each.selector, group.labels)
+        )
+
+
+def bound(gateways: Iterable[Gateway], targets: Callable[[int], Iterable[int]]) -> tuple[BoundServer, ...]:
+    """`targets`: the ports of the workload that a port of its Services leads to; none if no Service has it."""
+    speaking: dict[tuple[str, int], str] = {}
+    taken: dict[tuple[str, int], set[str]] = {}
+    found: list[BoundServer] = []
+    for gateway in gateways:
+        for index, server in enumerate(gateway.servers):
+            hosts = tuple(served_host(gateway, host) for host in server.hosts)
+            for number in tuple(targets(server.port.number)) or (server.port.number,):
+                entry = BoundServer(gateway.key, server, number, hosts, index, gateway.origin)
+                if number in OWN_PORTS or speaking.setdefault(entry.door, spoken(server)) != spoken(server):
+                    continue
+                if server.encrypted or not server.is_http:
+                    names = taken.setdefault(entry.door, set())
+                    own = tuple(each for each in hosts if _name(server, each) not in names)
+                    names.update(_name(server, each) for each in own)
+                    entry = msgspec.structs.replace(entry, hosts=own)
+                if entry.hosts:
+                    found.append(entry)
+    return tuple(found)
+
+
+def edge(
+    servers: Sequence[BoundServer],
+    routings: Callable[[str], Iterable[VirtualService]],
+    leads_to: Callable[[VirtualService], Iterable[str]],
+    asked: Iterable[str] = (),
+) -> Edge:
+    """`routings`: the VirtualServices that a Gateway has and these proxies may see, the oldest first; `leads_to`: the
+    hosts that one sends to, by itself or by its delegates."""
+    together: dict[str, list[BoundServer]] = {}  # by route configuration
+    streams: dict[BoundServer, tuple[VirtualService, ...]] = {}
+    for server in servers:
+        if server.server.is_http:
+            together.setdefault(server.route_name, []).append(server)
+        else:
+            streams[server] = tuple(
+                _as_taken(each, (server.gateway,))
+                for each in routings(server.gateway)
+                if any(server.admits(each, name) for name in _met(server, each))
+            )
+    owners: dict[tuple[str, int], dict[str, str]] = {}  # inside TLS, by door: whose each name is
+    for server in servers:
+        if server.server.encrypted:
+            owners.setdefault(server.door, {}).update((each.host, server.route_name) for each in server.hosts)
+    indexes: dict[tuple[str, ...], _ByHost] = {}
+    doors: dict[str, list[Door]] = {}
+    for name, held in together.items():
+        gateways = tuple(dict.fromkeys(server.gateway for server in held))
+        if gateways not in indexes:
+            indexes[gateways] = _by_host(routing for gateway in gateways for routing in routings(gateway))
+        known, names = indexes[gateways], owners.get(held[0].door, {})
+        domains = {domain for server in held for domain in _domains(server, known)} | _beside(name, held, names)
+        for domain in sorted(domains):
+            misdirected = _owner(domain, names) not in ("", name)
+            number = held[0].server.port.number
+            doors.setdefault(domain, []).append(
+                Door(name, number, gateways, misdirected=True) if misdirected else _door(name, domain, held, known)
+            )
+    met = {each for held in doors.values() for door in held for each in door.routes}
+    met.update(each for found in streams.values() for each in found)
+    destinations = {host for each in met for host in leads_to(each)} | set(asked)
+    return Edge({domain: tuple(held) for domain, held in doors.items()}, streams, frozenset(destinations))
+
+
+def references(tls: ServerTls | None) -> tuple[CredentialRef, ...]:
+    """The Secrets that a server needs. Whom it trusts may also stand in a Secret of its own, called NAME-cacert; who
+    asks its callers for nothing has no use for that, and may not even be allowed to read it."""
+    if tls is None:
+        return ()
+    own = (*tls.credentials, *((tls.authorities_credential,) if tls.authorities_credential else ()))
+    if not tls.asks:
+        return own
+    return (*own, *(CredentialRef(f"{each.name}{AUTHORITIES}", each.namespace) for each in tls.credentials[:1]))
+
+
+def vouching(tls: ServerTls) -> tuple[CredentialRef, ...]:
+    """The Secrets in which it is looked for whom to trust, in this order: what is named for it; else the one called
+    NAME-cacert; else NAME itself."""
+    if tls.authorities_credential is not None:
+        return (tls.authorities_credential,)
+    first = tls.credentials[:1]
+    return (*(CredentialRef(f"{each.name}{AUTHORITIES}", each.namespace) for each in first), *first)
+
+
+def age(gateway: Gateway) -> tuple[str, str, str]:
+    """The oldest first, then by name. Unknown age is newest."""
+    return (gateway.created or "9999", gateway.namespace, gateway.name)
+
+
+def spoken(server: GatewayServer) -> str:
+    """What all servers of one port must have in common."""
+    return "tls" if server.encrypted else "http" if server.is_http else "tcp"
+
+
+_ByHost = Mapping[str, Sequence[VirtualService]]  # those with routes of HTTP, the oldest first
+
+
+def _by_host(routings: Iterable[VirtualService]) -> _ByHost:
+    found: dict[str, list[VirtualService]] = {}
+    for routing in _in_order(each for each in routings if each.http):
+        for host in routing.hosts:
+            found.setdefault(host, []).append(routing)
+    return found
+
+
+def _door(name: str, domain: str, held: list[BoundServer], known: _ByHost) -> Door:
+    """All speak for it that have it together with a server, however wide their own hosts are: where a server is for one
+    name, a VirtualService for `*` has that name there. For a name that nobody has so, the nearest speak."""
+    serving = [server for server in held if any(host_covers(each.host, domain) for each in server.hosts)]
+    covering = [known.get(pattern, ()) for pattern in patterns(domain)]  # the nearest first
+    met = (each for found in covering for each in found if any(server.meets(each, domain) for server in serving))
+    routes = tuple(_in_order(met))
+    for found in covering:
+        if routes:
+            break
+        routes = tuple(each for each in found if any(server.admits(each, domain) for server in serving))
+    gateways = tuple(dict.fromkeys(server.gateway for server in serving))
+    return Door(
+        name,
+        serving[0].server.port.number,
+        gateways,
+        tuple(_as_taken(each, gateways) for each in routes),
+        encrypted=serving[0].server.encrypted,
+        redirects=any(server.server.redirects and _speaks(server, domain, routes) for server in serving),
+    )
+
+
+def _speaks(server: BoundServer, domain: str, routes: tuple[VirtualService, ...]) -> bool:
+    """Whether it has the name itself, or routes for it. One that only has a wider name leaves it to the others."""
+    return any(each.host == domain for each in server.hosts) or any(server.admits(each, domain) for each in routes)
+
+
+_Route = TypeVar("_Route", HttpRoute, L4Route)
+
+
+def _as_taken(routing: VirtualService, gateways: tuple[str, ...]) -> VirtualService:
+    """Without what it says for others: only what is left leads anywhere from here."""
+    return msgspec.structs.replace(
+        routing,
+        http=tuple(_taken(routing.http, gateways)),
+        tls=tuple(_taken(routing.tls, gateways)),
+        tcp=tuple(_taken(routing.tcp, gateways)),
+    )
+
+
+def _taken(routes: tuple[_Route, ...], gateways: tuple[str, ...]) -> Iterator[_Route]:
+    for route in routes:
+        if not any(match.gateways for match in route.match):
+            yield route
+            continue
+        left = [match for match in route.match if not match.gateways or not set(match.gateways).isdisjoint(gateways)]
+        if left:
+            yield msgspec.structs.replace(route, match=tuple(left))
+
+
+def _domains(server: BoundServer, known: _ByHost) -> set[str]:
+    """What it answers for: what both it and a VirtualService have. Who only sends callers to HTTPS needs no routes."""
+    found = {each.host for each in server.hosts} if server.server.redirects else set()
+    for served in server.hosts:
+
+        def has(host: str, served: ServedHost = served) -> bool:
+            return any(served.admits(each) and server.gateway in each.gateways for each in known.get(host, ()))
+
+        if any(has(pattern) for pattern in patterns(served.host)):
+            found.add(served.host)
+        if served.host.startswith("*"):
+            found.update(host for host in known if host_covers(served.host, host) and has(host))
+    return found
+
+
+def _beside(route_name: str, held: Sequence[BoundServer], names: Mapping[str, str]) -> set[str]:
+    """Names of others that callers may ask for in a connection for this one: always those that would be taken for its
+    own; and the rest, for one certificate may be good for both, as long as there are few. Where one of these is wider
+    than its own names, these are here, too, so that nobody is sent away from where they belong."""
+    own = {each.host for server in held for each in server.hosts}
+    wide = [host for host in own if host.startswith("*")]
+    few = len(names) <= _FEW_NAMES
+    others = [
+        host
+        for host, owner in (names.items() if wide or few else ())
+        if owner != route_name and (few or any(host_covers(each, host) for each in wide))
+    ]
+    wider = [host for host in others if host.startswith("*")]
+    return {*others, *(host for host in own if any(host_covers(each, host) for each in wider))}
+
+
+def _owner(domain: str, names: Mapping[str, str]) -> str:
+    """Who has a name by the nearest host: he may ask his callers for more, as for a certificate."""
+    return next((names[pattern] for pattern in patterns(domain) if pattern in names), "")
+
+
+def _met(server: BoundServer, routing: VirtualService) -> set[str]:
+    found = {narrower(each.host, host) for each in server.hosts if each.admits(routing) for host in routing.hosts}
+    return found - {""}
+
+
+def _in_order(routings: Iterable[VirtualService]) -> list[VirtualService]:
+    return sorted(dict.fromkeys(routings), key=lambda each: (each.created or "9999", each.namespace, each.name))
+
+
+def served_host(gateway: Gateway, written: str) -> ServedHost:
+    """HOST, or NAMESPACE/HOST for the routes of one namespace alone."""
+    namespace, slash, host = written.rpartition("/")
+    if not slash:
+        namespace = ANY
+    # No caller's TLS has a dot at the end of a name, and with it another server would have the name.
+    return ServedHost(gateway.namespace if namespace == "." else namespace, host.lower().removesuffix("."))
+
+
+def _name(server: GatewayServer, served: ServedHost) -> str:
+    """What tells its connections from others at its door: of bytes, nothing."""
+    return served.host if server.encrypted else ANY

@@ -1,0 +1,31 @@
+"""Which Sidecar rules a group: one that selects it, then its namespace's, then the root namespace's."""
+
+from __future__ import annotations
+
+from weft.mesh.claims import Claims
+from weft.model.group import Group
+from weft.model.names import selects
+from weft.model.settings import Settings
+from weft.model.sidecar import Sidecar
+
+
+class Sidecars:
+    def __init__(self) -> None:
+        self._by_namespace: Claims[Sidecar] = Claims()
+
+    def add(self, sidecar: Sidecar) -> None:
+        self._by_namespace.add(sidecar.namespace, sidecar)
+
+    def remove(self, sidecar: Sidecar) -> None:
+        self._by_namespace.discard(sidecar.namespace, sidecar)
+
+    @property
+    def hiding(self) -> bool:
+        """Whether any of them may hide something."""
+        return any(each.egress for each in self._by_namespace)
+
+    def of(self, group: Group, settings: Settings) -> Sidecar | None:
+        own = self._by_namespace.to(group.namespace)
+        selecting = (each for each in own if each.selector and selects(each.selector, group.labels))
+        everyones = (each for each in (*own, *self._by_namespace.to(settings.root_namespace)) if not each.selector)
+        return next(selecting, None) or next(everyones, None)

@@ -1,0 +1,46 @@
+"""What a change may have changed: the answer of everything that takes values in, and all that anybody looks at anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+EVERYWHERE = "*"
+
+
+class Touched(msgspec.Struct, frozen=True):
+    """What a change may have changed, in the words that `control/push/push.py` thinks in. Hosts may be wildcards."""
+
+    hosts: frozenset[str] = frozenset()  # services, routes or rules under these names
+    endpoints: frozenset[str] = frozenset()  # only who answers under these names
+    inbound: frozenset[str] = frozenset()  # what proxies of these namespaces receive
+    scopes: frozenset[str] = frozenset()  # what proxies of these namespaces may see; EVERYWHERE for all
+    gateways: bool = False  # what gateway proxies serve
+    at_gateways: frozenset[str] = frozenset()  # routes under these names that are for gateways alone
+
+    def __or__(self, other: Touched) -> Touched:
+        return Touched(
+            self.hosts | other.hosts,
+            self.endpoints | other.endpoints,
+            self.inbound | other.inbound,
+            self.scopes | other.scopes,
+            self.gateways or other.gateways,
+            self.at_gateways | other.at_gateways,
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.hosts or self.endpoints or self.inbound or self.scopes or self.gateways)
+
+
+def joined(touches: Iterable[Touched]) -> Touched:
+    """All of them in one, at the price of each: thousands come at once when a cluster is read."""
+    held = tuple(touches)
+    return Touched(
+        frozenset().union(*(each.hosts for each in held)),
+        frozenset().union(*(each.endpoints for each in held)),
+        frozenset().union(*(each.inbound for each in held)),
+        frozenset().union(*(each.scopes for each in held)),
+        any(each.gateways for each in held),
+        frozenset().union(*(each.at_gateways for each in held)),
+    )

@@ -1,0 +1,106 @@
+"""Which VirtualServices speak for a host, and who may hear them.
+
+`mesh.py` owns it. Rule: an exact host beats a wildcard, a longer wildcard a shorter one; among equals the oldest is
+first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from weft.mesh.claims import Claims, patterns
+from weft.model.scope import Scope, exported
+from weft.model.settings import Settings
+from weft.model.virtual_service import MESH, VirtualService, destination_hosts
+
+
+class Routings:
+    def __init__(self) -> None:
+        self._by_host: Claims[VirtualService] = Claims()  # or wildcard
+        self._by_gateway: Claims[VirtualService] = Claims()
+        self._by_destination: Claims[VirtualService] = Claims()
+        self._by_delegate: Claims[VirtualService] = Claims()  # those that hand over to it
+
+    def add(self, routing: VirtualService) -> None:
+        for host in routing.hosts:
+            self._by_host.add(host, routing)
+        for gateway in {*routing.gateways} - {MESH}:
+            self._by_gateway.add(gateway, routing)
+        for host in destination_hosts(routing):
+            self._by_destination.add(host, routing)
+        for delegate in _delegates(routing):
+            self._by_delegate.add(delegate, routing)
+
+    def remove(self, routing: VirtualService) -> None:
+        for host in routing.hosts:
+            self._by_host.discard(host, routing)
+        for gateway in {*routing.gateways} - {MESH}:
+            self._by_gateway.discard(gateway, routing)
+        for host in destination_hosts(routing):
+            self._by_destination.discard(host, routing)
+        for delegate in _delegates(routing):
+            self._by_delegate.discard(delegate, routing)
+
+    def of(self, host: str, scope: Scope, settings: Settings) -> tuple[VirtualService, ...]:
+        """Those that speak for a host to sidecars of this scope, the deciding one first."""
+        for pattern in patterns(host):
+            found = tuple(
+                routing
+                for routing in self._by_host.to(pattern)
+                if _is_for_sidecars(routing, scope, settings)
+                and (routing.attached or scope.sees_routes(routing.namespace, host))
+            )
+            if found:
+                return found
+        return ()
+
+    def bound_to(self, gateway: str, viewer: str, settings: Settings) -> tuple[VirtualService, ...]:
+        """Those that a Gateway's proxies in a namespace may take, the oldest first."""
+        return tuple(routing for routing in self._by_gateway.to(gateway) if is_exported(routing, viewer, settings))
+
+    def lead_to(self, host: str) -> bool:
+        """Whether a sidecar's call to another host may end here."""
+        return any(
+            routing.hosts != (host,) and (MESH in routing.gateways or not routing.hosts)
+            for routing in self._by_destination.to(host)
+        )
+
+    def leading_to(self, host: str, scope: Scope, settings: Settings) -> Iterator[VirtualService]:
+        """Those that sidecars of this scope see and whose routes lead there, by themselves or by a delegate."""
+        for routing in self._by_destination.to(host):
+            for root in (routing,) if routing.hosts else self._handing_over_to(routing):
+                if (
+                    _is_for_sidecars(root, scope, settings)
+                    and (root.attached or any(scope.may_see_routes(root.namespace, each) for each in root.hosts))
+                    and (root is routing or is_exported(routing, root.namespace, settings))
+                ):
+                    yield root
+
+    def hosts(self) -> Iterable[str]:
+        """Every host or wildcard that some VirtualService speaks for."""
+        return self._by_host.names()
+
+    def changed_by(self, routing: VirtualService) -> frozenset[str]:
+        """The hosts whose routes it takes part in. One without hosts is a delegate: whoever delegates to it changes."""
+        if routing.hosts:
+            return frozenset(routing.hosts)
+        return frozenset(host for root in self._handing_over_to(routing) for host in root.hosts)
+
+    def _handing_over_to(self, routing: VirtualService) -> Sequence[VirtualService]:
+        return self._by_delegate.to(_key(routing.namespace, routing.name))
+
+
+def is_exported(routing: VirtualService, viewer: str, settings: Settings) -> bool:
+    return exported(routing.export_to or settings.virtual_service_export_to, owner=routing.namespace, viewer=viewer)
+
+
+def _is_for_sidecars(routing: VirtualService, scope: Scope, settings: Settings) -> bool:
+    return MESH in routing.gateways and is_exported(routing, scope.namespace, settings)
+
+
+def _delegates(routing: VirtualService) -> set[str]:
+    return {_key(route.delegate.namespace, route.delegate.name) for route in routing.http if route.delegate}
+
+
+def _key(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}"

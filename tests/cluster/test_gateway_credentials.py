@@ -1,0 +1,162 @@
+"""From Gateways and pods to the Secrets that are watched, with a real API server."""
+
+import asyncio
+import base64
+
+import msgspec
+import pytest
+
+from authority import Authority
+from cluster.kubernetes import unique
+from control.proxy import changes, until
+from kube.following import QUICK
+from kube.manifests import pod
+from weft.cluster.gateway_credentials import GatewayCredentials, named
+from weft.control.plane import ControlPlane
+from weft.kube.objects import Pod
+from weft.kube.pods import Pods, record_of
+from weft.kube.resource import SECRETS
+from weft.model.gateway import CredentialRef
+from weft.model.group import Group, ProxyKind
+from weft.model.names import labels_of
+
+GATEWAY = """
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: public, namespace: shop}
+spec:
+  selector: {istio: ingress}
+  servers:
+    - port: {number: 443, name: https, protocol: HTTPS}
+      hosts: ["shop.example.com"]
+      tls: {mode: SIMPLE, credentialName: shop-cert}
+"""
+
+
+@pytest.fixture
+def namespace(api_server):
+    return api_server.make_namespace(unique("gateway-credentials"))
+
+
+def edge(namespace):
+    manifest = pod("edge-0", namespace, "10.0.0.1", labels={"istio": "ingress"}, gateway=True)
+    manifest["metadata"]["uid"] = "u1"
+    return record_of(msgspec.convert(manifest, Pod))
+
+
+async def test_secrets_are_those_of_the_gateways_namespace_and_no_others():
+    plane = ControlPlane()
+    plane.apply(changes(GATEWAY))
+    ingress = Group(ProxyKind.GATEWAY, "edge", labels_of({"istio": "ingress"}))
+    assert ("edge", "shop-cert") in named(plane.mesh, [ingress])
+    assert {namespace for namespace, _ in named(plane.mesh, [ingress])} == {"edge"}
+    assert named(plane.mesh, [Group(ProxyKind.GATEWAY, "edge", labels_of({"istio": "other"}))]) == ()
+
+
+def server(port, credential, protocol="HTTPS"):
+    tls = f", tls: {{mode: SIMPLE, credentialName: {credential}}}" if protocol == "HTTPS" else ""
+    return f"{{port: {{number: {port}, name: p{port}, protocol: {protocol}}}, hosts: ['*']{tls}}}"
+
+
+def gateway(name, created, *servers):
+    return f"""---
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {{name: {name}, namespace: shop, creationTimestamp: "{created}"}}
+spec: {{selector: {{istio: ingress}}, servers: [{", ".join(servers)}]}}
+"""
+
+
+async def test_those_of_servers_that_are_served_come_first_and_of_these_the_oldest():
+    plane = ControlPlane()
+    old = gateway("z", "2026-01-01T00:00:00Z", server(443, "zz"), server(444, "z"), server(446, "", "HTTP"))
+    new = gateway("a", "2026-02-02T00:00:00Z", server(443, "taken"), server(445, "a"), server(446, "wrong"))
+    plane.apply(changes((new + old).removeprefix("---\n")))
+    groups = [Group(ProxyKind.GATEWAY, name, labels_of({"istio": "ingress"})) for name in ("one", "two")]
+    found = named(plane.mesh, groups)
+    assert [name for place, name in found if place == "one"] == ["zz", "z", "a", "taken", "wrong"]
+    assert [name for _, name in found[:4]] == ["zz", "zz", "z", "z"]
+
+
+EGRESS = """
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: out, namespace: edge}
+spec:
+  selector: {istio: egress}
+  servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: [api.example.com]}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: api, namespace: edge}
+spec:
+  hosts: [api.example.com]
+  gateways: [edge/out]
+  http: [{route: [{destination: {host: api.example.com}}]}]
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: api, namespace: edge}
+spec: {hosts: [api.example.com], ports: [{number: 443, name: http, protocol: HTTP}], resolution: DNS}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: HOST, namespace: edge}
+spec:
+  host: HOST
+  trafficPolicy: {tls: {mode: MUTUAL, credentialName: partner}}
+"""
+
+
+@pytest.mark.parametrize(("host", "found"), [("api.example.com", {"partner", "partner-cacert"}), ("b.com", set())])
+async def test_secrets_of_rules_are_those_for_hosts_that_a_gateways_routes_lead_to(host, found):
+    plane = ControlPlane()
+    plane.apply(changes(EGRESS.replace("HOST", host)))
+    egress = Group(ProxyKind.GATEWAY, "edge", labels_of({"istio": "egress"}))
+    assert set(named(plane.mesh, [egress])) == {("edge", name) for name in found}
+
+
+async def test_a_rule_that_comes_later_has_its_secret_read(client, namespace):
+    certificate = Authority().issue("client.example.com")
+    held = {"tls.crt": certificate.certificate, "tls.key": certificate.key}
+    data = {name: base64.b64encode(each).decode() for name, each in held.items()}
+    manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "partner"}, "data": data}
+    await client.create(SECRETS, manifest, namespace=namespace)
+    gateway, _, rule = EGRESS.replace("HOST", "api.example.com").replace(": edge", f": {namespace}").rpartition("---")
+    gateway = gateway.replace("istio: egress", "istio: ingress").replace("edge/out", f"{namespace}/out")
+    plane, pods = ControlPlane(), Pods()
+    running = asyncio.create_task(GatewayCredentials(client, plane, pods, QUICK).run())
+    try:
+        plane.apply(changes(gateway))
+        pods.put(edge(namespace))
+        plane.apply(changes(rule))
+        await until(lambda: plane.mesh.credential(CredentialRef("partner", namespace)) is not None)
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def test_a_secret_is_read_as_long_as_a_pod_serves_a_gateway_that_names_it(client, namespace):
+    certificate = Authority().issue("shop.example.com")
+    held = {"tls.crt": certificate.certificate, "tls.key": certificate.key}
+    data = {
+        name: base64.b64encode(each if isinstance(each, bytes) else each.encode()).decode()
+        for name, each in held.items()
+    }
+    for name in ("shop-cert", "another"):
+        manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data}
+        await client.create(SECRETS, manifest, namespace=namespace)
+    plane, pods = ControlPlane(), Pods()
+    running = asyncio.create_task(GatewayCredentials(client, plane, pods, QUICK).run())
+    try:
+        plane.apply(changes(GATEWAY))
+        pods.put(edge(namespace))
+        reference = CredentialRef("shop-cert", namespace)
+        await until(lambda: plane.mesh.credential(reference) is not None)
+        assert plane.mesh.credential(CredentialRef("another", namespace)) is None
+        pods.discard(namespace, "edge-0")
+        await until(lambda: plane.mesh.credential(reference) is None)
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+        await plane.close()

@@ -1,0 +1,554 @@
+"""Groups that are told of a service when they call it, whatever happens around them."""
+
+import asyncio
+import random
+import re
+
+import pytest
+from envoy.config.listener.v3.listener_pb2 import Listener
+
+from control.push.test_push import CART, HISTORIES, ORDERS, Rig
+from model.builders import group, service
+from weft.control.push.demand import Demand
+from weft.mesh.calls import Calls, Why
+from weft.mesh.mesh import Mesh
+from weft.model.names import ObjectKey, Origin
+from weft.model.on_demand import OnDemand
+from weft.model.service import Protocol
+from weft.model.settings import Settings
+from weft.model.sidecar import EgressListener, OutboundPolicy, Sidecar
+from weft.model.virtual_service import Destination, HttpRoute, VirtualService, WeightedDestination
+from weft.translate import hold
+from weft.translate.names import held as names_of
+from weft.xds.types import CLUSTER, LISTENER, ROUTE
+
+WEB = group("web")
+ON = Settings(on_demand=OnDemand.ON)
+DB, LATE = "db.shop.svc.cluster.local", "late.shop.svc.cluster.local"
+LATER = service("late", addresses=("10.96.0.9",))
+
+
+@pytest.fixture
+async def rig():
+    rig = Rig()
+    set_to(rig, ON)
+    yield rig
+    rig.push.close()
+
+
+def set_to(rig, settings):
+    rig.push.touch(rig.mesh.apply(ObjectKey("ConfigMap", "istio-system", "istio"), (settings,)))
+    rig.push.flush()
+
+
+def clusters(rig, of=WEB):
+    """Hosts, and what was held."""
+    return {name.rpartition("|")[2] for name in rig.snapshots.resources(of, CLUSTER) if name.count("|") in (2, 3)} - {
+        ""
+    }
+
+
+def listener_names(rig, of=WEB):
+    return rig.snapshots.resources(of, LISTENER).keys()
+
+
+def held_by(rig, of=WEB):
+    """Listeners that hold calls."""
+    found = rig.snapshots.resources(of, LISTENER)
+    listeners = [(name, Listener.FromString(each.body)) for name, each in found.items()]
+    return {name for name, each in listeners if any(chain.name == "hold" for chain in each.filter_chains)}
+
+
+def routes(name, host, *targets):
+    route = HttpRoute(route=tuple(WeightedDestination(Destination(target)) for target in targets))
+    return VirtualService(name, "shop", hosts=(host,), http=(route,))
+
+
+def shop(rig):
+    rig.put(
+        service("orders", addresses=("10.96.0.1",)),
+        service("cart", addresses=("10.96.0.2", "fd00::2")),
+        service("db", protocol=Protocol.TCP, port=3306, addresses=("10.96.0.3",)),
+    )
+    rig.push.join(WEB)
+
+
+async def test_a_group_has_nothing_of_a_service_until_it_calls_its_address(rig):
+    shop(rig)
+    assert clusters(rig) == set()
+    rig.push.call(WEB, ["hold|15001|10.96.0.1"], soon=False)
+    assert clusters(rig) == {ORDERS, "10.96.0.1"}
+    assert {"10.96.0.1_80", "virtualOutbound"} <= rig.snapshots.resources(WEB, LISTENER).keys()
+    assert "80" in rig.snapshots.resources(WEB, ROUTE)
+
+
+async def test_a_call_over_either_family_is_told_of_both(rig):
+    shop(rig)
+    rig.push.call(WEB, ["hold|15001|fd00::2"], soon=False)
+    assert clusters(rig) == {CART, "fd00::2"}
+    assert {"10.96.0.2_80", "fd00::2_80"} <= rig.snapshots.resources(WEB, LISTENER).keys()
+
+
+async def test_calls_of_one_turn_are_one_push_and_what_is_known_is_none(rig):
+    shop(rig)
+    before = rig.snapshots.push
+    for name in ("hold|15001|10.96.0.1", "hold|15001|10.96.0.2", "hold|15001|10.96.0.1"):
+        rig.push.call(WEB, [name])
+    assert rig.snapshots.push == before
+    await asyncio.sleep(0)
+    assert rig.snapshots.push == before + 1
+    rig.push.call(WEB, ["hold|15001|10.96.0.1"])
+    await asyncio.sleep(0)
+    assert rig.snapshots.push == before + 1
+
+
+async def test_who_comes_to_a_called_address_is_told_of_though_the_caller_looks_from_elsewhere_now(rig):
+    """Else the call would go on to nobody's listener, and leave the pod unprotected."""
+    shop(rig)
+    rig.push.join(group("other"))
+    rig.push.call(WEB, ["hold|15001|10.96.0.9"], soon=False)
+    rig.put(Sidecar("alone", "shop", selector=WEB.labels, outbound_policy=OutboundPolicy.REGISTRY_ONLY), LATER)
+    assert LATE in clusters(rig) and "10.96.0.9_80" in listener_names(rig)
+
+
+@pytest.mark.parametrize("other", [Sidecar("all", "shop"), service("far", addresses=("10.99.0.1",))])
+async def test_who_was_called_and_is_gone_is_taken_away_though_all_is_looked_at_anew(rig, other):
+    shop(rig)
+    rig.push.call(WEB, ["hold|15001|10.96.0.1"], soon=False)
+    rig.push.touch(rig.mesh.apply(ObjectKey("Service", "shop", "orders"), ()))
+    rig.put(other)
+    assert ORDERS not in clusters(rig) and "10.96.0.1_80" not in listener_names(rig)
+
+
+async def test_who_was_told_of_to_all_is_kept_by_who_lives_when_a_new_range_covers_it(rig):
+    """It may be called by now, and nobody knows."""
+    entry = Origin(ObjectKey("ServiceEntry", "shop", "ext"), "", "ext.yaml", 1)
+    shop(rig)
+    rig.put(service("ext", addresses=("10.99.0.7",), origin=entry))
+    host = "ext.shop.svc.cluster.local"
+    assert host in clusters(rig)
+    rig.put(service("near", addresses=("10.99.0.1",)))
+    assert host in clusters(rig)
+    rig.push.join(group("new"))
+    assert host not in clusters(rig, group("new"))
+
+
+async def test_who_was_told_of_to_all_is_kept_by_who_lives_when_he_gets_an_address_that_tells_him_apart(rig):
+    entry = Origin(ObjectKey("ServiceEntry", "shop", "ext"), "", "ext.yaml", 1)
+    host = "ext.shop.svc.cluster.local"
+    shop(rig)
+    rig.put(service("ext", selector=None, external=True, origin=entry))
+    assert host in clusters(rig)
+    rig.put(service("ext", selector=None, external=True, addresses=("10.96.0.50",), origin=entry))
+    assert host in clusters(rig) and "10.96.0.50_80" in listener_names(rig)
+    rig.push.join(group("new"))
+    assert host not in clusters(rig, group("new"))
+    before = rig.versions(WEB)
+    rig.put(service("ext", selector=None, external=True, addresses=("10.96.0.50",), origin=entry))
+    assert rig.versions(WEB) == before and len(rig.push._places) == 2
+    rig.push.touch(rig.mesh.apply(ObjectKey("Service", "shop", "ext"), ()))
+    rig.push.flush()
+    assert host not in clusters(rig), "it is gone"
+
+
+async def test_who_was_called_and_hidden_is_told_of_when_the_caller_may_see_him(rig):
+    """From where others look already, or from a place of its own."""
+    alone = Sidecar("alone", "shop", selector=WEB.labels, egress=(EgressListener(("./*",)),))
+    shop(rig)
+    rig.put(service("far", "bank", addresses=("10.96.0.8",)), alone)
+    rig.push.join(group("other"))
+    rig.push.call(WEB, ["hold|15001|10.96.0.8"], soon=False)
+    assert "10.96.0.8_80" not in listener_names(rig)
+    rig.push.touch(rig.mesh.apply(ObjectKey("Sidecar", "shop", "alone"), ()))
+    rig.push.flush()
+    assert "10.96.0.8_80" in listener_names(rig) and "far.bank.svc.cluster.local" in clusters(rig)
+
+
+async def test_who_comes_first_into_an_empty_mesh_is_met_as_the_settings_are_by_then():
+    rig = Rig()
+    open_ranges(rig.mesh)
+    rig.push.join(WEB)
+    set_to(rig, ON)
+    rig.put(service("cart", "bank"))
+    assert held_by(rig) == {"virtualOutbound", "0.0.0.0_80"}
+    rig.push.close()
+
+
+async def test_a_group_whose_call_cannot_be_answered_keeps_no_other_waiting(rig, monkeypatch, caplog):
+    shop(rig)
+    rig.push.join(group("other"))
+    answer = rig.push._answer_calls
+    monkeypatch.setattr(rig.push, "_answer_calls", lambda of, called: 1 / 0 if of == WEB else answer(of, called))
+    for each in (WEB, group("other")):
+        rig.push.call(each, ["hold|15001|10.96.0.1"])
+    await asyncio.sleep(0)
+    assert ORDERS in clusters(rig, group("other")) and ORDERS not in clusters(rig)
+    assert "a push failed" in caplog.text
+
+
+async def test_another_group_knows_nothing_of_the_calls(rig):
+    shop(rig)
+    rig.push.join(group("other"))
+    rig.push.call(WEB, ["hold|15001|10.96.0.1"], soon=False)
+    assert clusters(rig, group("other")) == set()
+
+
+@pytest.mark.parametrize(
+    "name", ["hold|", "hold|10.96.0.1", "hold|80|10.96.0.1", "hold|15001|nobody", "hold|15001|[::1]", "other"]
+)
+async def test_names_that_mean_no_address_are_no_calls(rig, name):
+    shop(rig)
+    rig.push.call(WEB, [name], soon=False)
+    assert clusters(rig) == set()
+
+
+async def test_where_routes_lead_goes_with_the_call_and_comes_and_goes_with_the_routes(rig):
+    shop(rig)
+    rig.push.call(WEB, ["hold|15001|10.96.0.1"], soon=False)
+    rig.put(routes("orders", ORDERS, CART), routes("cart", CART, ORDERS))
+    assert clusters(rig) == {ORDERS, CART, "10.96.0.1"}
+    rig.put(routes("orders", ORDERS, ORDERS))
+    assert clusters(rig) == {ORDERS, "10.96.0.1"}
+
+
+async def test_a_host_that_only_routes_speak_for_is_told_of_with_whom_it_leads_to(rig):
+    shop(rig)
+    rig.put(routes("elsewhere", "elsewhere.example", CART))
+    assert clusters(rig) == {CART}
+
+
+async def test_a_service_that_comes_to_an_address_that_was_called_is_told_of(rig):
+    shop(rig)
+    rig.push.call(WEB, ["hold|15001|10.96.0.9"], soon=False)
+    assert clusters(rig) == {"10.96.0.9"}
+    rig.put(service("late", addresses=("10.96.0.9",)))
+    assert clusters(rig) == {"late.shop.svc.cluster.local", "10.96.0.9"}
+    rig.put(service("late", addresses=("10.96.0.10",)))
+    assert clusters(rig) == {"10.96.0.9"}
+
+
+async def test_what_a_sidecar_names_is_told_of_and_what_it_hides_cannot_be_called(rig):
+    shop(rig)
+    rig.put(Sidecar("default", "shop", egress=(EgressListener((f"*/{ORDERS}",)),)))
+    assert clusters(rig) == {ORDERS}
+    rig.push.call(WEB, ["hold|15001|10.96.0.2"], soon=False)
+    assert clusters(rig) == {ORDERS, "10.96.0.2"}
+    rig.put(Sidecar("default", "shop", egress=(EgressListener(("*/*",)),)))
+    assert clusters(rig) == {CART, "10.96.0.2"}, "a Sidecar that names nobody narrows nothing"
+
+
+async def test_who_calls_too_many_is_told_of_everything_and_nothing_of_it_is_held():
+    rig = Rig()
+    rig.push._demand.calls = Calls(most=2)
+    set_to(rig, ON)
+    shop(rig)
+    rig.push.join(group("other"))
+    rig.put(service("outside", selector=None, external=True))  # for its sake a port is shared
+    for last in (1, 7, 8):
+        assert held_by(rig) == {"virtualOutbound", "0.0.0.0_80"}
+        rig.push.call(WEB, [f"hold|15001|10.96.0.{last}"], soon=False)
+    assert clusters(rig) >= {ORDERS, CART, DB, "10.96.0.7", "10.96.0.8"}, "who waits goes on"
+    assert held_by(rig) == set()
+    for last in (10, 11):  # who was held by a proxy that did not know yet
+        rig.push.call(WEB, [f"hold|15001|10.96.0.{last}"], soon=False)
+    assert "10.96.0.10" in clusters(rig) and "10.96.0.11" not in clusters(rig), "what is not kept is not answered"
+    assert "virtualOutboundAgain" in listener_names(rig), "connections that were held go that way"
+    assert held_by(rig, group("other")) == {"virtualOutbound", "0.0.0.0_80"}
+    rig.put(service("late", addresses=("10.96.0.9",)))
+    assert LATE in clusters(rig) and LATE not in clusters(rig, group("other"))
+    assert held_by(rig) == set()
+    rig.push.close()
+
+
+async def test_what_a_group_has_called_outlives_it(rig):
+    shop(rig)
+    rig.push.call(WEB, ["hold|15001|10.96.0.1"], soon=False)
+    rig.push.leave(WEB)
+    rig.push.call(WEB, (), [CART], Why.HAD)
+    rig.push.join(WEB)
+    assert clusters(rig) == {ORDERS, CART, "10.96.0.1"}
+
+
+async def test_an_http_port_is_shared_only_where_somebody_has_no_address(rig):
+    shop(rig)
+    rig.push.call(WEB, ["hold|15001|10.96.0.1"], soon=False)
+    assert "0.0.0.0_80" not in rig.snapshots.resources(WEB, LISTENER)
+    rig.put(service("outside", selector=None, external=True))
+    assert "0.0.0.0_80" in rig.snapshots.resources(WEB, LISTENER)
+    rig.push.touch(rig.mesh.apply(ObjectKey("Service", "shop", "outside"), ()))
+    rig.push.flush()
+    assert "0.0.0.0_80" not in rig.snapshots.resources(WEB, LISTENER)
+    rig.put(routes("elsewhere", "elsewhere.example", ORDERS))
+    assert "0.0.0.0_80" in rig.snapshots.resources(WEB, LISTENER)
+
+
+# Where little can be called
+
+
+@pytest.fixture
+async def few():
+    """Three services are few."""
+    rig = Rig(Mesh(few=3))
+    yield rig
+    rig.push.close()
+
+
+def drop(rig, name):
+    rig.push.touch(rig.mesh.apply(ObjectKey("Service", "shop", name), ()))
+    rig.push.flush()
+
+
+async def test_a_few_services_are_told_of_at_once_and_one_more_makes_it_on_demand_for_those_who_come(few):
+    shop(few)
+    before = few.versions(WEB)
+    assert clusters(few) == {ORDERS, CART, DB}
+    assert (
+        not held_by(few)
+        and "virtualOutboundAgain" not in listener_names(few)
+        and "10.96.0.1_80" not in listener_names(few)
+    )
+    few.put(LATER)
+    few.push.join(group("other"))
+    assert clusters(few, group("other")) == set() and held_by(few, group("other"))
+    assert clusters(few) == {ORDERS, CART, DB}, "nothing is taken from who lives, and nothing comes by itself"
+    assert before.keys() <= few.versions(WEB).keys(), "and no listener, for connections would end"
+    assert held_by(few) == {"virtualOutbound", "0.0.0.0_80"}
+    few.push.call(WEB, ["hold|15001|10.96.0.9"], soon=False)
+    assert clusters(few) == {ORDERS, CART, DB, LATE, "10.96.0.9"}
+
+
+async def test_one_less_tells_of_everything_again_and_takes_no_listener(few):
+    shop(few)
+    few.put(LATER)
+    other = group("other")
+    few.push.join(other)
+    few.push.call(other, ["hold|15001|10.96.0.1"], soon=False)
+    before = {each: few.versions(each).keys() for each in (WEB, other)}
+    drop(few, "db")
+    assert clusters(few, other) == {ORDERS, CART, LATE, "10.96.0.1"}
+    assert clusters(few) == {ORDERS, CART, LATE}
+    for each, names_before in before.items():
+        gone = names_before - few.versions(each).keys()
+        assert all("db." in name or "_3306" in name for _, name in gone), gone
+        assert held_by(few, each), "what was held has connections"
+    few.push.join(group("new"))
+    assert not held_by(few, group("new")) and clusters(few, group("new")) == {ORDERS, CART, LATE}
+
+
+async def test_going_up_and_down_for_ever_takes_nothing_and_adds_up_to_nothing(few):
+    shop(few)
+    few.put(LATER)
+    drop(few, "late")
+    down = few.versions(WEB)
+    few.put(LATER)
+    up = few.versions(WEB)
+    for _ in range(3):
+        drop(few, "late")
+        assert few.versions(WEB) == down
+        few.put(LATER)
+        assert few.versions(WEB) == up
+    assert len(few.push._places) == 1
+
+
+async def test_it_is_counted_from_where_a_group_looks(few):
+    shop(few)
+    few.put(service("own", "bank", addresses=("10.96.0.20",), export_to=(".",)))
+    few.push.join(group("teller", "bank"))
+    assert clusters(few) == {ORDERS, CART, DB} and clusters(few, group("teller", "bank")) == set()
+    few.put(Sidecar("default", "bank", egress=(EgressListener((f"*/{ORDERS}",)),)))
+    assert clusters(few, group("teller", "bank")) == {ORDERS}
+    few.push.join(group("clerk", "bank"))
+    assert clusters(few, group("clerk", "bank")) == {ORDERS} and not held_by(few, group("clerk", "bank"))
+
+
+async def test_what_a_sidecar_names_and_what_has_no_address_does_not_count(few):
+    shop(few)
+    few.put(service("outside", selector=None, external=True))
+    few.push.join(group("other"))
+    assert not held_by(few, group("other"))
+    few.put(LATER, Sidecar("default", "shop", egress=(EgressListener((f"*/{ORDERS}", "./*")),)))
+    few.push.join(group("third"))
+    assert not held_by(few, group("third")) and CART in clusters(few, group("third"))
+
+
+async def test_a_setting_that_is_switched_on_takes_nothing_from_who_lives(rig):
+    set_to(rig, Settings(on_demand=OnDemand.OFF))
+    shop(rig)
+    before = rig.versions(WEB)
+    set_to(rig, ON)
+    assert clusters(rig) == {ORDERS, CART, DB} and before.keys() <= rig.versions(WEB).keys()
+    rig.put(LATER)
+    assert LATE not in clusters(rig)
+    before = rig.versions(WEB)
+    set_to(rig, Settings(on_demand=OnDemand.OFF))
+    assert LATE in clusters(rig) and before.keys() <= rig.versions(WEB).keys()
+    set_to(rig, ON)
+    rig.push.leave(WEB)
+    rig.push.join(WEB)
+    assert clusters(rig) == set(), "who comes anew has nothing"
+
+
+@pytest.mark.parametrize("joined", [True, False])
+async def test_who_comes_back_loses_no_listener_though_nobody_knows_how_it_was_told(few, joined):
+    """To a control plane that has just started, by itself or by an agent, which speaks for it before it is there."""
+    shop(few)
+    other = group("other")
+    if joined:
+        few.push.join(other)
+    few.push.call(other, ["hold|15001|10.96.0.1"], [ORDERS], Why.HAD, soon=False)
+    few.push.join(other)
+    assert held_by(few, other) == {"virtualOutbound", "0.0.0.0_80"} and "10.96.0.1_80" in listener_names(few, other)
+    assert clusters(few, other) == {ORDERS, CART, DB, "10.96.0.1"}, "it is on demand no more"
+    few.put(LATER)
+    third = group("third")
+    if joined:
+        few.push.join(third)
+    few.push.call(third, (), [ORDERS], Why.HAD, soon=False)
+    few.push.join(third)
+    assert clusters(few, third) == {ORDERS} and "0.0.0.0_80" in listener_names(few, third)
+    few.push.join(group("fourth"))
+    assert "0.0.0.0_80" not in listener_names(few, group("fourth"))
+    few.push.call(group("fourth"), (), [ORDERS], Why.LOOKED_UP, soon=False)
+    for held in ((), ["hold|15001|10.96.0.9"]):
+        few.push.call(group("fourth"), held, [ORDERS], Why.HAD, soon=False)
+    assert "0.0.0.0_80" not in listener_names(few, group("fourth")), "it has no more than it was told of here"
+
+
+@pytest.mark.parametrize("joined", [True, False])
+async def test_who_held_calls_and_was_told_of_everything_before_keeps_the_listeners_of_both_elsewhere(few, joined):
+    shop(few)
+    few.put(LATER)
+    few.push.call(WEB, ["hold|15001|10.96.0.9"], soon=False)
+    before = few.versions(WEB).keys()
+    elsewhere = Rig(Mesh(few=3))
+    shop(elsewhere)
+    elsewhere.put(LATER, routes("late", LATE, CART))
+    elsewhere.push.leave(WEB)
+    if joined:
+        elsewhere.push.join(WEB)
+    elsewhere.push.call(WEB, ["hold|15001|10.96.0.9"], [LATE, ORDERS, CART, DB], Why.HAD, soon=False)
+    elsewhere.push.join(WEB)
+    assert before <= elsewhere.versions(WEB).keys() and held_by(elsewhere) == {"virtualOutbound", "0.0.0.0_80"}
+    other = group("other")
+    if joined:
+        elsewhere.push.join(other)
+    elsewhere.push.call(other, ["hold|15001|10.96.0.9"], [LATE, CART], Why.HAD, soon=False)
+    elsewhere.push.join(other)
+    assert clusters(elsewhere, other) == {LATE, CART, "10.96.0.9"}
+    assert "0.0.0.0_80" not in listener_names(elsewhere, other), "its call led to both"
+    elsewhere.push.close()
+
+
+async def test_whether_it_will_be_on_demand_is_known_before_it_comes(few):
+    shop(few)
+    assert not few.push.is_on_demand(group("other"))
+    few.put(LATER)
+    assert few.push.is_on_demand(group("other")) and few.push.is_on_demand(WEB)
+
+
+async def test_what_it_costs_depends_on_the_change_and_not_on_what_is_called(rig, monkeypatch):
+    rig.put(*(service(f"s{number}", addresses=(f"10.96.1.{number}",)) for number in range(50)))
+    rig.push.join(WEB)
+    rig.push.call(WEB, [f"hold|15001|10.96.1.{number}" for number in range(50)], soon=False)
+    asked = []
+    at, leads, answer = rig.mesh.services_at, Demand._leads, hold.answer
+    monkeypatch.setattr(rig.mesh, "services_at", lambda *given: asked.append(given) or at(*given))
+    monkeypatch.setattr(Demand, "_leads", lambda *given: asked.append(given[3]) or leads(*given))
+    monkeypatch.setattr(hold, "answer", lambda name: asked.append(name) or answer(name))
+    rig.put(service("s1", addresses=("10.96.1.1",), target=9090))
+    rig.put(service("another", addresses=("10.96.2.1",)))
+    assert len(asked) <= 2
+    asked.clear()
+    rig.push.call(WEB, ["hold|15001|10.96.2.1"], soon=False)
+    assert asked == [("10.96.2.1",), *names_of("10.96.2.1"), "another.shop.svc.cluster.local"]
+
+
+ADDRESSES = {"orders": ("10.96.0.1",), "cart": ("10.96.0.2", "fd00::2"), "late": ("10.97.0.1",)}
+HELD = [f"hold|15001|{address}" for address in ("10.96.0.1", "10.96.0.2", "fd00::2", "10.96.0.9", "10.97.0.1")]
+EVENTS = {
+    **HISTORIES,
+    "service": lambda chance: service(
+        name := chance.choice(sorted(ADDRESSES)),
+        port=chance.choice((80, 81)),
+        addresses=chance.choice((ADDRESSES[name], ADDRESSES[name], ())),
+    ),
+    "settings": lambda chance: Settings(on_demand=chance.choice(tuple(OnDemand))),
+    "sidecar": lambda chance: Sidecar(
+        "default",
+        "shop",
+        egress=chance.choice(((), (EgressListener(("./*",)),), (EgressListener((f"*/{CART}",)),))),
+        outbound_policy=chance.choice((None, *OutboundPolicy)),
+    ),
+}
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_whatever_happened_a_group_has_what_one_that_comes_now_would_get(seed):
+    """With what it had when it was on demand no more, or again. And nothing of it leads to something that it lacks."""
+    chance = random.Random(seed)
+    rig = Rig(Mesh(few=seed % 4))
+    open_ranges(rig.mesh)
+    groups = [group("a"), group("b"), group("a", "bank")]
+    for _ in range(40):
+        for _ in range(chance.choice((1, 1, 2, 3))):  # of one push
+            value = EVENTS[chance.choice(sorted(EVENTS))](chance)
+            name = ("istio-system", "istio") if isinstance(value, Settings) else (value.namespace, value.name)
+            rig.push.touch(
+                rig.mesh.apply(ObjectKey(type(value).__name__, *name), (value,) if chance.random() < 0.8 else ())
+            )
+        rig.push.flush()
+        each = chance.choice(groups)
+        (rig.push.join if chance.random() < 0.8 else rig.push.leave)(each)
+        rig.push.call(chance.choice(groups), [chance.choice(HELD)], soon=False)
+        afresh = Rig(rig.mesh)
+        afresh.push._demand.calls = rig.push.calls
+        for here in rig.push.groups():
+            afresh.push.join(here)
+            assert rig.versions(here) == afresh.versions(here)
+            assert named_clusters(rig, here) <= rig.snapshots.resources(here, CLUSTER).keys()
+        afresh.push.close()
+    fresh, again = Rig(rig.mesh), Rig(replayed(rig.mesh, chance, few=seed % 4))
+    for each in groups:
+        fresh.push.join(each)
+        again.push.join(each)
+        assert fresh.versions(each) == again.versions(each), "who comes has it from the mesh as it is, not as it was"
+    for each in groups:
+        fresh.push.leave(each)
+    for each in groups:
+        rig.push.leave(each)
+    demand = rig.push._demand
+    assert not (rig.push._places or demand._seen or demand._roots or demand._fresh or demand._found)
+    assert not (rig.push._translation._made or any(rig.push._watching._by_host.values()) or rig.mesh._reach._hosts)
+    rig.push.close()
+
+
+def open_ranges(mesh):
+    """Those that any service will have its address in: they stay when it goes."""
+    key = ObjectKey("Service", "shop", "first")
+    mesh.apply(key, (service("first", addresses=("10.96.0.99", "10.97.0.99", "fd00::99")),))
+    mesh.apply(key, ())
+
+
+def replayed(mesh, chance, few):
+    """The same objects, in another order."""
+    values = list(mesh.values())
+    chance.shuffle(values)
+    again = Mesh(few=few)
+    open_ranges(again)
+    for key, each in values:
+        again.apply(key, each)
+    return again
+
+
+def named_clusters(rig, of):
+    """Those that its listeners and routes name, and that there is somebody for."""
+    bodies = [each.body for kind in (ROUTE, LISTENER) for each in rig.snapshots.resources(of, kind).values()]
+    names = {name.decode() for body in bodies for name in re.findall(rb"outbound\|\d+\|\w*\|[a-z.]+", body)}
+    scope = rig.mesh.scope(of)
+
+    def is_there(name):
+        _, port, _, host = name.split("|")
+        found = rig.mesh.service(host, scope)
+        return found is not None and any(each.number == int(port) for each in scope.ports(found))
+
+    return set(filter(is_there, names))

@@ -1,0 +1,77 @@
+"""What places and groups see of hosts, and what is said of it while somebody does."""
+
+import pytest
+
+from control.push.test_push import CART, ORDERS, Rig, routes
+from model.builders import group, service
+from weft.control.push import watching
+from weft.model.sidecar import EgressListener, Sidecar
+from weft.translate.service import contribute
+from weft.xds.types import CLUSTER
+
+
+@pytest.fixture
+async def rig():
+    rig = Rig()
+    yield rig
+    rig.push.close()
+
+
+async def test_findings_are_told_whoever_comes_first_the_objects_or_the_proxy(rig):
+    rig.put(service("orders"), routes("orders", ORDERS, to="absent.shop.svc.cluster.local"))
+    rig.push.join(group("web"))
+    assert "absent.shop.svc.cluster.local" in rig.problems.all()[0].what
+    rig.put(service("absent"))
+    assert rig.problems.all() == ()
+
+
+async def test_a_host_that_translation_chokes_on_does_not_take_others_along(rig, monkeypatch):
+    def choke(view, settings):
+        if view.host == ORDERS:
+            raise ValueError("a defect")
+        return contribute(view, settings)
+
+    rig.put(service("orders"), service("cart"))
+    rig.push.join(group("web"))
+    monkeypatch.setattr("weft.control.push.translation.contribute", choke)
+    changed = rig.put(service("orders", port=81), service("cart", port=82))[group("web")]
+    assert (CLUSTER, f"outbound|82||{CART}") in changed
+    assert f"outbound|80||{ORDERS}" in rig.snapshots.resources(group("web"), CLUSTER)
+
+
+async def test_findings_go_with_those_who_would_meet_them(rig):
+    rig.put(service("orders"), routes("orders", ORDERS, to="absent.shop.svc.cluster.local"))
+    rig.push.join(group("web"))
+    rig.push.join(group("web", "other"))
+    assert len(rig.problems.all()) == 1
+    rig.put(Sidecar("default", "shop", egress=(EgressListener((f"./{CART}",)),)))
+    assert len(rig.problems.all()) == 1
+    rig.push.leave(group("web", "other"))
+    assert rig.problems.all() == ()
+
+
+async def test_groups_of_a_namespace_look_at_a_host_once(rig, monkeypatch):
+    looked = []
+    look = watching.service_view
+    monkeypatch.setattr(
+        watching, "service_view", lambda *asked, **more: looked.append(asked[3]) or look(*asked, **more)
+    )
+    rig.put(service("orders"), service("cart"))
+    for name in ("a", "b", "c"):
+        rig.push.join(group(name))
+    assert sorted(looked) == [CART, ORDERS]
+    looked.clear()
+    changed = rig.put(service("orders", port=81))
+    assert looked == [ORDERS]
+    assert set(changed) == {group("a"), group("b"), group("c")}
+
+
+async def test_a_group_sees_a_host_for_itself_or_with_all_who_look_from_its_place(rig):
+    web, seen = group("web"), rig.push._watching
+    rig.put(service("orders"))
+    rig.push.join(web)
+    place = rig.push._place_of[web]
+    assert seen.of(ORDERS).keys() == {place} and seen.seen(ORDERS, web, place).view.host == ORDERS
+    assert seen.seen(CART, web, place) is None
+    rig.push.leave(web)
+    assert not seen.of(ORDERS)

@@ -1,0 +1,129 @@
+"""Proxies that connect without an agent, with the certificates and tokens that they have."""
+
+import grpc
+import msgspec
+import pytest
+
+from cluster.test_tls_front import Proxy, channel
+from control.proxy import changes, until
+from control.test_quarantine import services
+from model.builders import group
+from relay_rig import cluster
+from weft.ca.tokens import Caller
+from weft.control.access import Principal
+from weft.control.direct_streams import MOST_STREAMS, Direct
+from weft.model.group import ProxyKind
+from weft.xds.request import NodeInfo, Refused
+from weft.xds.types import CLUSTER
+
+GOLD = group("web", tier="gold")
+
+
+@pytest.fixture
+async def rig():
+    async with cluster(changes(services())) as made:
+        made.placed.put("uid-web-0", "node-1", group("web"))
+        made.placed.put("uid-web-1", "node-1", GOLD)
+        made.placed.put("uid-api-0", "node-1", group("api"))
+        yield made
+
+
+async def test_a_proxy_has_the_labels_of_its_pod_whatever_it_says(rig):
+    async with channel(rig, *rig.certificate("shop", "web")) as to:
+        proxy = Proxy(to)
+        proxy.labels = {"app": "api", "tier": "gold"}
+        await proxy.subscribe(CLUSTER)
+        assert (await proxy.read()).resources
+        assert [each.group for each in rig.plane.proxies()] == [group("web")]
+
+
+async def test_a_token_says_which_pod_it_is_whatever_the_proxy_says(rig):
+    async with channel(rig) as to:
+        proxy = Proxy(to, rig.token(Caller("shop", "web", "web-1", "uid-web-1")))  # and says that it is web-0
+        await proxy.subscribe(CLUSTER)
+        assert (await proxy.read()).resources
+        assert [each.group for each in rig.plane.proxies()] == [GOLD]
+
+
+async def test_a_proxy_whose_pod_gets_other_labels_comes_again_as_what_it_is_then(rig):
+    async with channel(rig, *rig.certificate("shop", "web")) as to:
+        proxy = Proxy(to)
+        await proxy.subscribe(CLUSTER)
+        await proxy.answer(await proxy.read())
+        rig.placed.put("uid-web-0", "node-1", GOLD)
+        assert await proxy.code() is grpc.StatusCode.ABORTED
+        again = Proxy(to)
+        await again.subscribe(CLUSTER)
+        assert (await again.read()).resources
+        assert [each.group for each in rig.plane.proxies()] == [GOLD]
+        again.cancel()
+        await until(lambda: not rig.plane.proxies())
+        assert not rig.plane._direct._unfollow
+
+
+NODE = "sidecar~10.244.0.1~{}.shop~shop.svc.cluster.local"
+WEB = Principal("shop", "web")
+
+
+@pytest.mark.parametrize(
+    ("pod", "metadata", "principal", "why"),
+    [
+        ("api-0", {}, WEB, "pod shop/api-0 is of api, and its caller is shop/web"),
+        ("web-0", {"POD_NAME": "api-0"}, WEB, "pod shop/api-0 is of api"),
+        ("web-7", {}, WEB, "pod shop/web-7 is not known here"),
+        ("web-0", {}, Principal("shop", "web", "web-7", "uid-web-7"), "pod shop/web-7 is not known here"),
+        ("web-0", {}, Principal("other", "web"), "says it is sidecar:shop/web, and its caller is other/web"),
+        ("web-0", {}, "somebody", "nobody of this mesh"),
+        ("web-0", {}, Principal("shop", "web", only_asks=True), "bound to no pod"),
+    ],
+)
+def test_refuses_who_names_a_pod_that_is_not_of_its_account(rig, pod, metadata, principal, why):
+    with pytest.raises(Refused, match=why):
+        Direct(rig.placed, lambda *_: None).join(1, NodeInfo(NODE.format(pod), "", metadata), group("web"), principal)
+
+
+def test_one_pod_has_so_many_streams(rig):
+    direct = Direct(rig.placed, lambda *_: None)
+    node = NodeInfo(NODE.format("web-0"), "", {})
+    for number in range(MOST_STREAMS):
+        direct.join(number, node, group("web"), WEB)
+    with pytest.raises(Refused, match="has 16 streams already"):
+        direct.join(99, node, group("web"), WEB)
+    direct.leave(0)
+    direct.join(99, node, group("web"), WEB)
+
+
+def test_where_no_pods_are_known_nobody_is_believed():
+    with pytest.raises(Refused, match="knows no pods"):
+        Direct(None, lambda *_: None).join(1, NodeInfo(NODE.format("web-0")), group("web"), WEB)
+
+
+def test_grpcs_own_client_stays_one(rig):
+    claimed = msgspec.structs.replace(group("web"), kind=ProxyKind.GRPC)
+    joined = Direct(rig.placed, lambda *_: None).join(1, NodeInfo(NODE.format("web-1")), claimed, WEB)
+    assert (joined.kind, joined.labels) == (ProxyKind.GRPC, GOLD.labels)
+
+
+def test_a_pod_with_a_sidecar_is_no_gateway_whatever_its_proxy_says(rig):
+    claimed = msgspec.structs.replace(group("web"), kind=ProxyKind.GATEWAY)
+    node = NodeInfo(NODE.format("web-0").replace("sidecar", "router"))
+    with pytest.raises(Refused, match="says it is a router, and pod shop/web-0 is a sidecar"):
+        Direct(rig.placed, lambda *_: None).join(1, node, claimed, WEB)
+
+
+def test_a_gateways_pod_has_no_sidecar_whatever_its_proxy_says(rig):
+    gateway = msgspec.structs.replace(group("web"), kind=ProxyKind.GATEWAY)
+    rig.placed.put("uid-web-2", "node-1", gateway)
+    direct = Direct(rig.placed, lambda *_: None)
+    assert direct.join(1, NodeInfo(NODE.format("web-2").replace("sidecar", "router")), gateway, WEB) == gateway
+    with pytest.raises(Refused, match="says it is a sidecar, and pod shop/web-2 is a router"):
+        direct.join(2, NodeInfo(NODE.format("web-2")), group("web"), WEB)
+
+
+async def test_a_sidecar_that_claims_to_be_a_router_gets_nothing(rig):
+    async with channel(rig, *rig.certificate("shop", "web")) as to:
+        proxy = Proxy(to)
+        proxy.kind = "router"
+        await proxy.subscribe(CLUSTER)
+        assert await proxy.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert not rig.plane.proxies()

@@ -1,0 +1,41 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from weft.history.journal_lock import FILE, JournalLock, Taken
+
+OTHER = """
+import sys
+from pathlib import Path
+from weft.history.journal_lock import JournalLock, Taken
+try:
+    JournalLock(Path(sys.argv[1]))
+except Taken as taken:
+    print(taken.problem.what, "|", taken.problem.hint)
+"""
+
+
+def test_another_process_is_told_who_has_it(tmp_path):
+    lock = JournalLock(tmp_path)
+    run = [sys.executable, "-c", OTHER, str(tmp_path)]
+    said = subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    assert f"written by another process, pid {os.getpid()}" in said and "--history DIR" in said
+    lock.close()
+    assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == ""
+
+
+def test_who_let_go_can_take_it_again(tmp_path):
+    first = JournalLock(tmp_path)
+    with pytest.raises(Taken):
+        JournalLock(tmp_path)
+    first.close()
+    JournalLock(tmp_path).close()
+
+
+def test_where_no_file_can_be_made_it_goes_on(tmp_path):
+    JournalLock(tmp_path / "nowhere").close()
+    (tmp_path / FILE).symlink_to(tmp_path / "elsewhere")
+    JournalLock(tmp_path).close()
+    assert not (tmp_path / "elsewhere").exists()

@@ -1,0 +1,180 @@
+import pytest
+from tests.inspect.test_stage import DENY, shop
+
+from weft.api.parse import parse
+from weft.base.problem import Problem, Where
+from weft.files.documents import read_documents
+from weft.inspect.ask.why import KINDS, NoSuchKind, NoSuchPart, NoSuchResource, every, why
+from weft.inspect.reasons import rules
+from weft.inspect.stage import NoSuchWorkload, Stage
+from weft.mesh.calls import Calls
+from weft.model.names import ObjectKey, Origin
+from weft.model.on_demand import OnDemand
+from weft.model.settings import Settings
+from weft.xds.types import CLUSTER
+from weft.xds.types import ROUTE as ROUTE_TYPE
+
+SERVICE = """
+apiVersion: v1
+kind: Service
+metadata: {name: payments, namespace: shop}
+spec: {clusterIP: 10.96.0.7, selector: {app: payments}, ports: [{name: http, port: 80, targetPort: 8080}]}
+"""
+ROUTE = """
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: payments, namespace: shop}
+spec:
+  hosts: [payments]
+  http:
+  - {name: charge, match: [{uri: {prefix: /charge}}], route: [{destination: {host: payments}}]}
+  - route: [{destination: {host: payments}}]
+"""
+
+
+@pytest.fixture
+def mesh():
+    made = shop()
+    for text, file in ((ROUTE, "route.yaml"), (DENY, "deny.yaml"), (SERVICE, "service.yaml")):
+        for document in read_documents(text.encode(), file).documents:
+            made.apply(document.key, parse(document).values)
+    return made
+
+
+def parts(mesh, proxy, name, kind=""):
+    (found,) = why(mesh, Stage(mesh), proxy, name, kind)
+    return {part.path: part.sources for part in found.parts}
+
+
+def test_each_route_names_the_line_of_the_object_that_made_it(mesh):
+    found = parts(mesh, "orders-0.shop", "80")
+    routes = {path: sources for path, sources in found.items() if ".routes[" in path and path.endswith("]") and sources}
+    assert [sources[0] for sources in routes.values()] == [
+        "VirtualService shop/payments (route.yaml:8)",
+        "VirtualService shop/payments (route.yaml:9)",
+    ]
+    assert any("routes[charge" in path for path in routes)
+
+
+def test_policies_are_named_with_their_rule_and_where_they_are_written(mesh):
+    found = parts(mesh, "payments-0.shop", "virtualInbound")
+    policies = {source for path, sources in found.items() if "policies[" in path for source in sources}
+    assert policies == {"AuthorizationPolicy shop/only-orders rule[0] (deny.yaml:7)"}
+
+
+def test_a_cluster_names_its_objects(mesh):
+    cluster, endpoints = why(mesh, Stage(mesh), "orders-0.shop", "outbound|80||payments.shop.svc.cluster.local")
+    assert (cluster.kind, endpoints.kind) == ("cluster", "endpoints")
+    assert cluster.parts[0].sources == ("Service shop/payments (service.yaml:2)",)
+
+
+def test_endpoints_are_of_the_objects_that_made_their_cluster(mesh):
+    name = "outbound|80||payments.shop.svc.cluster.local"
+    found = {each.kind: each.parts for each in why(mesh, Stage(mesh), "orders-0.shop", name)}
+    whole = found["endpoints"][0]
+    assert (whole.path, whole.sources) == ("", found["cluster"][0].sources)
+    assert "Service shop/payments" in found["endpoints"][0].sources[0]
+
+
+def test_only_the_parts_below_a_path_are_told(mesh):
+    for resource in ("80.virtual_hosts[", "80:virtual_hosts["):
+        found = parts(mesh, "orders-0.shop", resource)
+        assert found and all(path.startswith("virtual_hosts[") for path in found)
+
+
+def test_what_no_object_made_is_by_a_default(mesh):
+    (found,) = why(mesh, Stage(mesh), "orders-0.shop", "BlackHoleCluster")
+    assert [(part.path, part.sources, part.rules) for part in found.parts] == [("", (), (rules.BLACK_HOLE,))]
+
+
+def test_a_kind_tells_resources_of_one_name_apart(mesh):
+    name = "outbound|80||payments.shop.svc.cluster.local"
+    for kind in ("cluster", "clusters", "endpoints", "endpoint"):
+        (found,) = why(mesh, Stage(mesh), "orders-0.shop", name, kind)
+        assert found.kind == kind.removesuffix("s") or found.kind == "endpoints"
+    with pytest.raises(NoSuchKind) as caught:
+        why(mesh, Stage(mesh), "orders-0.shop", name, "clutser")
+    assert "listener, route, cluster" in caught.value.problem.hint
+
+
+def test_a_path_may_be_written_by_name_or_by_position_and_deeper_than_anybody_decides(mesh):
+    host = "payments.shop.svc.cluster.local:80"
+    named = parts(mesh, "orders-0.shop", f"80.virtual_hosts[{host}].routes[charge].route.timeout")
+    assert named == parts(mesh, "orders-0.shop", "80.virtual_hosts[0].routes[0].route.timeout")
+    assert list(named) == [f"virtual_hosts[{host}].routes[charge].route.timeout"]
+    cluster = "outbound|80||payments.shop.svc.cluster.local"
+    assert list(parts(mesh, "orders-0.shop", f"{cluster}.circuit_breakers.thresholds[0]", "cluster")) == [
+        "circuit_breakers"
+    ]
+
+
+def test_a_path_that_leads_nowhere_is_said(mesh):
+    cluster = "outbound|80||payments.shop.svc.cluster.local"
+    with pytest.raises(NoSuchPart) as caught:
+        why(mesh, Stage(mesh), "orders-0.shop", f"{cluster}.circuit_braekers", "cluster")
+    assert "did you mean `circuit_breakers`?" in caught.value.problem.hint
+    with pytest.raises(NoSuchPart) as caught:
+        why(mesh, Stage(mesh), "orders-0.shop", "80.virtual_hosts[nobody]")
+    assert "virtual_hosts[" in caught.value.problem.hint
+
+
+def test_of_resources_of_one_name_those_are_told_that_have_the_part(mesh):
+    name = "outbound|80||payments.shop.svc.cluster.local"
+    (found,) = why(mesh, Stage(mesh), "orders-0.shop", f"{name}.circuit_breakers")
+    assert found.kind == "cluster" and found.parts
+    (found,) = why(mesh, Stage(mesh), "orders-0.shop", f"{name}.endpoints")
+    assert found.kind == "endpoints"
+    with pytest.raises(NoSuchPart) as caught:
+        why(mesh, Stage(mesh), "orders-0.shop", f"{name}.circuit_braekers")
+    assert caught.value.problem.hint == "did you mean `circuit_breakers`?"
+
+
+def test_every_resource_of_a_kind_is_told_with_those_that_no_stream_carries(mesh):
+    assert [found.name for found in every(mesh, Stage(mesh), "payments-0.shop", "secret")] == ["ROOTCA", "default"]
+    routes = {found.name for found in every(mesh, Stage(mesh), "payments-0.shop", "route")}
+    assert routes == {"80", "inbound|8080||", "InboundPassthroughCluster"}
+    stage = Stage(mesh)
+    served = stage.resources(stage.group("payments-0.shop"))
+    assert {found.name for found in every(mesh, stage, "payments-0.shop", "cluster")} == set(served[CLUSTER])
+
+
+def test_each_part_of_every_resource_has_an_object_or_a_rule(mesh):
+    for kind in KINDS:
+        for found in every(mesh, Stage(mesh), "payments-0.shop", kind):
+            assert all(part.sources or part.rules for part in found.parts), found.name
+            assert (
+                len({part.at for part in found.parts}) == len({part.path for part in found.parts}) == len(found.parts)
+            )
+
+
+def test_what_a_proxy_has_refused_is_said_with_the_object_at_fault(mesh):
+    problem = Problem(Where("route.yaml", 8, "VirtualService shop/payments"), "Envoy refuses it")
+    (found,) = why(mesh, Stage(mesh), "orders-0.shop", "80", "route", {(ROUTE_TYPE, "80"): (problem,)})
+    assert found.refused == ("route.yaml:8: VirtualService shop/payments: Envoy refuses it",)
+    assert rules.LAST_ACCEPTED in found.parts[0].rules
+
+
+def test_what_is_not_there_is_said_with_a_guess(mesh):
+    with pytest.raises(NoSuchResource, match="has no resource") as caught:
+        why(mesh, Stage(mesh), "orders-0.shop", "outbound|80||payment.shop.svc.cluster.local")
+    assert "did you mean" in caught.value.problem.hint
+    with pytest.raises(NoSuchWorkload):
+        why(mesh, Stage(mesh), "nobody.shop", "80")
+
+
+def test_a_listener_that_holds_calls_says_why_it_does():
+    mesh = shop(few=0)
+    stage = Stage(mesh, calls=Calls())
+    (listener,) = why(mesh, stage, stage.find("orders"), "virtualOutbound.filter_chains")
+    held = [part for part in listener.parts if "[hold]" in part.path]
+    assert [rule.name for part in held for rule in part.rules] == ["held-calls"]
+    counted = "1 service could be called from here, more than 0; weft.dev/on-demand: auto."
+    assert held[0].rules[0].says == f"{rules.HELD_CALLS.says} {counted}"
+    origin = Origin(ObjectKey("ConfigMap", "istio-system", "istio"), "1", "mesh.yaml", 7)
+    mesh.apply(origin.key, (Settings(on_demand=OnDemand.ON, origin=origin),))
+    (listener,) = why(mesh, stage, stage.find("orders"), "virtualOutbound.filter_chains")
+    held = [part for part in listener.parts if "[hold]" in part.path]
+    assert "mesh.yaml:7" in held[0].sources[0] and "weft.dev/on-demand: true." in held[0].rules[0].says
+    mesh.apply(origin.key, (Settings(on_demand=OnDemand.OFF, origin=origin),))
+    (listener,) = why(mesh, stage, stage.find("orders"), "virtualOutbound.filter_chains")
+    assert any("stays until its proxies are gone" in rule.says for part in listener.parts for rule in part.rules)

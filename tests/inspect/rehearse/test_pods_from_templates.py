@@ -1,0 +1,57 @@
+from weft.files.documents import read_documents
+from weft.inject.settings import Settings
+from weft.inspect.rehearse.pods_from_templates import Injection, written_pods
+
+WRITTEN = """\
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop, labels: {istio-injection: enabled}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: payments, namespace: shop}
+spec:
+  selector: {matchLabels: {app: payments}}
+  template:
+    metadata:
+      labels: {app: payments}
+      annotations: {traffic.sidecar.istio.io/excludeInboundPorts: "9090, 9091"}
+    spec: {serviceAccountName: till, containers: [{name: app, image: app, ports: [{name: web, containerPort: 8080}]}]}
+"""
+OWNED = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: payments-1
+  namespace: shop
+  ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: payments, uid: x, controller: true}]
+spec: {containers: [{name: app, image: app}]}
+"""
+
+
+def read(text):
+    return read_documents(text.encode(), "mesh.yaml").documents
+
+
+def test_a_deployment_has_a_pod_as_kubernetes_would_make_it():
+    ((key, pod),) = written_pods(read(WRITTEN))
+    assert str(key) == "Pod shop/Deployment/payments"
+    assert (pod.workload, pod.labels, pod.service_account) == ("payments", (("app", "payments"),), "till")
+    assert (pod.ports, pod.excluded_ports, pod.meshed) == ((("web", 8080),), (9090, 9091), True)
+
+
+def test_its_namespace_says_whether_it_gets_a_proxy():
+    for labels, meshed in (("istio-injection: disabled", False), ("istio.io/rev: canary", True), ("", False)):
+        ((_, pod),) = written_pods(read(WRITTEN.replace("istio-injection: enabled", labels)))
+        assert pod.meshed is meshed, labels
+
+
+def test_what_somebody_else_has_made_is_left_to_him():
+    assert len(list(written_pods(read(f"{WRITTEN}---\n{OWNED}")))) == 1
+
+
+def test_the_injector_of_a_revision_is_asked_with_its_own_settings():
+    canary = Settings(revision="canary", mesh_id="other")
+    injection = Injection(read(WRITTEN), {"canary": canary})
+    assert injection.settings({"istio.io/rev": "canary"}) is canary
+    assert injection.settings_for("shop").revision == "default"

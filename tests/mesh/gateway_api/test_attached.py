@@ -1,0 +1,155 @@
+from itertools import permutations
+
+import pytest
+
+from api.reading import document
+from weft.api.parse import parse
+from weft.mesh.gateway_api.attached import all_derived
+from weft.mesh.mesh import Mesh
+from weft.model.scope import Scope
+
+GROUP = "gateway.networking.k8s.io"
+HOST = "web.shop.svc.cluster.local"
+SERVICE = """
+    apiVersion: v1
+    kind: Service
+    metadata: {name: web, namespace: shop}
+    spec: {selector: {app: web}, clusterIP: 10.96.0.1, ports: [{name: http, port: 80}, {name: http-b, port: 81}]}
+    """
+
+
+def route(name, path, namespace="shop", kind="HTTPRoute", port="", created=""):
+    match = f"{{path: {{value: {path}}}}}" if kind == "HTTPRoute" else f"{{method: {{service: {path}}}}}"
+    born = f', creationTimestamp: "{created}"' if created else ""
+    return f"""
+    apiVersion: {GROUP}/v1
+    kind: {kind}
+    metadata: {{name: {name}, namespace: {namespace}{born}}}
+    spec:
+      parentRefs: [{{group: "", kind: Service, name: web, namespace: shop{port}}}]
+      rules: [{{matches: [{match}], backendRefs: [{{name: web, namespace: shop, port: 80}}]}}]
+    """
+
+
+def put(mesh, *texts):
+    return [mesh.apply(read.key, parse(read).values) for read in map(document, texts)]
+
+
+def mesh_of(*texts):
+    mesh = Mesh()
+    put(mesh, *texts)
+    return mesh
+
+
+def paths(mesh, namespace="shop", port=None):
+    """By the routing that decides, for callers of a namespace; perhaps at one port."""
+    routings = mesh.virtual_services(HOST, Scope(namespace))
+    if not routings:
+        return None
+    here = [each for each in routings[0].http if not port or any(match.port in (0, port) for match in each.match)]
+    return [each.match[0].uri.value for each in here]
+
+
+def outcomes(mesh):
+    return {each.route.name: each.conditions[0].reason for derived in mesh.derived() for each in derived.routes}
+
+
+def test_routes_of_one_audience_are_one_routing_in_the_standards_order():
+    mesh = mesh_of(SERVICE, route("a", "/"), route("b", "/long"), route("c", "/l"))
+    assert paths(mesh) == ["/long", "/l", "/"]
+    assert paths(mesh, "office") == ["/long", "/l", "/"]
+    (routing,) = mesh.virtual_services(HOST, Scope("shop"))
+    assert {origin.key.name for origin in routing.origins} == {"a", "b", "c"}
+
+
+def test_whatever_the_order_of_events_the_same_comes_out():
+    texts = (
+        SERVICE,
+        route("a", "/x", created="2026-01-02T00:00:00Z"),
+        route("b", "/x", created="2026-01-01T00:00:00Z"),
+        route("c", "/y", "office"),
+    )
+    found = [list(mesh_of(*order).derived()) for order in permutations(texts)]
+    assert all(each == found[0] for each in found)
+    routing = found[0][0].routings[1]
+    assert [each.origin.key.name for each in routing.http] == ["b", "a"]
+
+
+def test_a_consumers_route_is_for_its_own_namespace():
+    mesh = mesh_of(SERVICE, route("a", "/producer"), route("b", "/consumer", "office"))
+    assert (paths(mesh), paths(mesh, "office"), paths(mesh, "far")) == (["/producer"], ["/consumer"], ["/producer"])
+
+
+def test_a_virtual_service_goes_before_routes():
+    written = """
+    apiVersion: networking.istio.io/v1
+    kind: VirtualService
+    metadata: {name: z, namespace: shop}
+    spec: {hosts: [web], http: [{match: [{uri: {prefix: /written}}], route: [{destination: {host: web}}]}]}
+    """
+    assert paths(mesh_of(SERVICE, route("a", "/producer", created="2020-01-01T00:00:00Z"), written)) == ["/written"]
+
+
+def test_what_a_change_touches_is_told():
+    mesh = mesh_of(SERVICE)
+    (touched,) = put(mesh, route("a", "/a"))
+    assert touched.hosts == {HOST}
+    (again,) = put(mesh, route("a", "/a"))
+    assert not again
+    service = document(SERVICE)
+    gone = mesh.apply(service.key, ())
+    assert HOST in gone.hosts
+    assert paths(mesh) is None
+    assert outcomes(mesh) == {"a": "NoMatchingParent"}
+    put(mesh, SERVICE)
+    assert paths(mesh) == ["/a"]
+    mesh.apply(document(route("a", "/a")).key, ())
+    assert list(mesh.derived()) == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ((route("a", "/a"),), {"a": "NoMatchingParent"}),
+        ((SERVICE, route("a", "/a", port=", port: 82")), {"a": "NoMatchingParent"}),
+        ((SERVICE, route("a", "/a"), route("g", "a.B", kind="GRPCRoute")), {"a": "Conflicted", "g": "Accepted"}),
+        (
+            (SERVICE, route("a", "/a", port=", port: 80"), route("g", "a.B", kind="GRPCRoute", port=", port: 81")),
+            {"a": "Accepted", "g": "Accepted"},
+        ),
+        (
+            (SERVICE, route("a", "/a"), route("g", "a.B", "office", kind="GRPCRoute")),
+            {"a": "Accepted", "g": "Accepted"},
+        ),
+    ],
+)
+def test_a_route_that_is_not_taken_says_why(texts, expected):
+    assert outcomes(mesh_of(*texts)) == expected
+
+
+def test_a_grpc_route_has_its_ports_and_leaves_the_others():
+    mesh = mesh_of(SERVICE, route("a", "/a"), route("g", "a.B", kind="GRPCRoute", port=", port: 81"))
+    assert outcomes(mesh) == {"a": "Accepted", "g": "Accepted"}
+    assert (paths(mesh, port=80), paths(mesh, port=81)) == (["/a"], ["/a.B"])
+
+
+def test_nobody_elses_grpc_route_takes_a_port_from_the_services_own_routes():
+    mesh = mesh_of(SERVICE, route("a", "/a"), route("g", "a.B", "office", kind="GRPCRoute"))
+    assert (paths(mesh), paths(mesh, "office")) == (["/a"], ["/a.B"])
+
+
+def test_a_consumers_route_for_one_port_leaves_the_producers_at_the_others():
+    mesh = mesh_of(SERVICE, route("a", "/producer"), route("b", "/consumer", "office", port=", port: 81"))
+    assert (paths(mesh, "office", 80), paths(mesh, "office", 81)) == (["/producer"], ["/consumer"])
+    assert paths(mesh, port=81) == ["/producer"]
+
+
+def test_a_port_of_a_parent_is_a_condition_of_every_match():
+    (routing,) = mesh_of(SERVICE, route("a", "/a", port=", port: 81")).virtual_services(HOST, Scope("shop"))
+    assert [match.port for each in routing.http for match in each.match] == [81]
+
+
+def test_all_values_together_come_to_what_the_mesh_made_of_them():
+    texts = (SERVICE, route("a", "/a"), route("b", "/b", "office"))
+    values = [value for text in texts for value in parse(document(text)).values]
+    assert list(all_derived(values)) == list(mesh_of(*texts).derived())

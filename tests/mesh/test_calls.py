@@ -1,0 +1,81 @@
+from model.builders import group
+from weft.mesh.calls import Calls, Why
+from weft.model.on_demand import EVERYTHING, Telling
+
+WEB, API = group("web"), group("api")
+ONE, TWO, THREE = "10.96.0.1", "10.96.0.2", "10.96.0.3"
+
+
+def test_what_was_called_is_kept_once_with_its_reason_and_time():
+    now = iter((5.0, 6.0, 7.0))
+    calls = Calls(clock=lambda: next(now))
+    assert calls.add(WEB, [ONE])
+    assert not calls.add(WEB, [ONE], why=Why.HAD)
+    assert calls.add(WEB, hosts=["cart"], why=Why.LOOKED_UP)
+    called = calls.of(WEB)
+    assert (called.addresses[ONE].since, called.addresses[ONE].why) == (5.0, Why.CALLED)
+    assert (called.hosts["cart"].since, called.hosts["cart"].why) == (7.0, Why.LOOKED_UP)
+    assert not calls.of(API).addresses and API not in calls.groups()
+
+
+def test_of_too_much_what_may_wait_for_an_answer_is_kept_and_the_group_is_to_know_everything():
+    calls = Calls(most=2)
+    calls.add(WEB, [ONE, TWO])
+    assert not calls.of(WEB).everything
+    assert calls.add(WEB, [THREE], ["cart"])
+    assert calls.of(WEB).everything and list(calls.of(WEB).addresses) == [ONE, TWO, THREE]
+    assert not calls.of(WEB).hosts, "nobody waits for it"
+    assert calls.add(WEB, ["10.96.0.4", "10.96.0.5"])
+    assert list(calls.of(WEB).addresses) == [ONE, TWO, THREE, "10.96.0.4"], "but that has an end, too"
+    assert not calls.add(WEB, ["10.96.0.5"])
+
+
+def test_of_too_many_groups_those_are_forgotten_that_are_gone_for_longest_and_none_that_has_proxies(monkeypatch):
+    monkeypatch.setattr("weft.mesh.calls._MOST_GROUPS", 2)
+    calls, third, fourth = Calls(), group("third"), group("fourth")
+    for each in (WEB, API, third):
+        calls.tell(each, EVERYTHING)
+        calls.add(each, [ONE])
+    assert set(calls.groups()) == {WEB, API, third}, "each has proxies"
+    calls.leave(API)
+    calls.leave(WEB)
+    calls.add(fourth, [ONE])
+    assert set(calls.groups()) == {WEB, third, fourth}
+    calls.add(fourth, [TWO])
+    assert set(calls.groups()) == {third, fourth}
+    calls.tell(fourth, EVERYTHING)
+    calls.add(third, [TWO])
+    assert set(calls.groups()) == {third, fourth}
+
+
+def test_how_a_group_is_told_is_known_while_it_has_proxies():
+    calls, telling = Calls(), Telling(every=False)
+    assert calls.telling(WEB) is None
+    calls.tell(WEB, telling)
+    assert calls.copy().telling(WEB) is telling
+    calls.leave(WEB)
+    assert calls.telling(WEB) is None
+
+
+def test_a_copy_goes_on_by_itself():
+    calls = Calls()
+    calls.add(WEB, [ONE])
+    copy = calls.copy()
+    calls.add(WEB, [TWO])
+    copy.add(WEB, [THREE])
+    assert set(calls.of(WEB).addresses) == {ONE, TWO}
+    assert set(copy.of(WEB).addresses) == {ONE, THREE}
+
+
+def test_a_name_that_was_looked_up_is_no_reason_to_know_everything():
+    calls = Calls(most=1)
+    calls.add(WEB, [ONE])
+    calls.add(WEB, hosts=["cart"], why=Why.LOOKED_UP)
+    assert not calls.of(WEB).everything and not calls.of(WEB).hosts
+
+
+def test_where_nobody_knows_who_called_whom_everything_is_called():
+    calls = Calls(everything=True)
+    assert calls.of(WEB).everything
+    calls.add(WEB, [ONE])
+    assert calls.of(WEB).everything and calls.copy().of(API).everything

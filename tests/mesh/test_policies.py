@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from weft.mesh.policies import Policies
+from weft.model.authorization_policy import AuthorizationPolicy
+from weft.model.peer_authentication import PeerAuthentication
+
+ROOT = "istio-system"
+PAYMENTS = (("app", "payments"),)
+
+
+def _policies(*held):
+    policies = Policies()
+    for policy in held:
+        policies.add(policy)
+    return policies
+
+
+def test_a_policy_holds_for_those_it_selects_in_its_namespace() -> None:
+    policies = _policies(
+        AuthorizationPolicy("all", "shop"),
+        AuthorizationPolicy("payments", "shop", selector=PAYMENTS),
+        AuthorizationPolicy("other", "bank"),
+        PeerAuthentication("all", "shop"),
+    )
+
+    def names(labels, namespace="shop"):
+        return [policy.name for policy in policies.of(AuthorizationPolicy, namespace, labels, ROOT)]
+
+    assert names(PAYMENTS) == ["all", "payments"]
+    assert names(()) == ["all"]
+    assert names((), "bank") == ["other"]
+
+
+def test_the_root_namespaces_policies_hold_everywhere_and_come_first() -> None:
+    policies = _policies(AuthorizationPolicy("own", "shop"), AuthorizationPolicy("mesh", ROOT))
+    assert [policy.name for policy in policies.of(AuthorizationPolicy, "shop", (), ROOT)] == ["mesh", "own"]
+    assert [policy.name for policy in policies.of(AuthorizationPolicy, ROOT, (), ROOT)] == ["mesh"]
+
+
+def test_the_oldest_comes_first_and_what_is_removed_is_gone() -> None:
+    old = AuthorizationPolicy("b", "shop", created="2026-01-01T00:00:00Z")
+    policies = _policies(AuthorizationPolicy("a", "shop"), old)
+    assert [policy.name for policy in policies.of(AuthorizationPolicy, "shop", (), ROOT)] == ["b", "a"]
+    policies.remove(old)
+    assert [policy.name for policy in policies.of(AuthorizationPolicy, "shop", (), ROOT)] == ["a"]

@@ -1,0 +1,128 @@
+"""Who asks the control plane itself, without an agent: gRPC's own xDS client in a pod that has no proxy, on the port
+without TLS where somebody chose to open it, and on the one with TLS by a certificate or a token."""
+
+import json
+
+import pytest
+
+from on_cluster import apps
+from on_cluster.apps import python
+from on_cluster.mesh import NAMESPACE, until
+
+GREETER = """
+import concurrent.futures, os, grpc
+class Greeter(grpc.GenericRpcHandler):
+    def service(self, details):
+        return grpc.unary_unary_rpc_method_handler(lambda request, context: os.environ["HOSTNAME"].encode())
+server = grpc.server(concurrent.futures.ThreadPoolExecutor(2), handlers=(Greeter(),))
+server.add_insecure_port("0.0.0.0:50051")
+server.start()
+server.wait_for_termination()
+"""
+
+# Its bootstrap is read when it is first used, and what it cannot do by itself an agent of any make does for it: get a
+# certificate for a key, and write both down.
+CLIENT = """
+import asyncio, json, os, pathlib, sys
+target, bootstrap, asked = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+os.environ["GRPC_XDS_BOOTSTRAP_CONFIG"] = bootstrap
+os.environ["GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CALL_CREDS"] = "true"
+import grpc
+from weft.ca.client import CertificateClient
+from weft.model.identity import parse_identity
+from weft.node.key import Key
+
+async def certify():
+    roots, token = (pathlib.Path("/var/run/secrets/mesh", name).read_text() for name in ("root-cert.pem", "token"))
+    client, key = CertificateClient(asked["address"], roots), Key()
+    issued = await client.create(token, key.request(parse_identity(asked["identity"])))
+    await client.close()
+    pathlib.Path("/dev/shm/chain.pem").write_text("".join(issued.chain))
+    pathlib.Path("/dev/shm/key.pem").write_bytes(key.secret_pem())
+
+if asked:
+    asyncio.run(certify())
+try:
+    print("ok", grpc.insecure_channel(target).unary_unary("/e2e.Greeter/Greet")(b"", timeout=20).decode())
+except grpc.RpcError as error:
+    print("failed", error.code().name, error.details())
+"""
+SECRETS = "/var/run/secrets/mesh"
+ROOTS = {"ca_certificate_file": f"{SECRETS}/root-cert.pem"}
+
+
+@pytest.fixture(scope="module")
+def namespace(mesh, canary):
+    """With `greeter`, a pod of the mesh, and `client`, which is none of it."""
+    name = mesh.namespace("direct", {"istio.io/rev": canary})
+    until(lambda: apps.get(mesh.cluster, "configmaps", name, selector="istio.io/config=true"))
+    token = {"serviceAccountToken": {"path": "token", "audience": "istio-ca", "expirationSeconds": 3600}}
+    sources = [token, {"configMap": {"name": "istio-ca-root-cert"}}]
+    mounted = [{"name": "mesh", "mountPath": SECRETS, "readOnly": True}]
+    mesh.apply(
+        apps.pod(name, "greeter", python("app", GREETER)),
+        apps.service(name, "greeter", ("grpc", 50051, 50051)),
+        apps.pod(
+            name,
+            "client",
+            python("app", "import time; time.sleep(1e6)", volumeMounts=mounted),
+            labels={"sidecar.istio.io/inject": "false"},
+            volumes=[{"name": "mesh", "projected": {"sources": sources}}],
+        ),
+    )
+    mesh.wait(name, "pod/greeter", "pod/client")
+    yield name
+    mesh.kubectl("delete", "namespace", name, "--timeout=120s")
+
+
+@pytest.fixture
+def greet(mesh, namespace, canary):
+    """What the client is told by whomever it reaches: it asks this port of the control plane who that is."""
+
+    def greet(port, credentials, revision=canary, pod="client", certified=False, **more):
+        host = f"istiod-{revision}.{NAMESPACE}.svc" if revision else f"istiod.{NAMESPACE}.svc"
+        server = {"server_uri": f"{host}:{port}", "channel_creds": [credentials], "server_features": ["xds_v3"], **more}
+        node = {"id": f"sidecar~127.0.0.1~{pod}.{namespace}~{namespace}.svc.cluster.local",
+                "metadata": {"GENERATOR": "grpc", "NAMESPACE": namespace}}  # fmt: skip
+        identity = f"spiffe://cluster.local/ns/{namespace}/sa/default"
+        asked = {"address": f"{host}:15012", "identity": identity} if certified else {}
+        bootstrap = json.dumps({"xds_servers": [server], "node": node})
+        words = [f"xds:///greeter.{namespace}.svc.cluster.local:50051", bootstrap, json.dumps(asked)]
+        into = ["exec", f"--namespace={namespace}", "client", "--", "python3", "-c", CLIENT]
+        return mesh.kubectl(*into, *words).strip()
+
+    return greet
+
+
+TOKEN = [{"type": "jwt_token_file", "config": {"jwt_token_file": f"{SECRETS}/token"}}]
+
+
+def certificate():
+    return {"certificate_file": "/dev/shm/chain.pem", "private_key_file": "/dev/shm/key.pem"}
+
+
+def test_grpcs_own_client_is_served_without_tls_where_that_was_chosen(greet):
+    until(lambda: greet(15010, {"type": "insecure"}) == "ok greeter")
+
+
+def test_and_nowhere_else(greet):
+    said = greet(15010, {"type": "insecure"}, revision="")
+    assert said.startswith("failed UNAVAILABLE") and "Connection refused" in said
+
+
+def test_it_is_served_by_the_certificate_of_its_pod(greet):
+    assert greet(15012, {"type": "tls", "config": {**ROOTS, **certificate()}}, certified=True) == "ok greeter"
+
+
+def test_it_is_served_by_the_token_of_its_pod(greet):
+    assert greet(15012, {"type": "tls", "config": ROOTS}, call_creds=TOKEN) == "ok greeter"
+
+
+def test_who_shows_neither_is_told_what_to_show(greet):
+    said = greet(15012, {"type": "tls", "config": ROOTS})
+    assert said.startswith("failed UNAVAILABLE") and "show a certificate of the mesh, or a bearer token" in said
+
+
+def test_a_certificate_serves_no_pod_that_there_is_not(greet, namespace):
+    said = greet(15012, {"type": "tls", "config": {**ROOTS, **certificate()}}, pod="nobody", certified=True)
+    assert said.startswith("failed UNAVAILABLE") and f"pod {namespace}/nobody is not known here" in said

@@ -1,0 +1,51 @@
+"""weft on a real cluster: put there, found well, and not taken away by whoever empties a machine."""
+
+import json
+
+from tools.kube.api_server import RequestFailed
+
+from on_cluster.admission import replicas
+from on_cluster.mesh import NAMESPACE, until
+
+
+def test_what_was_installed_runs(mesh):
+    ready = mesh.kubectl(
+        "get", "pods", f"--namespace={NAMESPACE}", "-o", "jsonpath={.items[*].status.containerStatuses[*].ready}"
+    )
+    assert set(ready.split()) == {"true"}
+
+
+def test_installing_again_changes_nothing(mesh):
+    assert "26 unchanged" in mesh.install()
+
+
+def test_who_empties_a_machine_gets_one_replica_of_the_control_plane_and_not_the_last(mesh):
+    """As `kubectl drain` asks for it: by evictions, which the budget allows or holds back."""
+    until(lambda: allowed(mesh) == 1)
+    first, last = replicas(mesh.cluster)
+    assert evict(mesh, first) == (201, "")
+    code, said = evict(mesh, last)
+    assert code == 429 and "would violate the pod's disruption budget" in said
+    # With a successor for the first, the last may go, too.
+    until(lambda: first not in (now := replicas(mesh.cluster)) and len(now) == 2)
+    until(lambda: allowed(mesh) == 1)
+    assert last in replicas(mesh.cluster)
+
+
+def allowed(mesh):
+    budget = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets/weft-control"
+    return mesh.cluster.api.request("GET", budget)["status"]["disruptionsAllowed"]
+
+
+def evict(mesh, pod):
+    """The API server's answer, and what it says if that is no."""
+    wanted = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod, "namespace": NAMESPACE},
+    }
+    try:
+        mesh.cluster.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction", wanted)
+    except RequestFailed as failed:
+        return failed.status, json.loads(str(failed).partition(": ")[2])["message"]
+    return 201, ""
