@@ -13,7 +13,7 @@ from weft.explain.request import Request
 from weft.files.documents import read_documents
 from weft.history.journal_lock import Taken
 from weft.history.persistence import Memory
-from weft.inspect.live import attach_debug
+from weft.inspect.attach import attach_debug
 from weft.inspect.stage import Stage
 from weft.model.names import ObjectKey
 

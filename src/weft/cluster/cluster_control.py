@@ -39,8 +39,8 @@ from weft.cluster.tls_front import Front
 from weft.cluster.token_reviews import TokenReviews
 from weft.control.access import Access
 from weft.control.plane import ControlPlane
+from weft.inspect.attach import attach_debug
 from weft.inspect.debug.access import DebugAccess, debug_routes
-from weft.inspect.live import attach_debug
 from weft.install.names import Names
 from weft.kube import source
 from weft.kube.client import Client

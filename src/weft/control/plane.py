@@ -176,7 +176,7 @@ class ControlPlane:
         """The same of one group, by type and name of the resource."""
         return self._quarantine.by_resource(group)
 
-    # For `weft.inspect.live`, which answers questions about this control plane
+    # For `weft.inspect`, which answers questions about this control plane
 
     @property
     def snapshots(self) -> Snapshots:

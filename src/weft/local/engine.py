@@ -27,7 +27,7 @@ from weft.envoy import binary
 from weft.envoy.binary import EnvoyError
 from weft.files.watch import DirectoryMissing, watch
 from weft.history.persistence import Memory
-from weft.inspect.live import attach_debug
+from weft.inspect.attach import attach_debug
 from weft.local import run_directory
 from weft.local.addresses import Addresses
 from weft.local.admission import Admission

@@ -13,11 +13,10 @@ from collections.abc import Callable, Collection, Hashable, Iterable
 from itertools import count
 from weakref import WeakValueDictionary
 
-from weft.mesh.calls import MOST
-from weft.translate.names import AGAIN, called_at, called_host
 from weft.xds import frames
 from weft.xds.clients import StreamStatus, Sync
 from weft.xds.frames import Acceptance, GroupUpdate, Hello, Pods, Proxy, Refusal, Report, Update, Wanted
+from weft.xds.on_demand import CALLED, RESUMED, cluster_host, held_address
 from weft.xds.patch import Mismatch, patched
 from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
@@ -31,7 +30,7 @@ _ENTRY_BYTES = 16  # around a name and a version
 _MOST_SAID = 4 << 20  # and of what groups call: whose list has no room is taken to call all that is listed
 # What a pod says that it waits for, or has, is its own word. Of a group a control plane keeps so many addresses and
 # hosts; an address may be waited for by two names, and one more tells that there are too many.
-_MOST_WANTED = 2 * (MOST + 1)
+_MOST_WANTED = 2 * (CALLED + 1)
 _LONGEST = 512  # a host of 253 characters, a subset of 63, a port, and what is around them
 
 
@@ -192,8 +191,8 @@ class Copy:
         self.want(name, (each for each in clusters if is_held(CLUSTER, each)))
         if not (there := self._there(name)):
             return 0  # everything is told of, and what is not here is gone
-        known = {called_host(each) for each in there}
-        by_host = {host: each for each in clusters if (host := called_host(each)) and host not in known}
+        known = {cluster_host(each) for each in there}
+        by_host = {host: each for each in clusters if (host := cluster_host(each)) and host not in known}
         if self.want(name, by_host.values()):
             self._asked[name] = self._unasked[name] = next(self._numbers)
         number = self._asked.get(name, 0) if by_host else 0
@@ -215,7 +214,7 @@ class Copy:
         """What was waited for, and what else is there because somebody calls it."""
         there = self._there(group)
         held = (name for name in there if is_held(CLUSTER, name))
-        by_host = {host: name for name in there if (host := called_host(name))}
+        by_host = {host: name for name in there if (host := cluster_host(name))}
         return {**dict.fromkeys(held), **dict.fromkeys(by_host.values()), **self._wanted.get(group, {})}
 
     def _there(self, group: str) -> Collection[str]:
@@ -224,7 +223,7 @@ class Copy:
 
     def _holds(self, group: str) -> bool:
         mirror = self._mirrors.get(group)
-        return mirror is not None and AGAIN in mirror.tables.get(LISTENER, {})
+        return mirror is not None and RESUMED in mirror.tables.get(LISTENER, {})
 
     def lost(self) -> None:
         """The stream has ended: the control plane relies on nothing that is here any more."""
@@ -416,7 +415,7 @@ class Copy:
 
 def _is_sensible(cluster: str) -> bool:
     """Whether a control plane could make anything of it."""
-    return bool(called_at(cluster)) if is_held(CLUSTER, cluster) else len(cluster) <= _LONGEST
+    return bool(held_address(cluster)) if is_held(CLUSTER, cluster) else len(cluster) <= _LONGEST
 
 
 class _Reporting(Snapshots):

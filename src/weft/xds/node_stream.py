@@ -16,11 +16,11 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from weft.translate.names import called_host
 from weft.xds import frames
 from weft.xds.clients import Sync
 from weft.xds.frames import Entry, GroupUpdate, Hello, Pods, Proxy, Report, Taken, Update, Wanted
 from weft.xds.layer import unlike
+from weft.xds.on_demand import cluster_host
 from weft.xds.patch import Patch, difference
 from weft.xds.request import NAME_LENGTH, NAMES, Refused
 from weft.xds.snapshot import Group, Snapshots
@@ -405,7 +405,7 @@ class NodeStream:
 
 def _everything(hello: Hello) -> tuple[str, ...]:
     """A cluster of each host that the agent has, in whichever group: what a group may not see it is not told of."""
-    return tuple({host: name for name, _ in hello.bodies.get(CLUSTER, ()) if (host := called_host(name))}.values())
+    return tuple({host: name for name, _ in hello.bodies.get(CLUSTER, ()) if (host := cluster_host(name))}.values())
 
 
 class _Joined:

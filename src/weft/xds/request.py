@@ -12,7 +12,7 @@ from envoy.service.discovery.v3 import discovery_pb2
 from google.protobuf.json_format import MessageToDict, SerializeToJsonError
 from google.protobuf.message import DecodeError
 
-from weft.mesh.calls import MOST
+from weft.xds.on_demand import CALLED
 from weft.xds.response import Dialect
 from weft.xds.types import CLUSTER, is_held
 
@@ -21,7 +21,7 @@ REQUEST_BYTES = 16 << 20
 NAMES = 100_000
 # Names that calls wait for, of one stream: what an application calls makes them up, and may be anything. There is room
 # for all that are kept of a group (`mesh/calls.py`), each by two names: it is to be told of everything before that.
-HELD = 4 * MOST
+HELD = 4 * CALLED
 NAME_LENGTH = 4_096
 METADATA_BYTES = 64 * 1024  # a proxy of Istio tells some 4 KB of itself
 

@@ -10,7 +10,7 @@ from enum import Enum
 
 import msgspec
 
-from weft.translate.names import HOLD
+from weft.xds.on_demand import is_held_cluster
 
 _PREFIX = "type.googleapis.com/"
 
@@ -26,7 +26,7 @@ WILDCARD = "*"
 def is_held(type_url: str, name: str) -> bool:
     """Whether a call is held until this is there. Only who asks for it by name is sent it, when all else
     has been taken; but never that there is none: an Envoy that was told so once lets every later call wait in vain."""
-    return type_url == CLUSTER and name.startswith(HOLD)
+    return type_url == CLUSTER and is_held_cluster(name)
 
 
 # Clients may ask for all of these by naming nothing, and in state-of-the-world a response carries all that exists, so

@@ -13,8 +13,8 @@ from weft.ca.signer import CaUnavailable
 from weft.ca.tokens import Caller, TokenReason, TokenRefused
 from weft.cluster.monitoring import Monitoring
 from weft.control.plane import ControlPlane
+from weft.inspect.attach import attach_debug
 from weft.inspect.debug.access import DebugAccess, Denied, debug_routes
-from weft.inspect.live import attach_debug
 
 
 class Checker:

@@ -27,8 +27,8 @@ from weft.ca.signed_tokens import TokenIssuer
 from weft.ca.tokens import Caller
 from weft.control.plane import ControlPlane
 from weft.control.sync_status import NOT_SENT, STALE, SYNCED, ProxySync, TypeSync
+from weft.inspect.attach import attach_debug
 from weft.inspect.debug.stream import client_config
-from weft.inspect.live import attach_debug
 from weft.model.identity import Identity
 from weft.node.key import Key
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER
