@@ -14,14 +14,14 @@ from weft.ca.authority import Authority
 from weft.ca.serving import ServingCertificate
 from weft.cluster.injection import Injection
 from weft.inject.settings import SettingsError
-from weft.install.names import Names
+from weft.install.names import InstallationNames
 
 SERVICE = "istiod.istio-system.svc"
 
 
 @pytest.fixture
 def names(api_server):
-    return Names("default", api_server.make_namespace(unique("injection")))
+    return InstallationNames("default", api_server.make_namespace(unique("injection")))
 
 
 @contextlib.asynccontextmanager

@@ -7,7 +7,7 @@ import re
 import tarfile
 
 import pytest
-from cluster.test_proxy_config import envoy
+from on_cluster.test_proxy_config import envoy
 from tools.kube.process import Failed
 
 from on_cluster import apps

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from weft.ca import rotation
 from weft.ca.certificates import Signing, Validity, certificate_pem, key_pem, make_root, new_key
 from weft.ca.error import AuthorityError
-from weft.ca.rotation import Phase, Root, State
+from weft.ca.rotation import Root, RotationPhase, State
 from weft.ca.store import STATE, Store
 
 log = logging.getLogger("weft.ca")
@@ -99,14 +99,14 @@ class SelfMade:
 
     def rotate(self, now: float, propagation: float) -> None:
         """Raises AuthorityError."""
-        if self.state.phase is not Phase.STEADY:
+        if self.state.phase is not RotationPhase.STEADY:
             raise AuthorityError(f"a rotation is under way ({self.state.phase})", "see how far it is: weft ca show")
         root = new_root(self.state.trust_domain, now, self._root_lifetime)
         self._decide(rotation.announce(self.state, root, now, propagation))
 
     def switch(self, now: float) -> None:
         """Raises AuthorityError."""
-        if self.state.phase is not Phase.ANNOUNCED:
+        if self.state.phase is not RotationPhase.ANNOUNCED:
             raise AuthorityError(f"no root waits to sign ({self.state.phase})", "begin with: weft ca rotate")
         exact = msgspec.structs.replace(self.state, issued_until=self._issued_until)
         self._decide(rotation.switch(exact, now, self._skew))
@@ -126,7 +126,7 @@ class SelfMade:
 
     def _beat(self, now: float, *, every: float = _HEARTBEAT) -> None:
         state = self.state
-        if state.phase is Phase.ANNOUNCED and now - state.seen_at > every:
+        if state.phase is RotationPhase.ANNOUNCED and now - state.seen_at > every:
             self._put(msgspec.structs.replace(state, seen_at=now))
 
     def _put(self, state: State) -> bool:

@@ -79,9 +79,9 @@ def _is_named(namespace: Path) -> bool:
 
 def _change(wanted: Interception | None) -> None:
     from weft.netns import iptables
-    from weft.netns.namespace import Namespace
+    from weft.netns.namespace import NetworkNamespace
 
-    here = Namespace("/proc/self/ns/net")  # an absolute path stands for itself
+    here = NetworkNamespace("/proc/self/ns/net")  # an absolute path stands for itself
     if wanted is None:
         iptables.remove(here)
     else:

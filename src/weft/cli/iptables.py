@@ -54,9 +54,9 @@ def run(arguments: list[str]) -> int:
 def _apply(wanted: Interception, here: Path) -> int:
     from weft.netns import iptables
     from weft.netns.loopback import carry_inbound_source
-    from weft.netns.namespace import Namespace, NetworkError
+    from weft.netns.namespace import NetworkError, NetworkNamespace
 
-    namespace = Namespace(str(here))  # an absolute path stands for itself
+    namespace = NetworkNamespace(str(here))  # an absolute path stands for itself
     try:
         carry_inbound_source(namespace)
         iptables.apply(namespace, wanted)

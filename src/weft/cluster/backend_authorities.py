@@ -12,10 +12,10 @@ from weft.api.document import Change
 from weft.cluster.named_objects import NamedObjects
 from weft.control.plane import ControlPlane
 from weft.kube.client import Client
-from weft.kube.reflector import Timing
+from weft.kube.reflector import WatchTiming
 from weft.kube.singles import BACKEND_AUTHORITIES, Name, Singles
 from weft.mesh.mesh import Mesh
-from weft.model.gateway_api import GATEWAY_KIND, BackendTls, Bundle, StandardGateway
+from weft.model.gateway_api import GATEWAY_KIND, AuthorityBundle, BackendTls, StandardGateway
 from weft.model.names import ObjectKey
 
 _KINDS = ("BackendTLSPolicy", GATEWAY_KIND)
@@ -24,7 +24,7 @@ _KINDS = ("BackendTLSPolicy", GATEWAY_KIND)
 class BackendAuthorities:
     """`own`: the ConfigMap of the mesh's settings, which is read elsewhere and is nobody's authority."""
 
-    def __init__(self, client: Client, plane: ControlPlane, own: Name, timing: Timing = Timing()) -> None:  # noqa: B008
+    def __init__(self, client: Client, plane: ControlPlane, own: Name, timing: WatchTiming = WatchTiming()) -> None:  # noqa: B008
         self._config_maps = NamedObjects(
             Singles(client, BACKEND_AUTHORITIES, timing),
             lambda: (name for name in named(plane.mesh) if name != own),
@@ -57,6 +57,6 @@ def named(mesh: Mesh) -> tuple[Name, ...]:
     return tuple(dict.fromkeys(name for *_, names in sorted(found) for name in names))
 
 
-def _bundles(change: Change) -> tuple[Bundle, ...]:
+def _bundles(change: Change) -> tuple[AuthorityBundle, ...]:
     roots = authorities(change.document.body) if change.document is not None else ""
-    return (Bundle(change.key.name, change.key.namespace, roots),) if roots else ()
+    return (AuthorityBundle(change.key.name, change.key.namespace, roots),) if roots else ()

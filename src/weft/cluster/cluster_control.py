@@ -41,14 +41,14 @@ from weft.control.access import Access
 from weft.control.plane import ControlPlane
 from weft.inspect.attach import attach_debug
 from weft.inspect.debug.access import DebugAccess, debug_routes
-from weft.install.names import Names
+from weft.install.names import InstallationNames
 from weft.kube import source
 from weft.kube.client import Client
 from weft.kube.error import ApiError, KubeError
 from weft.kube.gateway_deployments import GatewayDeployments
 from weft.kube.gateway_status import all_wanted
 from weft.kube.lease import Leader
-from weft.kube.pods import Pods
+from weft.kube.pods import PodIndex
 from weft.kube.resource import CONFIG_MAPS
 from weft.kube.status import StatusWriter
 from weft.model.names import ObjectKey
@@ -79,8 +79,8 @@ class ClusterControl:
     def __init__(self, client: Client, settings: ClusterSettings) -> None:
         self._client = client
         self._settings = settings
-        self._names = Names(settings.revision, settings.namespace)
-        self._pods = Pods()
+        self._names = InstallationNames(settings.revision, settings.namespace)
+        self._pods = PodIndex()
         self.plane = ControlPlane(
             domain=settings.domain,
             placements=PodPlacements(self._pods),

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from weft.cluster.named_objects import NamedObjects
 from weft.control.plane import ControlPlane
 from weft.kube.client import Client
-from weft.kube.pods import PodRecord, Pods
-from weft.kube.reflector import Timing
+from weft.kube.pods import PodIndex, PodRecord
+from weft.kube.reflector import WatchTiming
 from weft.kube.singles import GATEWAY_SECRETS, Name, Singles
 from weft.mesh.gateways import age, references
 from weft.mesh.mesh import Mesh
@@ -27,7 +27,13 @@ _LEADING = frozenset({"DestinationRule", "VirtualService", "Service", "ServiceEn
 
 
 class GatewayCredentials:
-    def __init__(self, client: Client, plane: ControlPlane, pods: Pods, timing: Timing = Timing()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        client: Client,
+        plane: ControlPlane,
+        pods: PodIndex,
+        timing: WatchTiming = WatchTiming(),  # noqa: B008
+    ) -> None:
         self._plane, self._pods = plane, pods
         self._secrets = NamedObjects(
             Singles(client, GATEWAY_SECRETS, timing),

@@ -49,7 +49,7 @@ _ABSTRACT = "unix-abstract:"
 sslproto.SSLProtocol.max_size = 32 * 1024
 
 
-class Visitor(msgspec.Struct, frozen=True):
+class TlsPeer(msgspec.Struct, frozen=True):
     address: str  # HOST:PORT
     identity: Identity | None  # as its certificate says, which a root of the mesh has signed
 
@@ -66,7 +66,7 @@ class Front:
         # Unguessable: other processes of this pod can name abstract sockets, too.
         self._inner = f"weft-front-{secrets.token_hex(16)}"
         self._numbers = itertools.count()
-        self._visitors: dict[str, Visitor] = {}
+        self._visitors: dict[str, TlsPeer] = {}
         self._sides: set[_Side] = set()
         self._hosts: Counter[str] = Counter()  # how many connections each has, or tries to get
         self._listening: list[socket.socket] = []
@@ -156,7 +156,7 @@ class Front:
             await loop.connect_accepted_socket(
                 lambda: outer, connection, ssl=self._tls(), ssl_handshake_timeout=HANDSHAKE_SECONDS
             )
-            visitor = Visitor(address, _identity(outer.transport))
+            visitor = TlsPeer(address, _identity(outer.transport))
             inside, name = await self._inside(known=visitor.identity is not None)
         except (OSError, ssl.SSLError, ValueError) as error:
             why = str(error) or f"the connection was lost ({type(error).__name__})"

@@ -27,7 +27,7 @@ from weft.control.relays import Placements, Relays
 from weft.history.history import History
 from weft.history.object_texts import Contents
 from weft.history.persistence import Memory
-from weft.mesh.calls import Calls, Why
+from weft.mesh.calls import CallReason, Calls
 from weft.mesh.mesh import Mesh
 from weft.mesh.touched import joined
 from weft.model.group import Group
@@ -40,8 +40,8 @@ from weft.xds.access import Authenticate
 from weft.xds.clients import Peer, Sync
 from weft.xds.debug import Debugger
 from weft.xds.node_server import NodeServer, NodeStatus
-from weft.xds.request import NodeInfo, Refused
-from weft.xds.server import Server
+from weft.xds.request import NodeInfo, StreamRefused
+from weft.xds.server import XdsServer
 from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
 from weft.xds.types import CLUSTER, is_held
@@ -86,7 +86,7 @@ class ControlPlane:
         self._analysis = Analysis(self.mesh, self._problems, lambda: self._intake.refused)
         self._snapshots = Snapshots()
         self._push = Push(self.mesh, self._snapshots, self._problems, timing)
-        self._server = Server(self._snapshots, self)
+        self._server = XdsServer(self._snapshots, self)
         self.owned: set[str] = set()  # listeners that only the owner of this machine can reach
         self._only: dict[str, Group] = {}  # by listener: the one group that may connect there
         self._loaded = False
@@ -274,16 +274,16 @@ class ControlPlane:
         for timer in self._idle.values():
             timer.cancel()
 
-    # What the xDS server asks and tells (weft.xds.server.Observer)
+    # What the xDS server asks and tells (weft.xds.server.StreamObserver)
 
     def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Group:
         try:
             group = group_of(node.id, node.metadata, str(node.locality))
         except UnknownProxy as unknown:
-            raise Refused(str(unknown)) from unknown
+            raise StreamRefused(str(unknown)) from unknown
         only = self._only.get(peer.listener)
         if only is not None and group != only:
-            raise Refused(f"this socket belongs to {only}, and {node.id} says it is {group}")
+            raise StreamRefused(f"this socket belongs to {only}, and {node.id} says it is {group}")
         if peer.principal is not None:
             group = self._direct.join(stream_id, node, group, peer.principal)
         self.hold(group)
@@ -342,13 +342,13 @@ class ControlPlane:
         matters = not self._loaded or self._push.is_on_demand(group)
         hosts = {host for name in known if (host := called_host(name))} if matters else set()
         held = (name for name in known if is_held(CLUSTER, name))
-        self._push.call(group, held, hosts, Why.HAD if hosts else Why.CALLED, soon=not had)
+        self._push.call(group, held, hosts, CallReason.HAD if hosts else CallReason.CALLED, soon=not had)
 
     def expect(self, group: Group, addresses: Iterable[str]) -> None:
         """Workloads of a group have learned these addresses, and so are about to call whoever has them."""
         if self._push.is_on_demand(group):
             services = (service for address in addresses for service in self.mesh.services_at(address))
-            self._push.call(group, hosts={service.host for service in services}, why=Why.LOOKED_UP)
+            self._push.call(group, hosts={service.host for service in services}, why=CallReason.LOOKED_UP)
 
     def on_nack(self, resource: NackedResource) -> None:
         self._quarantine.refused(resource)

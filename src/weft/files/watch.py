@@ -30,7 +30,7 @@ TICK = 0.5  # seconds between checks that the directory is still the same one
 SWEEP = 5.0  # seconds between looks that no event asked for: links out of the directory have no events
 
 
-class Batch(msgspec.Struct, frozen=True):
+class FileBatch(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...] = ()
     problems: tuple[Problem, ...] = ()  # all that is wrong with the files now
 
@@ -43,7 +43,7 @@ class DirectoryMissing(Exception):
         self.directory = directory
 
 
-async def watch(directory: str | Path, *, settle: float = SETTLE) -> AsyncGenerator[Batch, None]:
+async def watch(directory: str | Path, *, settle: float = SETTLE) -> AsyncGenerator[FileBatch, None]:
     """Batches, for ever. Close the iterator to stop. Raises DirectoryMissing only at the start."""
     if not Path(directory).is_dir():
         raise DirectoryMissing(str(directory))
@@ -70,7 +70,7 @@ class _Watcher:
         self._shown = scan.shown(directory)
         self._settle = settle
         self._directory = Directory(self._root, self._shown)
-        self._seen: scan.Seen | None = None
+        self._seen: scan.DirectoryScan | None = None
         self._away: Problem | None = None
         self._named: set[str] = set()  # files that events named: read again even if they look the same
         self._leaving: dict[ObjectKey, float] = {}  # since when
@@ -101,7 +101,7 @@ class _Watcher:
         overdue = any(since + self._settle <= now for since in self._leaving.values())
         return overdue or now - self._swept >= SWEEP or self._moved()
 
-    def look(self) -> Batch:
+    def look(self) -> FileBatch:
         """Take in what the directory holds now."""
         before, now = self._seen, time.monotonic()
         named, self._named = self._named, set()
@@ -131,7 +131,7 @@ class _Watcher:
             del self._leaving[key]
         return self._directory.settle(ready)
 
-    def _gone(self, error: OSError) -> Batch:
+    def _gone(self, error: OSError) -> FileBatch:
         self._notify = None
         self._leaving = {}  # their time starts anew when the directory is back
         self._away = Problem(
@@ -141,9 +141,9 @@ class _Watcher:
         )
         return self._batch([])
 
-    def _batch(self, changes: list[Change]) -> Batch:
+    def _batch(self, changes: list[Change]) -> FileBatch:
         away = [self._away] if self._away else []
-        return Batch(tuple(changes), (*away, *scan.problems_of(self._seen), *self._directory.problems()))
+        return FileBatch(tuple(changes), (*away, *scan.problems_of(self._seen), *self._directory.problems()))
 
     def _moved(self) -> bool:
         """Whether another directory, or none, stands where the one we listen to was."""

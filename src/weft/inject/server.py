@@ -19,7 +19,7 @@ from aiohttp import web
 from weft.base.http_site import HttpSite
 from weft.base.secrecy import memory_file
 from weft.inject.injector import Injector
-from weft.inject.review import Answer, BadReview, Request, decode, encode
+from weft.inject.review import AdmissionRequest, AdmissionResponse, BadReview, decode, encode
 from weft.inject.validation import validate
 
 MOST_BYTES = 3 * 1024 * 1024  # the API server's own limit for an object
@@ -31,7 +31,7 @@ READ_SECONDS = 10.0  # so long the API server itself waits for the answer; who i
 _log = logging.getLogger("weft.inject")
 
 
-class Server:
+class WebhookServer:
     """Start it, and replace its certificate and its injector's settings whenever they change."""
 
     def __init__(self, injector: Injector, *, domain: str = "cluster.local") -> None:
@@ -98,7 +98,10 @@ class Server:
         return web.Response(text="ready\n")
 
     async def _answer(
-        self, http: web.Request, judge: Callable[[Request], Answer], count: Callable[[Answer | None], None]
+        self,
+        http: web.Request,
+        judge: Callable[[AdmissionRequest], AdmissionResponse],
+        count: Callable[[AdmissionResponse | None], None],
     ) -> web.Response:
         if http.content_type != "application/json":
             count(None)
@@ -121,12 +124,14 @@ class Server:
         except Exception as error:  # noqa: BLE001
             _log.exception("%s %s in %s could not be judged", request.kind.kind, request.name, request.namespace)
             what = f"weft failed at this {request.kind.kind or 'object'}: {type(error).__name__}: {error}"
-            answer = Answer(allowed=False, code=500, message=f"{what}; its log has the details: weft-control")
+            answer = AdmissionResponse(
+                allowed=False, code=500, message=f"{what}; its log has the details: weft-control"
+            )
             body = encode(request.uid, answer)
         count(answer)
         return web.Response(body=body, content_type="application/json")
 
-    def _count_injection(self, answer: Answer | None) -> None:
+    def _count_injection(self, answer: AdmissionResponse | None) -> None:
         if answer is None or not answer.allowed:
             self._counts["sidecar_injection_failure_total"] += 1
         elif answer.patch:
@@ -134,7 +139,7 @@ class Server:
         else:
             self._counts["sidecar_injection_skip_total"] += 1
 
-    def _count_validation(self, answer: Answer | None) -> None:
+    def _count_validation(self, answer: AdmissionResponse | None) -> None:
         passed = answer is not None and answer.allowed
         self._counts["galley_validation_passed" if passed else "galley_validation_failed"] += 1
 

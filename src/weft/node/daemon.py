@@ -31,7 +31,7 @@ from weft.node.identities import LIFETIME
 from weft.node.keepsakes import Keepsakes, KeepsakesRefused
 from weft.node.kubelet import ROOT, Kubelet
 from weft.node.own import OwnIdentity
-from weft.node.pods import Pods, SocketServer
+from weft.node.pods import NodePods, SocketServer
 from weft.node.redirect import Redirects
 from weft.node.relay import Relay, own_line
 from weft.node.roots import LOOK, read_roots, watch_roots
@@ -86,7 +86,7 @@ class Daemon:
         servers: dict[str, SocketServer] = {XDS_SOCKET: self.relay}
         if self._redirects is not None:
             servers[REDIRECT_SOCKET] = self._redirects
-        self.pods = Pods(self.agent, servers, keepsakes, trust_domain=settings.trust_domain, lack=self.relay.lack)
+        self.pods = NodePods(self.agent, servers, keepsakes, trust_domain=settings.trust_domain, lack=self.relay.lack)
         self._driver = Driver(settings.driver, __version__, settings.node_name, self._kubelet, self.pods)
         self._bundle = bundle
 

@@ -15,7 +15,17 @@ from weakref import WeakValueDictionary
 
 from weft.xds import frames
 from weft.xds.clients import StreamStatus, Sync
-from weft.xds.frames import Acceptance, GroupUpdate, Hello, Pods, Proxy, Refusal, Report, Update, Wanted
+from weft.xds.frames import (
+    Acceptance,
+    GroupUpdate,
+    Hello,
+    PodsFrame,
+    ProxyFrame,
+    Refusal,
+    ReportFrame,
+    Update,
+    WantedFrame,
+)
 from weft.xds.on_demand import CALLED, RESUMED, cluster_host, held_address
 from weft.xds.patch import Mismatch, patched
 from weft.xds.snapshot import Snapshots
@@ -93,7 +103,7 @@ class Copy:
         # To be reported: versions by name, or None for whatever the table says is accepted.
         self._acceptances: dict[tuple[str, str], dict[str, str] | None] = {}
         self._refusals: list[Refusal] = []
-        self._reported: dict[int, Proxy] = {}
+        self._reported: dict[int, ProxyFrame] = {}
 
     # Pods
 
@@ -108,12 +118,12 @@ class Copy:
         self._drop_unused()
         self.changed()
 
-    def pods_frame(self) -> Pods | None:
+    def pods_frame(self) -> PodsFrame | None:
         """What the control plane is to know of pods; None: it does."""
         removed = self._told & self._removed
         added = self.pods - (self._told - removed)
         self._told, self._removed = set(self.pods), set()
-        return Pods(tuple(added), tuple(removed)) if added or removed else None
+        return PodsFrame(tuple(added), tuple(removed)) if added or removed else None
 
     def place(self, pod: str, group: str) -> None:
         """Serve a pod this group's config, until the control plane knows better."""
@@ -203,9 +213,11 @@ class Copy:
         name = str(group)
         return name not in self._asked or self._answered.get(name, 0) >= number
 
-    def wanted_frames(self) -> list[Wanted]:
+    def wanted_frames(self) -> list[WantedFrame]:
         """What is to be said of that now."""
-        unsaid = [Wanted(name, tuple(held), self._unasked.get(name, 0)) for name, held in self._unsaid.items() if held]
+        unsaid = [
+            WantedFrame(name, tuple(held), self._unasked.get(name, 0)) for name, held in self._unsaid.items() if held
+        ]
         self._unsaid.clear()
         self._unasked.clear()
         return unsaid
@@ -344,7 +356,7 @@ class Copy:
         )
         self.changed()
 
-    def report(self, streams: Iterable[StreamStatus]) -> Report | None:
+    def report(self, streams: Iterable[StreamStatus]) -> ReportFrame | None:
         """What has changed since the last one; None: nothing. `streams`: those of the proxies here."""
         acceptances, self._acceptances = self._acceptances, {}
         refusals, self._refusals = self._refusals, []
@@ -359,7 +371,7 @@ class Copy:
         self._reported = proxies
         if not (accepted or refusals or news or left):
             return None
-        return Report(tuple(accepted), tuple(refusals), news, left)
+        return ReportFrame(tuple(accepted), tuple(refusals), news, left)
 
     def _accepted(self, group: Hashable, type_url: str, resources: Iterable[Resource]) -> None:
         if not self._connected:
@@ -382,7 +394,7 @@ class Copy:
             return Acceptance(group, type_url, None, mirror.revision)
         return Acceptance(group, type_url, taken) if taken else None
 
-    def _proxy(self, stream: StreamStatus) -> Proxy | None:
+    def _proxy(self, stream: StreamStatus) -> ProxyFrame | None:
         mirror = self._mirrors.get(str(stream.group))
         if mirror is None or mirror.revision is None:
             return None
@@ -400,7 +412,7 @@ class Copy:
                 behind[type_url] = since or mirror.changed_at.get(type_url, mirror.revision)
         refused = {type_url: status.error for type_url, status in stream.types.items() if status.error}
         cluster, version = (str(stream.node.metadata.get(key, "")) for key in ("CLUSTER_ID", "ISTIO_VERSION"))
-        return Proxy(
+        return ProxyFrame(
             stream.stream_id,
             stream.node.id,
             str(stream.group),

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, MutableMapping
 from weakref import WeakKeyDictionary
 
-from weft.xds.table import Resource, Table, parts_of
+from weft.xds.table import Resource, ResourceTable, parts_of
 
 
-class Shared:
+class LayerTable:
     """The resources of one type in a layer."""
 
     def __init__(self) -> None:
@@ -41,11 +41,11 @@ class Shared:
         self.revision = revision
 
 
-_Differing = WeakKeyDictionary[Shared, tuple[int, int, frozenset[str]]]
-_differing: WeakKeyDictionary[Shared, _Differing] = WeakKeyDictionary()
+_Differing = WeakKeyDictionary[LayerTable, tuple[int, int, frozenset[str]]]
+_differing: WeakKeyDictionary[LayerTable, _Differing] = WeakKeyDictionary()
 
 
-def differing(one: Shared, other: Shared) -> frozenset[str]:
+def differing(one: LayerTable, other: LayerTable) -> frozenset[str]:
     """Names that are not the same in both. For two layers, this is asked for each two groups upon them."""
     if one is other:
         return frozenset()
@@ -60,14 +60,14 @@ def differing(one: Shared, other: Shared) -> frozenset[str]:
 
 class Layer:
     def __init__(self) -> None:
-        self.types: dict[str, Shared] = {}
+        self.types: dict[str, LayerTable] = {}
 
-    def of(self, type_url: str) -> Shared:
-        return self.types.setdefault(type_url, Shared())
+    def of(self, type_url: str) -> LayerTable:
+        return self.types.setdefault(type_url, LayerTable())
 
 
-class LayeredTable(Table):
-    def __init__(self, shared: Shared) -> None:
+class LayeredTable(ResourceTable):
+    def __init__(self, shared: LayerTable) -> None:
         super().__init__()
         self.shared = shared
         self.claims: set[str] = set()  # names that the group has itself
@@ -198,7 +198,7 @@ class LayeredTable(Table):
         self.removed.pop(name, None)
         self._changes.pop(name, None)  # the layer's own is newer
 
-    def rest_upon(self, shared: Shared, revision: int) -> bool:
+    def rest_upon(self, shared: LayerTable, revision: int) -> bool:
         """Another layer comes in the place of this one. Returns whether anything is different."""
         before = dict(self.live)
         for name in self.shared.live:
@@ -249,7 +249,7 @@ class LayeredTable(Table):
         return self._changes.get(name, 0) <= self.until
 
 
-def unlike(like: Table, table: Table) -> tuple[list[str], list[Resource]]:
+def unlike(like: ResourceTable, table: ResourceTable) -> tuple[list[str], list[Resource]]:
     """Of one that is as the other but for these: the names, live here or not; and what is the same and large."""
     names: list[str] = []
     common: list[Resource] = []

@@ -18,7 +18,7 @@ from weft.control.push.gathering import Gathering, Timing, safely
 from weft.control.push.place import Change, Place, PlaceKey, place_key, staying
 from weft.control.push.translation import Made, Translation
 from weft.control.push.watching import Watching
-from weft.mesh.calls import Address, Calls, Why
+from weft.mesh.calls import Address, CallReason, Calls
 from weft.mesh.mesh import Mesh
 from weft.mesh.touched import EVERYWHERE, Touched
 from weft.model.group import Group, ProxyKind
@@ -74,7 +74,9 @@ class Push:
         updates.append(compiled.answer(name for at in self.calls.of(group).addresses for name in names.held(at)))
         self._snapshots.update(group, merged(updates), place.layer)
         if self.calls.brought(group) is Brought.HOLDING:
-            self._bring_hosts(group, (host for host, call in self.calls.of(group).hosts.items() if call.why is Why.HAD))
+            self._bring_hosts(
+                group, (host for host, call in self.calls.of(group).hosts.items() if call.why is CallReason.HAD)
+            )
         self._watching.check()
 
     def leave(self, group: Group) -> None:
@@ -123,7 +125,7 @@ class Push:
         group: Group,
         held: Iterable[str] = (),
         hosts: Iterable[str] = (),
-        why: Why = Why.CALLED,
+        why: CallReason = CallReason.CALLED,
         *,
         soon: bool = True,
     ) -> None:
@@ -132,7 +134,7 @@ class Push:
         known = self.calls.of(group).addresses
         asked = [address for name in held if (address := names.called_at(name))]
         addresses, hosts = [address for address in asked if address not in known], tuple(hosts)
-        strange = [host for host in hosts if self._seen(group, host) is None] if why is Why.HAD else ()
+        strange = [host for host in hosts if self._seen(group, host) is None] if why is CallReason.HAD else ()
         brought = Brought.HOLDING if asked else Brought.HOSTS if strange else None
         if brought is not None and self._demand.bring(group, brought):
             self._push(Touched(), frozenset(), frozenset({group}))
