@@ -177,7 +177,7 @@ async def test_reports_are_gathered_and_say_nothing_twice(tmp_path):
         copy.changed()
         copy.add("web-1")
         await until(lambda: isinstance(heard[-1], frames.PodsFrame))
-        assert [type(frame).__name__ for frame in heard] == ["Hello", "Taken", "Report", "Pods"]
+        assert [type(frame).__name__ for frame in heard] == ["Hello", "TakenFrame", "ReportFrame", "PodsFrame"]
         assert heard[2].acceptances == (frames.Acceptance("web", CLUSTER, None, 5),)
 
 
