@@ -151,7 +151,9 @@ async def test_says_why_it_was_refused_though_it_was_speaking_at_that_moment(tmp
         await until(lambda: upstream.calls >= 20 and upstream.trouble not in ("", ENDED))
         assert upstream.trouble == "show a certificate (UNAUTHENTICATED)"
     assert speaking
-    said = {record.getMessage().removeprefix("no stream to the control plane, ") for record in caplog.records}
+    # Only weft's own records: under load gRPC's poller may log a BlockingIOError of its own, through asyncio.
+    own = [record for record in caplog.records if record.name.startswith("weft.")]
+    said = {record.getMessage().removeprefix("no stream to the control plane, ") for record in own}
     reasons = {f"proxies keep what they have: {why}" for why in (ENDED, "show a certificate (UNAUTHENTICATED)")}
     assert said <= reasons
 
