@@ -254,5 +254,5 @@ def _remove(place: Path) -> None:
 async def _read(plane: ControlPlane, config: Path) -> None:
     from weft.files.watch import watch
 
-    async for batch in watch(config):
+    async for batch in watch(config, reader=plane.reader):
         plane.apply(batch.changes, batch.problems)

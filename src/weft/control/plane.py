@@ -145,6 +145,11 @@ class ControlPlane:
         if touched.inbound:  # it came, went, or has other ports; that it is ready or not is nothing to analyze
             self._analysis.wake()
 
+    @property
+    def reader(self) -> Intake:
+        """Reads documents as `apply` does, for a source that must know whether an object is valid."""
+        return self._intake
+
     def _seal(self) -> None:
         has_begun = bool(self.history.begun)
         moment = self.history.seal()

@@ -18,7 +18,7 @@ from watchfiles._rust_notify import RustNotify
 from weft.api.document import Change
 from weft.base.problem import Problem, Where
 from weft.files import scan
-from weft.files.directory import Content, Directory
+from weft.files.directory import Content, Directory, DocumentReader
 from weft.model.names import ObjectKey
 
 # Events are gathered until none has come for QUIET, but no longer than GATHER: an editor's save is a burst of a few
@@ -43,11 +43,14 @@ class DirectoryMissing(Exception):
         self.directory = directory
 
 
-async def watch(directory: str | Path, *, settle: float = SETTLE) -> AsyncGenerator[FileBatch, None]:
-    """Batches, for ever. Close the iterator to stop. Raises DirectoryMissing only at the start."""
+async def watch(
+    directory: str | Path, *, reader: DocumentReader | None = None, settle: float = SETTLE
+) -> AsyncGenerator[FileBatch, None]:
+    """Batches, for ever. Close the iterator to stop. `reader` takes each batch in before the next one is read. Raises
+    DirectoryMissing only at the start."""
     if not Path(directory).is_dir():
         raise DirectoryMissing(str(directory))
-    watcher = _Watcher(directory, settle)
+    watcher = _Watcher(directory, reader, settle)
     try:
         batch = await asyncio.to_thread(watcher.look)
         yield batch
@@ -65,11 +68,11 @@ async def watch(directory: str | Path, *, settle: float = SETTLE) -> AsyncGenera
 class _Watcher:
     """Used by one thread at a time; only `stop` may come from another."""
 
-    def __init__(self, directory: str | Path, settle: float) -> None:
+    def __init__(self, directory: str | Path, reader: DocumentReader | None, settle: float) -> None:
         self._root = str(Path(directory).absolute())
         self._shown = scan.shown(directory)
         self._settle = settle
-        self._directory = Directory(self._root, self._shown)
+        self._directory = Directory(self._root, self._shown, reader)
         self._seen: scan.DirectoryScan | None = None
         self._away: Problem | None = None
         self._named: set[str] = set()  # files that events named: read again even if they look the same

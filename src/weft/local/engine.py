@@ -193,7 +193,7 @@ class Engine:
     # Files → control plane → pods
 
     async def _watch(self) -> None:
-        async with aclosing(watch(self.directory)) as batches:
+        async with aclosing(watch(self.directory, reader=self.control.reader)) as batches:
             async for batch in batches:
                 self.control.apply(batch.changes, batch.problems)
                 self.vouch()
