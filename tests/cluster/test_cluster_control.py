@@ -118,8 +118,8 @@ async def test_a_pods_token_is_worth_a_certificate_of_its_account_and_anything_e
                 await ca.create("nonsense", making.csr())
             status, text = await made.get("/metrics")
             assert status == 200
-            assert "weft_certificates_issued_total 1\n" in text
-            assert 'weft_certificates_refused_total{reason="token-signature"} 1\n' in text
+            assert "weft_certificates_issued_total 1.0\n" in text
+            assert 'weft_certificates_refused_total{reason="token-signature"} 1.0\n' in text
         finally:
             await ca.close()
 

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inject.pods import apply, names, pod
+from weft.base.metrics_page import MetricsPage
 from weft.cluster.sidecar_arguments import arguments
 from weft.inject import server as asking
 from weft.inject.injector import Injector
@@ -212,13 +213,13 @@ async def test_what_happened_is_counted_under_istios_names(server):
     await post(server, "/inject", review(pod(annotations={"sidecar.istio.io/logLevel": "x"})))
     await post(server, "/inject", b"x")
     await post(server, "/validate", b"x")
-    lines = server.metrics().splitlines()
-    assert "sidecar_injection_requests_total 4" in lines
-    assert "sidecar_injection_success_total 1" in lines
-    assert "sidecar_injection_skip_total 1" in lines
-    assert "sidecar_injection_failure_total 2" in lines
-    assert "galley_validation_failed 1" in lines
-    assert "sidecar_injection_time_seconds_count 4" in lines
+    lines = MetricsPage(server.metrics).text().splitlines()
+    assert "sidecar_injection_requests_total 4.0" in lines
+    assert "sidecar_injection_success_total 1.0" in lines
+    assert "sidecar_injection_skip_total 1.0" in lines
+    assert "sidecar_injection_failure_total 2.0" in lines
+    assert "galley_validation_failed 1.0" in lines
+    assert "sidecar_injection_time_seconds_count 4.0" in lines
 
 
 async def test_many_at_once_are_all_answered(server):

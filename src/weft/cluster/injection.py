@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 
 import msgspec
+from prometheus_client.core import Metric
 
 from weft.ca.serving import ServingCertificate
 from weft.cluster.sidecar_arguments import arguments
@@ -77,8 +79,8 @@ class Injection:
     def lack(self) -> str:
         return "" if self._server is not None else "the webhooks are not served yet"
 
-    def metrics(self) -> str:
-        return self._server.metrics() if self._server is not None else ""
+    def metrics(self) -> Iterable[Metric]:
+        return self._server.metrics() if self._server is not None else ()
 
     def _use(self, server: WebhookServer) -> None:
         key, chain = self._certificate.pem

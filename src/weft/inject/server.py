@@ -11,10 +11,16 @@ import logging
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 
 from aiohttp import web
+from prometheus_client.core import (
+    CounterMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+    UnknownMetricFamily,
+)
 
 from weft.base.http_site import HttpSite
 from weft.base.secrecy import memory_file
@@ -71,15 +77,16 @@ class WebhookServer:
             await self._site.close()
             self._site = None
 
-    def metrics(self) -> str:
-        """In Prometheus' words, under Istio's names."""
-        lines = []
-        for name in _COUNTERS:
-            lines += [f"# TYPE {name} counter", f"{name} {self._counts[name]}"]
-        lines += ["# TYPE sidecar_injection_time_seconds summary"]
-        lines += [f"sidecar_injection_time_seconds_sum {self._seconds:.6f}"]
-        lines += [f"sidecar_injection_time_seconds_count {self._counts['sidecar_injection_requests_total']}"]
-        return "\n".join([*lines, ""])
+    def metrics(self) -> Iterable[Metric]:
+        """Under Istio's names."""
+        for name, what in _COUNTERS.items():
+            yield CounterMetricFamily(name, what, self._counts[name])
+        for name, what in _UNTYPED.items():
+            yield UnknownMetricFamily(name, what, self._counts[name])
+        requests = self._counts["sidecar_injection_requests_total"]
+        yield SummaryMetricFamily(
+            "sidecar_injection_time_seconds", "Time taken to answer injection requests.", requests, self._seconds
+        )
 
     async def _inject(self, http: web.Request) -> web.Response:
         self._counts["sidecar_injection_requests_total"] += 1
@@ -144,14 +151,17 @@ class WebhookServer:
         self._counts["galley_validation_passed" if passed else "galley_validation_failed"] += 1
 
 
-_COUNTERS = (
-    "sidecar_injection_requests_total",
-    "sidecar_injection_success_total",
-    "sidecar_injection_skip_total",
-    "sidecar_injection_failure_total",
-    "galley_validation_passed",
-    "galley_validation_failed",
-)
+_COUNTERS = {
+    "sidecar_injection_requests_total": "Injection requests.",
+    "sidecar_injection_success_total": "Injection requests that gave a pod its proxy.",
+    "sidecar_injection_skip_total": "Injection requests for pods that get no proxy.",
+    "sidecar_injection_failure_total": "Injection requests that failed.",
+}
+# They count too, but a counter's name ends in `_total` in the exposition format, and these are Istio's.
+_UNTYPED = {
+    "galley_validation_passed": "Objects that validation has allowed.",
+    "galley_validation_failed": "Objects that validation has refused.",
+}
 
 
 def _context() -> ssl.SSLContext:

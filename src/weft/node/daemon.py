@@ -14,19 +14,20 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 
 import msgspec
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from weft import __version__
 from weft.ca.client import CertificateClient
 from weft.model.proxy import IDENTITY_DRIVER, REDIRECT_SOCKET, XDS_SOCKET
 from weft.node.agent import Agent
 from weft.node.csi import Driver
-from weft.node.health import Health, Metrics
+from weft.node.health import Health
 from weft.node.identities import LIFETIME
 from weft.node.keepsakes import Keepsakes, KeepsakesRefused
 from weft.node.kubelet import ROOT, Kubelet
@@ -120,34 +121,34 @@ class Daemon:
             return f"kubelet has not taken the driver {self._settings.driver} yet"
         return ""
 
-    def metrics(self) -> Metrics:
+    def metrics(self) -> Iterable[Metric]:
         now, statuses = time.time(), self.agent.statuses()
         redirects = self._redirects
         own = self.own.status
-        return {
-            "weft_node_pods": ("gauge", "Pods that are served.", len(self.pods)),
-            "weft_node_identities_held": (
-                "gauge",
-                "Pods whose certificate is good now.",
-                sum(each.is_held(now) for each in statuses),
-            ),
-            "weft_node_identities_failing": (
-                "gauge",
-                "Pods whose certificate cannot be had or renewed.",
-                sum(bool(each.error) for each in statuses),
-            ),
-            "weft_node_own_identity_held": (
-                "gauge",
-                "1 if the agent's own certificate is good now.",
-                int(own is not None and own.is_held(now)),
-            ),
-            "weft_node_redirects_total": ("counter", "Redirects set up in pods.", redirects.done if redirects else 0),
-            "weft_node_redirects_failed_total": (
-                "counter",
-                "Redirects that could not be set up.",
-                redirects.failed if redirects else 0,
-            ),
-        }
+        yield GaugeMetricFamily("weft_node_pods", "Pods that are served.", len(self.pods))
+        yield GaugeMetricFamily(
+            "weft_node_identities_held",
+            "Pods whose certificate is good now.",
+            sum(each.is_held(now) for each in statuses),
+        )
+        yield GaugeMetricFamily(
+            "weft_node_identities_failing",
+            "Pods whose certificate cannot be issued or renewed.",
+            sum(bool(each.error) for each in statuses),
+        )
+        yield GaugeMetricFamily(
+            "weft_node_own_identity_held",
+            "1 if the agent's own certificate is good now.",
+            int(own is not None and own.is_held(now)),
+        )
+        yield CounterMetricFamily(
+            "weft_node_redirects_total", "Redirects set up in pods.", redirects.done if redirects else 0
+        )
+        yield CounterMetricFamily(
+            "weft_node_redirects_failed_total",
+            "Redirects that could not be set up.",
+            redirects.failed if redirects else 0,
+        )
 
     async def _follow_roots(self) -> None:
         async for bundle in watch_roots(self._settings.roots, self._bundle, look=self._settings.look):

@@ -6,14 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from aiohttp import web
 
 from weft.base.http_site import HttpSite
-
-Metrics = Mapping[str, tuple[str, str, float]]  # by name: kind, help, value
-
+from weft.base.metrics_page import MetricSource, MetricsPage
 
 _MOST_OF_ONE_HOST = 32  # connections: kubelet has one or two
 
@@ -21,8 +19,8 @@ _MOST_OF_ONE_HOST = 32  # connections: kubelet has one or two
 class Health:
     """`lack` says what is not as it must be, and is empty if nothing is."""
 
-    def __init__(self, lack: Callable[[], str], metrics: Callable[[], Metrics]) -> None:
-        self._lack, self._metrics = lack, metrics
+    def __init__(self, lack: Callable[[], str], metrics: MetricSource) -> None:
+        self._lack, self._metrics = lack, MetricsPage(metrics)
         self._site: HttpSite | None = None
 
     async def listen(self, host: str | None, port: int) -> int:
@@ -30,7 +28,7 @@ class Health:
         app = web.Application(client_max_size=1024)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/ready", self._ready)
-        app.router.add_get("/metrics", self._tell_metrics)
+        app.router.add_get("/metrics", self._metrics.respond)
         self._site = HttpSite(app, most_of_one_host=_MOST_OF_ONE_HOST)
         return await self._site.listen(host, port)
 
@@ -44,9 +42,3 @@ class Health:
     async def _ready(self, _request: web.Request) -> web.Response:
         lack = self._lack()
         return web.Response(status=503 if lack else 200, text=f"{lack or 'ok'}\n")
-
-    async def _tell_metrics(self, _request: web.Request) -> web.Response:
-        lines = []
-        for name, (kind, words, value) in self._metrics().items():
-            lines += [f"# HELP {name} {words}", f"# TYPE {name} {kind}", f"{name} {value:g}"]
-        return web.Response(text="".join(f"{line}\n" for line in lines), content_type="text/plain", charset="utf-8")
