@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, cast
 
@@ -28,13 +29,21 @@ async def accept_tls(
     """The server side of an accepted connection, after its handshake. Raises OSError (also of TLS) if it fails; the
     connection is closed then."""
     loop = asyncio.get_running_loop()
-    layer = _TlsLayer(loop, protocol, context, handshake_seconds)
-    plain, _ = await loop.connect_accepted_socket(lambda: layer, connection)
-    try:
-        return await layer.handshaken
-    except asyncio.CancelledError:
-        plain.abort()
-        raise
+    layer = _TlsLayer(loop, protocol, context, handshake_seconds, server_side=True)
+    return await layer.shake_hands(loop.connect_accepted_socket(lambda: layer, connection))
+
+
+async def connect_tls(
+    protocol: asyncio.Protocol,
+    connect: Callable[[Callable[[], asyncio.BaseProtocol]], Coroutine[Any, Any, tuple[asyncio.Transport, Any]]],
+    context: ssl.SSLContext,
+    *,
+    server_hostname: str | None,
+    handshake_seconds: float,
+) -> asyncio.Transport:
+    """The client's side of a connection that `connect` opens for a protocol's factory. Raises as `accept_tls` does."""
+    layer = _TlsLayer(asyncio.get_running_loop(), protocol, context, handshake_seconds, server_hostname=server_hostname)
+    return await layer.shake_hands(connect(lambda: layer))
 
 
 class TlsTransport(asyncio.Transport):
@@ -107,15 +116,19 @@ class _TlsLayer(asyncio.BufferedProtocol):
         protocol: asyncio.Protocol,
         context: ssl.SSLContext,
         handshake_seconds: float,
+        *,
+        server_side: bool = False,
+        server_hostname: str | None = None,
     ) -> None:
         self._loop = loop
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self.tls = context.wrap_bio(self._incoming, self._outgoing, server_side, server_hostname)
         self.protocol = protocol
         self.paused = False
         self.closing = False
         self.handshaken: asyncio.Future[TlsTransport] = loop.create_future()
-        self._timer = loop.call_later(handshake_seconds, self._too_slow, handshake_seconds)
+        self._handshake_seconds = handshake_seconds
+        self._timer: asyncio.TimerHandle | None = None
         self._plain: asyncio.Transport | None = None
         self._transport: TlsTransport | None = None  # once hands are shaken
         self._buffer = bytearray()
@@ -123,10 +136,20 @@ class _TlsLayer(asyncio.BufferedProtocol):
         self._unsent = bytearray()  # to be encrypted once a renegotiation is over
         self._at_end = False  # the peer has closed its side of the connection
 
+    async def shake_hands(self, connecting: Coroutine[Any, Any, tuple[asyncio.Transport, Any]]) -> asyncio.Transport:
+        plain, _ = await connecting
+        try:
+            return await self.handshaken
+        except asyncio.CancelledError:
+            plain.abort()
+            raise
+
     # The connection's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._plain = cast(asyncio.Transport, transport)
+        self._timer = self._loop.call_later(self._handshake_seconds, self._too_slow)
+        self._advance()  # a client speaks first
 
     def get_buffer(self, sizehint: int) -> bytearray:
         self._buffer = bytearray(_READ)
@@ -152,7 +175,7 @@ class _TlsLayer(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.closing = True
-        self._timer.cancel()
+        self._stop_timer()
         if self._transport is not None:
             self.protocol.connection_lost(error)
         else:
@@ -244,7 +267,7 @@ class _TlsLayer(asyncio.BufferedProtocol):
 
     def _shaken(self) -> None:
         assert self._plain is not None  # noqa: S101 - bytes have come from there
-        self._timer.cancel()
+        self._stop_timer()
         self._transport = TlsTransport(self, self._plain)
         self._flush()
         self.protocol.connection_made(self._transport)
@@ -263,8 +286,13 @@ class _TlsLayer(asyncio.BufferedProtocol):
         if self._plain is not None:
             self._plain.close()
 
-    def _too_slow(self, seconds: float) -> None:
-        self._fail_handshake(ConnectionAbortedError(f"the TLS handshake took longer than {seconds:g} s"))
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _too_slow(self) -> None:
+        what = f"the TLS handshake took longer than {self._handshake_seconds:g} s"
+        self._fail_handshake(ConnectionAbortedError(what))
         self.closing = True
         if self._plain is not None:
             self._plain.abort()
