@@ -13,18 +13,15 @@ from pathlib import Path
 
 import msgspec
 from watchfiles import Change as Event
-from watchfiles._rust_notify import RustNotify
 
 from weft.api.document import Change
+from weft.base.file_events import FileEvents
 from weft.base.problem import Problem, Where
 from weft.files import scan
 from weft.files.directory import Content, Directory, DocumentReader
 from weft.model.names import ObjectKey
 
-# Events are gathered until none has come for QUIET, but no longer than GATHER: an editor's save is a burst of a few
-# milliseconds. What seems gone is looked for once more after SETTLE, which is longer than any save takes.
-QUIET_MS = 10
-GATHER_MS = 50
+# What seems gone is looked for once more after SETTLE, which is longer than any save takes.
 SETTLE = 0.3
 TICK = 0.5  # seconds between checks that the directory is still the same one
 SWEEP = 5.0  # seconds between looks that no event asked for: links out of the directory have no events
@@ -77,7 +74,7 @@ class _Watcher:
         self._away: Problem | None = None
         self._named: set[str] = set()  # files that events named: read again even if they look the same
         self._leaving: dict[ObjectKey, float] = {}  # since when
-        self._notify: RustNotify | None = None
+        self._events: FileEvents | None = None
         self._listening: tuple[int, int] | None = None  # to which directory
         self._stopped = threading.Event()
         self._swept = time.monotonic()
@@ -89,17 +86,16 @@ class _Watcher:
         """Until something may have changed, an object's time is up, or a tick; returns whether to look."""
         now = time.monotonic()
         until = min([now + TICK, *(since + self._settle for since in self._leaving.values())])
-        timeout = max(1, round((until - now) * 1_000))
-        if self._notify is None:
-            self._stopped.wait(timeout / 1_000)
+        if self._events is None:
+            self._stopped.wait(max(0.001, until - now))
             return True
         try:
-            found = self._notify.watch(GATHER_MS, QUIET_MS, timeout, self._stopped)
+            events = self._events.wait(until - now)
         except RuntimeError:  # the kernel's queue broke; start anew
-            self._notify = None
+            self._unlisten()
             return True
-        if isinstance(found, set):
-            return self._worth_a_look(found)
+        if events:
+            return self._worth_a_look(events)
         now = time.monotonic()
         overdue = any(since + self._settle <= now for since in self._leaving.values())
         return overdue or now - self._swept >= SWEEP or self._moved()
@@ -110,7 +106,7 @@ class _Watcher:
         named, self._named = self._named, set()
         self._swept = now
         try:
-            if self._notify is None or self._moved():
+            if self._events is None or self._moved():
                 self._listen()  # before looking, so that nothing falls between
             seen = scan.look(self._root, self._shown)
         except OSError as error:
@@ -135,7 +131,7 @@ class _Watcher:
         return self._directory.settle(ready)
 
     def _gone(self, error: OSError) -> FileBatch:
-        self._notify = None
+        self._unlisten()
         self._leaving = {}  # their time starts anew when the directory is back
         self._away = Problem(
             Where(file=self._shown),
@@ -158,16 +154,22 @@ class _Watcher:
 
     def _listen(self) -> None:
         """Ask the kernel for events of the directory that stands there now."""
+        self._unlisten()
         found = Path(self._root).stat()
         self._listening = (found.st_dev, found.st_ino)
         try:
-            self._notify = RustNotify([self._root], False, False, 0, True, True)
+            self._events = FileEvents(self._root, self._stopped, recursive=True)
         except FileNotFoundError:
             raise
         except (OSError, RuntimeError):  # out of inotify watches: look at every tick instead
-            self._notify = None
+            pass
 
-    def _worth_a_look(self, events: set[tuple[int, str]]) -> bool:
+    def _unlisten(self) -> None:
+        if self._events is not None:
+            self._events.close()
+            self._events = None
+
+    def _worth_a_look(self, events: set[tuple[Event, str]]) -> bool:
         """Remembers which files were named. A log file or compiled script beside the YAML is not our business."""
         worth = False
         for kind, path in events:
