@@ -23,11 +23,11 @@ import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from weft import __version__
+from weft.base.health_site import HealthSite
 from weft.ca.client import CertificateClient
 from weft.model.proxy import IDENTITY_DRIVER, REDIRECT_SOCKET, XDS_SOCKET
 from weft.node.agent import Agent
 from weft.node.csi import Driver
-from weft.node.health import Health
 from weft.node.identities import LIFETIME
 from weft.node.keepsakes import Keepsakes, KeepsakesRefused
 from weft.node.kubelet import ROOT, Kubelet
@@ -96,7 +96,7 @@ class Daemon:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._client.close)
             if self._settings.health is not None:
-                health = Health(self.lack, self.metrics)
+                health = HealthSite(self.lack, (self.metrics,))
                 stack.push_async_callback(health.close)
                 await health.listen(*self._settings.health)
             await stack.enter_async_context(_only_one(self._private))
