@@ -17,6 +17,7 @@ from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpPro
 from google.protobuf.duration_pb2 import Duration
 
 from weft.model.destination_rule import ClientTlsMode, ConnectionPool, Subset, TrafficPolicy
+from weft.model.endpoint import Endpoint
 from weft.model.group import ProxyKind
 from weft.model.inbound_port import InboundPort
 from weft.model.locality import weighs_places
@@ -192,14 +193,12 @@ def _locate(
             cluster.original_dst_lb_config.upstream_port_override.value = port.target
     elif service.resolution is Resolution.STATIC and view.led_to:
         cluster.type = Cluster.STATIC
-        members = subset_endpoints(dict(view.endpoints).get(port.number, ()), subset)
-        found = near(chosen, members, view.caller.whereabouts, settings.locality)
-        cluster.load_assignment.CopyFrom(assignment(cluster.name, found))
+        _assign(cluster, _members(view, port, subset), view, chosen, settings)
     elif service.resolution is Resolution.STATIC:
         cluster.type = Cluster.EDS
         cluster.eds_cluster_config.eds_config.CopyFrom(from_control_plane())
     else:
-        members = subset_endpoints(dict(view.endpoints).get(port.number, ()), subset)
+        members = _members(view, port, subset)
         cluster.cluster_type.name = "envoy.clusters.dns"
         cluster.cluster_type.typed_config.CopyFrom(
             packed(
@@ -214,8 +213,19 @@ def _locate(
                 )
             )
         )
-        found = near(chosen, members, view.caller.whereabouts, settings.locality)
-        cluster.load_assignment.CopyFrom(assignment(cluster.name, found))
+        _assign(cluster, members, view, chosen, settings)
+
+
+def _members(view: ServiceView, port: ServicePort, subset: Subset | None) -> tuple[Endpoint, ...]:
+    return subset_endpoints(dict(view.endpoints).get(port.number, ()), subset)
+
+
+def _assign(
+    cluster: Cluster, members: tuple[Endpoint, ...], view: ServiceView, chosen: TrafficPolicy, settings: Settings
+) -> None:
+    """The endpoints in the cluster itself, those near the caller first."""
+    found = near(chosen, members, view.caller.whereabouts, settings.locality)
+    cluster.load_assignment.CopyFrom(assignment(cluster.name, found))
 
 
 def _secure(

@@ -269,11 +269,21 @@ def unlike(like: ResourceTable, table: ResourceTable) -> tuple[list[str], list[R
     return names, common
 
 
-class _Live(MutableMapping[str, Resource]):
-    """What there is for the group's proxies."""
+class _TableView(MutableMapping[str, Resource]):
+    """A table as one mapping; `get` of a subclass decides what is in it."""
 
     def __init__(self, table: LayeredTable) -> None:
         self._table = table
+
+    def __getitem__(self, name: str) -> Resource:
+        found = self.get(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+
+class _Live(_TableView):
+    """What there is for the group's proxies."""
 
     def get(self, name: str, default: Resource | None = None) -> Resource | None:  # type: ignore[override]
         table = self._table
@@ -281,12 +291,6 @@ class _Live(MutableMapping[str, Resource]):
         if found is None and name not in table.hidden:
             found = table.shared.live.get(name)
         return default if found is None else found
-
-    def __getitem__(self, name: str) -> Resource:
-        found = self.get(name)
-        if found is None:
-            raise KeyError(name)
-        return found
 
     def __contains__(self, name: object) -> bool:
         table = self._table
@@ -316,11 +320,8 @@ class _Live(MutableMapping[str, Resource]):
         return len(table.shared.live) + beyond - len(table.hidden)
 
 
-class _Accepted(MutableMapping[str, Resource]):
+class _Accepted(_TableView):
     """What some proxy of the group took last."""
-
-    def __init__(self, table: LayeredTable) -> None:
-        self._table = table
 
     def get(self, name: str, default: Resource | None = None) -> Resource | None:  # type: ignore[override]
         table = self._table
@@ -328,12 +329,6 @@ class _Accepted(MutableMapping[str, Resource]):
         if found is None and table.is_implied(name):
             found = table.shared.live[name]
         return default if found is None else found
-
-    def __getitem__(self, name: str) -> Resource:
-        found = self.get(name)
-        if found is None:
-            raise KeyError(name)
-        return found
 
     def __setitem__(self, name: str, resource: Resource) -> None:
         table = self._table
