@@ -174,3 +174,11 @@ def test_low_ports_are_open_in_one_namespace_and_stay_closed_outside(make_namesp
     assert read() == outside
     with pytest.raises(NetworkError):
         netns.open_low_ports(NetworkNamespace("weft-not-there"))
+
+
+def test_a_process_knows_its_own_namespace_and_whether_it_is_the_kernels_first(monkeypatch):
+    assert netns.own().path == netns.OWN
+    monkeypatch.setattr(netns, "_FIRST", netns.OWN.stat().st_ino)
+    assert netns.is_kernels_first()
+    monkeypatch.setattr(netns, "_FIRST", 0)
+    assert not netns.is_kernels_first()

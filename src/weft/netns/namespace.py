@@ -23,6 +23,8 @@ import msgspec
 from weft.base.problem import Problem, Where
 
 DIRECTORY = Path("/run/netns")
+OWN = Path("/proc/self/ns/net")  # the one that this process is in
+_FIRST = 0xEFFFFFF9  # the inode of the namespace that the kernel began with; older kernels have no fixed one
 
 _CLONE_NEWNET = 0x40000000
 _MS_BIND, _MS_REC, _MS_SHARED = 0x1000, 0x4000, 1 << 20
@@ -48,6 +50,16 @@ class NetworkNamespace(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"namespace {self.name}"
+
+
+def own() -> NetworkNamespace:
+    """The namespace that this process is in."""
+    return NetworkNamespace(str(OWN))  # an absolute path stands for itself
+
+
+def is_kernels_first() -> bool:
+    """Whether this process is in the namespace that the kernel began with; older kernels cannot tell."""
+    return OWN.stat().st_ino == _FIRST
 
 
 def make(name: str) -> NetworkNamespace:
