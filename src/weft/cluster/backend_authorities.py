@@ -16,7 +16,6 @@ from weft.kube.reflector import WatchTiming
 from weft.kube.singles import BACKEND_AUTHORITIES, Name, Singles
 from weft.mesh.mesh import Mesh
 from weft.model.gateway_api import GATEWAY_KIND, AuthorityBundle, BackendTls, StandardGateway
-from weft.model.names import ObjectKey
 
 _KINDS = ("BackendTLSPolicy", GATEWAY_KIND)
 
@@ -31,15 +30,11 @@ class BackendAuthorities:
             lambda changes: plane.apply((), None, [(change.key, _bundles(change)) for change in changes]),
             lambda problems: plane.note("authorities", problems),
         )
-        plane.on_change.append(self._on_change)
+        plane.on_change.append(self._config_maps.look_if(lambda key: key.kind in _KINDS))
 
     async def run(self) -> None:
         """Until cancelled."""
         await self._config_maps.run()
-
-    def _on_change(self, changed: frozenset[ObjectKey]) -> None:
-        if any(key.kind in _KINDS for key in changed):
-            self._config_maps.look()
 
 
 def named(mesh: Mesh) -> tuple[Name, ...]:
