@@ -88,7 +88,8 @@ class Intake:
         problems: tuple[Problem, ...] = ()
         self.refused.pop(change.key, None)
         if change.document is not None:
-            parsed = self.read(change.document)
+            known = self._read.pop(id(change.document), None)
+            parsed = known[1] if known is not None else parse(change.document, self._domain)
             values, problems = parsed.values, parsed.problems
             if parsed.meant:
                 self.refused[change.key] = parsed.meant
