@@ -36,7 +36,7 @@ async def ask():
     plane = ControlPlane()
     plane.apply(changes(ORDERS))
     routes = debug_routes(attach_debug(plane), DebugAccess("istio-system", Checker()))
-    monitoring = Monitoring(str, dict, pages=routes)
+    monitoring = Monitoring(str, (), pages=routes)
     port = await monitoring.listen("127.0.0.1", 0)
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
 
