@@ -18,7 +18,7 @@ import msgspec
 
 from bench.figure import Effort, Figure, Say
 from bench.process import Failed
-from weft.cli.meshes import Admission, meshes_in
+from weft.cli.read.mesh_files import Admission, meshes_in
 from weft.inspect.rehearse.examination import examine
 
 _OBJECTS, _QUICK = 10_000, 1_000

@@ -10,8 +10,8 @@ from typing import Any
 
 import typer
 
-from weft.cli.command import Command, load
 from weft.cli.commands import COMMANDS
+from weft.cli.lazy_commands import Command, load
 from weft.cli.main import app
 
 PAGES = Path(__file__).resolve().parent.parent / "docs" / "reference"

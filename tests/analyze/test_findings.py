@@ -7,7 +7,7 @@ from analyze.meshes import WEB, facts, istio
 from weft.analyze.findings import OF_RIVALS, findings
 from weft.api.parse import Parsed, parse
 from weft.base.problem import Severity
-from weft.cli.meshes import Admission
+from weft.cli.read.mesh_files import Admission
 from weft.files.documents import read_documents
 from weft.inspect.rehearse.rehearsal import rehearsed
 from weft.model.names import ObjectKey

@@ -8,10 +8,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from weft.cli import cluster, reach
-from weft.cli.command import load
 from weft.cli.commands import COMMANDS, by_name
+from weft.cli.lazy_commands import load
 from weft.cli.main import app
+from weft.cli.reach import cluster
+from weft.cli.reach import connect as reach
 from weft.cli.start import IN_PODS
 
 
@@ -33,7 +34,7 @@ def test_a_command_is_loaded_only_when_it_is_called():
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    needed = ["command", "commands", "main", "output", "parameters", "start"]
+    needed = ["commands", "flags", "flags.boolean_values", "lazy_commands", "main", "print", "print.output", "start"]
     assert found.stderr.strip() == str([f"weft.cli.{name}" for name in needed])
 
 

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from weft.base.problem import Problem, Where
-from weft.cli.command import load
 from weft.cli.commands import COMMANDS
+from weft.cli.lazy_commands import load
 from weft.cli.main import Commands, app
 
 LISTED = [command for commands in COMMANDS.values() for command in commands if not command.hidden]
@@ -80,7 +80,7 @@ def test_an_error_with_a_problem_is_printed_with_its_hint_and_no_traceback(monke
     def fails() -> None:
         raise TestError
 
-    monkeypatch.setattr("weft.cli.version.print_here", fails)
+    monkeypatch.setattr("weft.cli.parts.version.print_here", fails)
     result = run("--version")
     assert result.exit_code == 1
     assert result.stderr == "error: namespace x: cannot be made\nhint: run as root\n"
@@ -227,7 +227,7 @@ def test_asking_a_mesh_needs_none_of_what_running_one_needs(weft, mesh, argument
 
 @pytest.mark.root
 def test_exec_loads_little_before_it_becomes_another_program(weft, mesh):
-    code = f"import sys, weft.cli.choose, weft.local.client\nprint(sorted({HEAVY} & set(sys.modules)))"
+    code = f"import sys, weft.cli.reach.choose, weft.local.client\nprint(sorted({HEAVY} & set(sys.modules)))"
     command = [sys.executable, "-c", code]
     found = subprocess.run(command, capture_output=True, text=True, check=True, env=weft.environment)
     assert found.stdout.strip() == "[]"

@@ -9,7 +9,7 @@ import pytest
 from e2e.looking import rows
 from on_cluster import apps
 from on_cluster.mesh import until
-from weft.cli.reach_kubernetes import Kubernetes
+from weft.cli.reach.kubernetes import Kubernetes
 from weft.envoy.dump_clusters import COLUMNS
 
 

@@ -7,69 +7,85 @@ from __future__ import annotations
 
 import typer
 
-from weft.cli.command import Command
+from weft.cli.lazy_commands import Command
 from weft.cli.start import IN_PODS, run
 
 _AS_IT_COMES = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 COMMANDS: dict[str, tuple[Command, ...]] = {
     "A mesh on this machine": (
-        Command("demo", "demo:demo", "Run the example shop and watch its traffic."),
-        Command("up", "up:up", "Run the mesh of a directory."),
-        Command("down", "down:down", "End a mesh: its pods, proxies, namespaces and files."),
-        Command("ps", "ps:ps", "List the pods that run, of every mesh on this machine."),
-        Command("status", "status:status", "Show workloads, traffic and problems."),
-        Command("logs", "logs:logs", "Print what a workload or pod has printed."),
+        Command("demo", "run.demo:demo", "Run the example shop and watch its traffic."),
+        Command("up", "run.up:up", "Run the mesh of a directory."),
+        Command("down", "run.down:down", "End a mesh: its pods, proxies, namespaces and files."),
+        Command("ps", "run.ps:ps", "List the pods that run, of every mesh on this machine."),
+        Command("status", "run.status:status", "Show workloads, traffic and problems."),
+        Command("logs", "run.logs:logs", "Print what a workload or pod has printed."),
         Command(
             "exec",
-            "exec_:exec_",
+            "run.exec:exec_",
             "Run a command in a pod.",
             {"ignore_unknown_options": True, "allow_interspersed_args": False},
         ),
     ),
     "YAML before it runs": (
-        Command("validate", "validate:validate", "Check YAML files, and that what they refer to is there."),
-        Command("analyze", "analyze_:analyze", "Find what does not fit together, in files or in a mesh."),
-        Command("test", "test_:test", "Test what requests are expected to do."),
-        Command("diff", "diff:diff", "Show what a change would change, before it is applied."),
-        Command("kube-inject", "kube_inject:kube_inject", "Put the proxy into the pods of workloads in files."),
-        Command("kube-export", "kube_export:kube_export", "Print a mesh of this machine as objects of a cluster."),
+        Command("validate", "files.validate:validate", "Check YAML files, and that what they refer to is there."),
+        Command("analyze", "files.analyze:analyze", "Find what does not fit together, in files or in a mesh."),
+        Command("test", "files.test:test", "Test what requests are expected to do."),
+        Command("diff", "files.diff:diff", "Show what a change would change, before it is applied."),
+        Command("kube-inject", "files.kube_inject:kube_inject", "Put the proxy into the pods of workloads in files."),
+        Command(
+            "kube-export", "files.kube_export:kube_export", "Print a mesh of this machine as objects of a cluster."
+        ),
     ),
     "Look inside": (
-        Command("authn", "authn:GROUP", "Mutual TLS: whether callers and servers agree."),
-        Command("check-inject", "check_inject:check_inject", "Show which webhook injects a pod, and why."),
-        Command("describe", "describe:describe", "Describe a pod or a service in plain English."),
-        Command("audit", "audit:audit", "Look a whole mesh over for what should be acted upon."),
-        Command("bug-report", "bug_report:bug_report", "Collect what is needed to see what is wrong, without secrets."),
-        Command("why", "why:why", "Show which objects and rules made a resource of a proxy."),
-        Command("explain", "explain_:explain", "Explain what would happen to a request."),
-        Command("bisect", "bisect:bisect", "Find the change after which a request ended otherwise."),
-        Command("history", "history:history", "Show what has changed in a mesh, and when."),
-        Command("proxy-config", "proxy_config:GROUP", "Show what a pod's Envoy has."),
-        Command("pc", "proxy_config:GROUP", "The same.", hidden=True),
-        Command("proxy-status", "proxy_status:proxy_status", "Show how far each proxy is, or what differs at one."),
-        Command("x", "experimental:GROUP", "Commands that may still change."),
+        Command("authn", "look.authn:GROUP", "Mutual TLS: whether callers and servers agree."),
+        Command("check-inject", "look.check_inject.command:check_inject", "Show which webhook injects a pod, and why."),
+        Command("describe", "look.describe:describe", "Describe a pod or a service in plain English."),
+        Command("audit", "look.audit.command:audit", "Look a whole mesh over for what should be acted upon."),
+        Command(
+            "bug-report",
+            "look.bug_report.command:bug_report",
+            "Collect what is needed to see what is wrong, without secrets.",
+        ),
+        Command("why", "look.why:why", "Show which objects and rules made a resource of a proxy."),
+        Command("explain", "look.explain:explain", "Explain what would happen to a request."),
+        Command("bisect", "look.bisect:bisect", "Find the change after which a request ended otherwise."),
+        Command("history", "look.history:history", "Show what has changed in a mesh, and when."),
+        Command("proxy-config", "look.proxy_config.tables:GROUP", "Show what a pod's Envoy has."),
+        Command("pc", "look.proxy_config.tables:GROUP", "The same.", hidden=True),
+        Command(
+            "proxy-status", "look.proxy_status:proxy_status", "Show how far each proxy is, or what differs at one."
+        ),
+        Command("x", "look.experimental:GROUP", "Commands that may still change."),
     ),
     "A mesh on Kubernetes": (
-        Command("install", "install:install", "Install weft on a Kubernetes cluster, or change what is installed."),
-        Command("upgrade", "upgrade:upgrade", "Show who uses which revision, and move namespaces to another."),
-        Command("uninstall", "uninstall:uninstall", "Remove weft from a cluster."),
-        Command("manifest", "manifest:GROUP", "What an installation is made of: its objects, its values."),
-        Command("crds", "crds:crds", "Print the CustomResourceDefinitions of the kinds that weft reads, as YAML."),
+        Command(
+            "install", "install.install:install", "Install weft on a Kubernetes cluster, or change what is installed."
+        ),
+        Command("upgrade", "install.upgrade:upgrade", "Show who uses which revision, and move namespaces to another."),
+        Command("uninstall", "install.uninstall:uninstall", "Remove weft from a cluster."),
+        Command("manifest", "install.manifest:GROUP", "What an installation is made of: its objects, its values."),
+        Command(
+            "crds", "install.crds:crds", "Print the CustomResourceDefinitions of the kinds that weft reads, as YAML."
+        ),
     ),
     "The parts by themselves": (
-        Command("control", "control:control", "Serve xDS from a directory of YAML, and sign certificates."),
-        Command("node", "node:node", "Give every workload of this machine its identity."),
-        Command("ca", "ca:GROUP", "The certificate authority: look at it, give it a new root."),
+        Command("control", "parts.control:control", "Serve xDS from a directory of YAML, and sign certificates."),
+        Command("node", "parts.node:node", "Give every workload of this machine its identity."),
+        Command("ca", "parts.ca:GROUP", "The certificate authority: look at it, give it a new root."),
         Command(
             "interception",
-            "interception:interception",
+            "parts.interception:interception",
             "Print the iptables rules of a pod.",
             {**_AS_IT_COMES, "help_option_names": ["--help"]},
         ),
-        Command("version", "version:version", "Print the versions of the command, the control plane and the proxies."),
         Command(
-            "completion", "completion:completion", "Print what a shell reads to complete commands, flags and names."
+            "version", "parts.version:version", "Print the versions of the command, the control plane and the proxies."
+        ),
+        Command(
+            "completion",
+            "parts.completion:completion",
+            "Print what a shell reads to complete commands, flags and names.",
         ),
     ),
     # Usually not even started by way of this list; hidden, because nobody types them.

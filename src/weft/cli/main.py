@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 
 import typer
 
-from weft.cli.command import Command, Listed
 from weft.cli.commands import COMMANDS
-from weft.cli.output import fail, fail_by
+from weft.cli.lazy_commands import Command, Listed
+from weft.cli.print.output import fail, fail_by
 
 _UsageError: Any = typer.BadParameter.__base__  # of which that is one
 
@@ -49,7 +49,7 @@ class Commands(Listed):
 
 def _explain(error: Any, ctx: Any) -> NoReturn:
     """What makes no sense on a command line, told as every other error."""
-    from weft.cli.elsewhere import instead_of
+    from weft.cli.flags.istioctl_flags import instead_of
 
     said = error.format_message().rstrip(".").replace(": Value error, ", ": ")  # whose error it was is no help
     if not said or type(error).__name__ == "NoArgsIsHelpError":  # whose message is the help
@@ -80,7 +80,7 @@ def options(
     if os.environ.get("NO_COLOR"):  # https://no-color.org; for tables rich obeys it by itself
         context.color = False
     if show_version:
-        from weft.cli.version import print_here
+        from weft.cli.parts.version import print_here
 
         print_here()
         raise typer.Exit
@@ -92,7 +92,7 @@ def main() -> None:
     # What gRPC's own C code writes, such as about an address that it cannot serve on, we say in words of our own.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if "_WEFT_COMPLETE" in os.environ:  # a shell asks what could come next
-        from weft.cli.completion import answer
+        from weft.cli.parts.completion import answer
 
         answer(app)
     app(prog_name="weft")

@@ -59,16 +59,16 @@ def main() -> None:
 
 
 def run(name: str, arguments: list[str]) -> int:
-    status: int = import_module(f"weft.cli.{name}").run(arguments)
+    status: int = import_module(f"weft.cli.pod.{name}").run(arguments)
     return status
 
 
 def _start() -> None:
     if sys.argv[1:] == ["version"]:  # nor does this, where there is no mesh to ask
-        from weft.cli import version_here
+        from weft.cli.reach import local_versions
 
-        if not version_here.is_somebody_there():
-            print("\n".join(version_here.lines(version_here.here())))
+        if not local_versions.is_somebody_there():
+            print("\n".join(local_versions.lines(local_versions.here())))
             return
     from weft.cli.main import main as everything
 

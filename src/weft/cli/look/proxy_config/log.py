@@ -1,0 +1,75 @@
+"""`weft proxy-config log`: how much a proxy logs, and to have it log more for a while."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from weft.cli.flags import completions
+from weft.cli.look.proxy_config.source import OUTPUT, Output, Source, with_source
+from weft.cli.print.output import fail, is_data, print_data
+from weft.cli.reach.label_selector import SELECTOR
+
+if TYPE_CHECKING:
+    from weft.cli.reach.connect import Proxy, Reach
+
+
+@with_source
+def log(
+    source: Source,
+    level: str = typer.Option(
+        "", "--level", help="[LOGGER:]LEVEL,…, such as rbac:debug,info.", autocompletion=completions.levels
+    ),
+    selector: str = SELECTOR,
+    reset: bool = typer.Option(False, "-r", "--reset", help="The levels that it was started with."),
+    output: Output = OUTPUT,
+) -> None:
+    """Show what it logs, or change that until it restarts; of deploy/NAME, or with -l, all pods at once.
+
+    Levels are trace, debug, info, warning, error, critical and off. Without a logger: all of them. What it says then is
+    in `weft logs --proxy`, or on a cluster in `kubectl logs POD -c istio-proxy`.
+
+    \b
+    Example: weft proxy-config log payments-v1 --level rbac:debug,info
+             weft proxy-config log payments-v1 --reset
+             weft proxy-config log -l app=payments --level rbac:debug
+    """
+    from weft.envoy import log_levels
+
+    if source.file is not None:
+        fail("a file has no log", "name a pod: weft proxy-config log POD", code=2)
+    if selector and source.target:
+        fail("a pod is named, and labels", "give one of them: POD, or -l app=payments", code=2)
+    if level and reset:
+        fail("--level and --reset are given", "leave one of them out", code=2)
+    wanted = log_levels.parse(level) if level else []
+    proxies = (
+        source.reach.find_labelled(selector, source.namespace)
+        if selector
+        else source.reach.find_all(source.target, source.namespace)
+    )
+    for proxy in proxies:  # before any of them is changed
+        log_levels.check(wanted, log_levels.read(_ask(source.reach, proxy)))
+    answers = {str(proxy): _set(source.reach, proxy, wanted, reset=reset) for proxy in proxies}
+    if is_data(output):
+        print_data({name: log_levels.read(said) for name, said in answers.items()}, output)
+        return
+    for name, said in answers.items():
+        typer.echo(f"{name}:\n{said.decode(errors='replace').rstrip()}")
+
+
+def _set(reach: Reach, proxy: Proxy, wanted: list[tuple[str, str]], *, reset: bool) -> bytes:
+    if reset:
+        import msgspec
+
+        from weft.envoy.log_levels import started_with
+
+        wanted = started_with(msgspec.json.decode(reach.admin(proxy, "/server_info"), type=dict))
+    for logger, level in wanted:
+        reach.admin(proxy, "/logging", {logger: level}, method="POST")
+    return _ask(reach, proxy)
+
+
+def _ask(reach: Reach, proxy: Proxy) -> bytes:
+    return reach.admin(proxy, "/logging", method="POST")

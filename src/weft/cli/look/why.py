@@ -1,0 +1,69 @@
+"""`weft why`: which objects and rules made a resource of a proxy, part by part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from weft.cli.flags import completions
+from weft.cli.print.output import TEXT_OR_DATA, TextOrData, fail, is_data, print_data
+from weft.cli.reach.cluster import CONTEXT, KUBECONFIG
+from weft.cli.reach.connect import KUBERNETES, MESH, NAMESPACE, SYSTEM
+
+
+def why(
+    proxy: str = typer.Argument(
+        ...,
+        metavar="PROXY",
+        help="Whose: a pod, a workload, deploy/NAME.",
+        autocompletion=completions.pods,
+    ),
+    resource: list[str] = typer.Argument(
+        ...,
+        metavar="[KIND] RESOURCE[.PATH]",
+        help="As weft proxy-config calls it; with a path, only that part of it.",
+        autocompletion=completions.resources,
+    ),
+    namespace: str = NAMESPACE,
+    output: TextOrData = TEXT_OR_DATA,
+    mesh: str | None = MESH,
+    kubernetes: bool = KUBERNETES,
+    kubeconfig: Path | None = KUBECONFIG,
+    context: str | None = CONTEXT,
+    system: str = SYSTEM,
+) -> None:
+    """Show which objects and rules made a resource of a proxy. Listeners, routes, clusters, endpoints and secrets, down
+    to the single filter chain, virtual host, route, policy and field: each with the object's file and line, or its
+    version on a cluster, and with the default or the rule by which it counts. KIND is listener, route, cluster,
+    endpoints or secret, where a name alone is not enough.
+
+    \b
+    Example: weft why frontend 'outbound|80|v1|payments.shop.svc.cluster.local'
+             weft why frontend cluster 'outbound|80||payments.shop.svc.cluster.local.circuit_breakers'
+             weft why frontend route 80
+             weft why payments-v1 virtualInbound.filter_chains
+    """
+    from weft.cli.reach.connect import answered
+
+    if len(resource) > 2:
+        fail(f"`{' '.join(resource)}` is no resource", "name a kind and a resource, or only a resource", code=2)
+    *kinds, name = resource
+    question = {"proxy": proxy, "resource": name, "namespace": namespace, "kind": kinds[0].lower() if kinds else ""}
+    answers = answered(
+        "why", question, mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system
+    )
+    if is_data(output):
+        print_data(answers, output)
+        return
+    for answer in answers:
+        version = f", version {answer['version']}" if answer["version"] else ""
+        typer.echo(f"{answer['kind']} {answer['name']} of {answer['proxy']}{version}")
+        for refusal in answer["refused"]:
+            typer.echo(f"  refused: {refusal}")
+        for part in answer["parts"]:
+            typer.echo(f"  {part['path'] or '(the whole)'}")
+            for source in part["sources"]:
+                typer.echo(f"    {source}")
+            for rule in part["rules"]:
+                typer.echo(f"    {'rule' if part['sources'] else 'default'} {rule['name']}: {rule['says']}")
