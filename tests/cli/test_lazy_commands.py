@@ -5,10 +5,10 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from weft.cli.commands import COMMANDS
-from weft.cli.lazy_commands import Group, load
+from weft.cli.lazy_commands import LazyGroup, load
 from weft.cli.main import app
 
 EVERY = [command for commands in COMMANDS.values() for command in commands]
@@ -22,9 +22,9 @@ def with_its_own(command, words=()):
     words = (*words, command.name)
     made = load(command)
     yield words, command, made
-    group = getattr(made, "_group", None)
-    for each in group.commands if isinstance(group, Group) else ():
-        yield from with_its_own(each, words)
+    for listings in made.listings.values() if isinstance(made, LazyGroup) else ():
+        for each in listings:
+            yield from with_its_own(each, words)
 
 
 SHOWN = [(words, command, made) for each in EVERY for words, command, made in with_its_own(each) if not each.hidden]

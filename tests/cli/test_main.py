@@ -5,13 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from weft.base.problem import Problem, Where
 from weft.cli.commands import COMMANDS
 from weft.cli.lazy_commands import load
-from weft.cli.main import Commands, app
+from weft.cli.main import RootGroup, app
 
 LISTED = [command for commands in COMMANDS.values() for command in commands if not command.hidden]
 
@@ -88,16 +89,13 @@ def test_an_error_with_a_problem_is_printed_with_its_hint_and_no_traceback(monke
 
 def test_a_defect_is_not_dressed_up_as_a_problem():
     with pytest.raises(ZeroDivisionError):
-        CliRunner().invoke(_broken(), [], catch_exceptions=False)
+        CliRunner().invoke(_broken(), ["--flag"], catch_exceptions=False)
 
 
 def _broken():
-    import typer
-
-    broken = typer.Typer(cls=Commands)
-
-    @broken.callback(invoke_without_command=True)
-    def main() -> None:
+    @click.group(cls=RootGroup, invoke_without_command=True)
+    @click.option("--flag", is_flag=True)
+    def broken(flag):
         raise ZeroDivisionError
 
     return broken

@@ -28,13 +28,13 @@ class StepFailed(Exception):
     """What was seen instead of what was promised."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ShopAnswer(msgspec.Struct, frozen=True):
     status: int  # 0 if there was none
     body: dict[str, Any]
     at: float  # Unix time
 
 
-class Rig:
+class MeshProcess:
     def __init__(self, directory: Path, *, name: str, log: Path, until: float, options: tuple[str, ...] = ()) -> None:
         self.directory = directory
         self.name = name
@@ -75,7 +75,7 @@ class Rig:
             time.sleep(0.1)
         raise StepFailed(f"after {seconds:.0f} s: {missing}")
 
-    def ask(self, url: str, count: int, *, by: str = "loadgen") -> list[Answer]:
+    def ask(self, url: str, count: int, *, by: str = "loadgen") -> list[ShopAnswer]:
         """Real requests from inside the mesh, out of a workload's pod."""
         command = self._exec(by, "python3", "ask.py", url, str(count))
         finished = self._run(command, seconds=40)
@@ -85,7 +85,7 @@ class Rig:
         return answers
 
     @contextlib.contextmanager
-    def stream(self, url: str, *, by: str = "loadgen") -> Iterator[Iterator[Answer]]:
+    def stream(self, url: str, *, by: str = "loadgen") -> Iterator[Iterator[ShopAnswer]]:
         """Answers as they come, about a hundred a second, until the block ends."""
         command = self._exec(by, "python3", "ask.py", url, "100000", "--parallel", "2", "--pause", "0.015")
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -162,7 +162,7 @@ class Rig:
             raise StepFailed(f"`weft {' '.join(command[len(WEFT) :])}` ended with {finished.returncode}: {said}")
         return finished.stdout
 
-    def _answers(self, process: subprocess.Popen[bytes]) -> Iterator[Answer]:
+    def _answers(self, process: subprocess.Popen[bytes]) -> Iterator[ShopAnswer]:
         assert process.stdout is not None and process.stderr is not None  # noqa: S101 - both are pipes
         for line in process.stdout:
             yield _answer(line)
@@ -181,7 +181,7 @@ class Rig:
         return {(pid, begun): _name(pid) for pid in sorted(pids) if (begun := _begun(pid))}
 
 
-def until(answers: Iterator[Answer], begun: float, *, seconds: float) -> Iterator[Answer]:
+def until(answers: Iterator[ShopAnswer], begun: float, *, seconds: float) -> Iterator[ShopAnswer]:
     """The answers that came after a moment, for so long."""
     for answer in answers:
         if answer.at > begun + seconds:
@@ -190,13 +190,13 @@ def until(answers: Iterator[Answer], begun: float, *, seconds: float) -> Iterato
             yield answer
 
 
-def odd_one(answers: list[Answer]) -> str:
+def odd_one(answers: list[ShopAnswer]) -> str:
     return next((f"{answer.status} {answer.body}" for answer in answers if answer.status != 200), "none")
 
 
-def _answer(line: str | bytes) -> Answer:
+def _answer(line: str | bytes) -> ShopAnswer:
     try:
-        return msgspec.json.decode(line, type=Answer)
+        return msgspec.json.decode(line, type=ShopAnswer)
     except msgspec.DecodeError as error:
         raise StepFailed(f"not an answer: {line[:200]!r}") from error
 

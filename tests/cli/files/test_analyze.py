@@ -4,7 +4,7 @@ import json
 
 import pytest
 import yaml
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from analyze import meshes
 from weft.analyze.checks import CHECKS

@@ -2,7 +2,7 @@ import json
 
 import pytest
 import yaml
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from weft.cli.main import app
 from weft.cluster.sidecar_arguments import arguments

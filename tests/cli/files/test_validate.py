@@ -3,7 +3,7 @@ import os
 import threading
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from analyze import meshes
 from cli.files.test_test import TESTS

@@ -19,28 +19,24 @@ def nobody(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("names", ["pods", "services", "namespaces", "contexts", "clusters", "hosts", "routes"])
 def test_a_shell_that_completes_hears_of_no_trouble(nobody, names, capfd):
-    found = getattr(completions, names)(typed("web"), "")
+    found = getattr(completions, names)(typed("web"), None, "")
     assert found == (["deploy/"] if names == "pods" else [])
     assert capfd.readouterr() == ("", "")
 
 
 def test_no_mesh_has_no_name(nobody):
-    assert completions.meshes("") == []
+    assert completions.meshes(typed(), None, "") == []
 
 
 @pytest.mark.root
 def test_what_follows_pod_or_svc_is_a_name_of_that_kind(weft, mesh, monkeypatch):
     monkeypatch.setenv("WEFT_RUN_DIR", weft.environment["WEFT_RUN_DIR"])
-    assert completions.described(typed(kind="pod", mesh=mesh), "talker-1") == ["talker-1.shop"]
-    assert completions.described(typed(kind="svc", mesh=mesh), "talker") == []
+    assert completions.described(typed(kind="pod", mesh=mesh), None, "talker-1") == ["talker-1.shop"]
+    assert completions.described(typed(kind="svc", mesh=mesh), None, "talker") == []
 
 
 @pytest.mark.root
 def test_a_kind_whose_names_are_not_listed_has_none(weft, mesh, monkeypatch):
     monkeypatch.setenv("WEFT_RUN_DIR", weft.environment["WEFT_RUN_DIR"])
-    assert completions.pods(typed(mesh=mesh), "sts/tal") == ["sts/talker"]
-    assert completions.pods(typed(mesh=mesh), "svc/") == []
-
-
-def test_one_of_a_few_words():
-    assert completions.one_of("inbound", "outbound")("in") == ["inbound"]
+    assert completions.pods(typed(mesh=mesh), None, "sts/tal") == ["sts/talker"]
+    assert completions.pods(typed(mesh=mesh), None, "svc/") == []

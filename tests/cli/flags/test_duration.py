@@ -1,7 +1,7 @@
 from datetime import timedelta
 
+import click
 import pytest
-import typer
 
 from weft.cli.flags.duration import duration_of, parse_duration
 
@@ -21,7 +21,7 @@ def test_anything_else_is_refused_in_words(text):
 
 def test_a_flag_that_says_no_time_ends_the_command_and_shows_one_that_does(capsys):
     assert duration_of("10m", "--wait 10s") == timedelta(minutes=10)
-    with pytest.raises(typer.Exit) as ended:
+    with pytest.raises(click.exceptions.Exit) as ended:
         duration_of("soon", "--wait 10s")
     assert ended.value.exit_code == 2
     assert capsys.readouterr().err.endswith("hint: for example: --wait 10s\n")

@@ -1,5 +1,5 @@
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from weft.cli.flags.istioctl_flags import instead_of
 from weft.cli.main import app

@@ -1,7 +1,7 @@
 import json
 
+import click
 import pytest
-import typer
 
 from weft.cli.look import describe
 
@@ -30,7 +30,7 @@ def test_kinds_are_those_of_kubectl(words, wanted):
     ],
 )
 def test_what_cannot_be_described_is_a_usage_error(words, said, capsys):
-    with pytest.raises(typer.Exit) as raised:
+    with pytest.raises(click.exceptions.Exit) as raised:
         describe._wanted(*words)
     assert raised.value.exit_code == 2
     assert said in capsys.readouterr().err

@@ -2,51 +2,10 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 
 from cli.files.test_test import SERVICE
-from weft.cli.look import explain as explain_
 
 CASES = Path(__file__).parents[2] / "analyze" / "cases"
-
-
-def test_a_header_is_a_name_and_a_value():
-    assert explain_._header("X-User: ann: the first") == ("X-User", "ann: the first")
-    for wrong in ("x-user", ": ann"):
-        with pytest.raises(typer.Exit):
-            explain_._header(wrong)
-
-
-def test_claims_are_taken_as_if_their_issuer_had_signed_them():
-    assert explain_._token('{"sub": "ann"}')["claims"] == {"sub": "ann"}
-
-
-def test_a_whole_token_is_read_and_left_to_be_verified_by_who_has_the_keys(tmp_path):
-    token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2ln"
-    assert explain_._token(token) == {"text": token, "claims": {"sub": "ann"}, "signed": True}
-    file = tmp_path / "token"
-    file.write_text(f"{token}\n")
-    assert explain_._token(f"@{file}")["text"] == token
-
-
-@pytest.mark.parametrize(
-    ("token", "said"),
-    [
-        ("nonsense", "Jwt is not in the form of Header.Payload.Signature with two dots and 3 sections"),
-        ("e30.e30", "Jwt is not in the form of Header.Payload.Signature with two dots and 3 sections"),
-        ("%.e30.c2ln", "Jwt header is an invalid Base64url encoded"),
-        ("e30.e30.c2ln", "Jwt header [alg] field is required and must be a string"),
-        ("eyJhbGciOiJSUzI1NiJ9.W10.c2ln", "Jwt payload is an invalid JSON"),
-    ],
-)
-def test_what_is_no_token_is_sent_as_it_is_and_refused_in_envoys_words(token, said):
-    assert explain_._token(token) == {"text": token, "verified": False, "malformed": said}
-
-
-@pytest.mark.parametrize("token", ["{", "@/nowhere"])
-def test_what_cannot_be_meant_is_an_error(token):
-    with pytest.raises(typer.Exit):
-        explain_._token(token)
 
 
 @pytest.mark.root

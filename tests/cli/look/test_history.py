@@ -2,7 +2,7 @@ import json
 import os
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from weft.cli.look import history
 from weft.cli.main import app
@@ -10,12 +10,6 @@ from weft.cli.main import app
 
 def change(name, what="changed", **where):
     return {"object": {"kind": "Service", "namespace": "shop", "name": name}, "what": what, "where": where}
-
-
-def test_a_moment_tells_its_objects_with_their_places_and_how_many_more():
-    assert history._told([change("a", file="shop.yaml", line=3)]) == "Service shop/a changed (shop.yaml:3)"
-    many = [change(name) for name in "abcde"]
-    assert history._told(many).endswith("Service shop/c changed, and 2 more")
 
 
 def test_who_only_answers_is_left_out_unless_asked_for():

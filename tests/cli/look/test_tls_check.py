@@ -1,5 +1,5 @@
+import click
 import pytest
-import typer
 
 from weft.cli.look import tls_check
 
@@ -21,7 +21,7 @@ def test_a_host_may_have_a_port():
     assert tls_check._split("app.shop") == ("app.shop", 0)
     assert tls_check._split("app.shop:80") == ("app.shop", 80)
     for wrong in ("app:http", ":80"):
-        with pytest.raises(typer.Exit):
+        with pytest.raises(click.exceptions.Exit):
             tls_check._split(wrong)
 
 

@@ -9,8 +9,8 @@ import sys
 from datetime import timedelta
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
-from typer.testing import CliRunner
 
 from ca import forging, making
 from weft.ca.authority import Authority

@@ -8,7 +8,7 @@ import threading
 from datetime import timedelta
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from ca import making
 from cluster.kubernetes import unique

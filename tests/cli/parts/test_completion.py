@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from weft.cli.commands import COMMANDS
 from weft.cli.flags.completions import levels
@@ -100,12 +100,11 @@ def test_bash_completes_names_of_a_mesh(program, weft, mesh):
 
 
 def test_zsh_and_fish_get_a_line_about_each_command(alone):
-    said = asked(alone, _WEFT_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS="weft pc c").stdout
-    assert said == ("""_arguments '*: :(("clusters":"Whom it can call, and the DestinationRule behind each."))'\n""")
-    fish = {"_WEFT_COMPLETE": "complete_fish", "_TYPER_COMPLETE_ARGS": "weft hist"}
-    said = asked(alone, **fish, _TYPER_COMPLETE_FISH_ACTION="get-args").stdout
-    assert said == "history\tShow what has changed in a mesh, and when.\n"
-    assert asked(alone, **fish, _TYPER_COMPLETE_FISH_ACTION="is-args").returncode == 0
+    said = asked(alone, _WEFT_COMPLETE="zsh_complete", COMP_WORDS="weft pc c", COMP_CWORD="2").stdout
+    assert said == "plain\nclusters\nWhom it can call, and the DestinationRule behind each.\n"
+    done = asked(alone, _WEFT_COMPLETE="fish_complete", COMP_WORDS="weft hist", COMP_CWORD="hist")
+    assert done.stdout == "history\tShow what has changed in a mesh, and when.\n"
+    assert done.returncode == 0
 
 
 def test_describing_commands_takes_no_rich(alone):
@@ -113,10 +112,10 @@ def test_describing_commands_takes_no_rich(alone):
         "import sys\nfrom weft.cli.main import main\ntry:\n    main()\nexcept SystemExit:\n    pass\n"
         "print([name for name in ('rich', 'weft.cli.look.describe') if name in sys.modules])"
     )
-    variables = {"_WEFT_COMPLETE": "complete_fish", "_TYPER_COMPLETE_ARGS": "weft "}
+    variables = {"_WEFT_COMPLETE": "fish_complete", "COMP_WORDS": "weft ", "COMP_CWORD": ""}
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**alone, **variables, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+        env={**alone, **variables},
         capture_output=True,
         text=True,
         check=True,
@@ -128,10 +127,10 @@ def test_describing_commands_takes_no_rich(alone):
     "variables",
     [
         {"_WEFT_COMPLETE": "nonsense"},
-        {"_WEFT_COMPLETE": "complete_nonsense"},
-        {"_WEFT_COMPLETE": "complete_bash"},
-        {"_WEFT_COMPLETE": "complete_bash", "COMP_WORDS": "weft pc", "COMP_CWORD": "x"},
-        {"_WEFT_COMPLETE": "complete_bash", "COMP_WORDS": "weft explain 'x", "COMP_CWORD": "9"},
+        {"_WEFT_COMPLETE": "nonsense_complete"},
+        {"_WEFT_COMPLETE": "bash_complete"},
+        {"_WEFT_COMPLETE": "bash_complete", "COMP_WORDS": "weft pc", "COMP_CWORD": "x"},
+        {"_WEFT_COMPLETE": "bash_complete", "COMP_WORDS": "weft explain 'x", "COMP_CWORD": "9"},
     ],
     ids=str,
 )
@@ -148,7 +147,7 @@ def test_nobody_waits_for_a_cluster_that_does_not_answer(alone, tmp_path):
             "users: []\ncontexts: [{name: here, context: {cluster: a}}, {name: there, context: {cluster: a}}]\n"
             "current-context: here\n"
         )
-        environment = {**alone, "KUBECONFIG": str(config), "_WEFT_COMPLETE": "complete_bash"}
+        environment = {**alone, "KUBECONFIG": str(config), "_WEFT_COMPLETE": "bash_complete"}
         began = time.monotonic()
         assert asked(environment, COMP_WORDS="weft\npc\nclusters\nx", COMP_CWORD="3").stdout.strip() == ""
         assert time.monotonic() - began >= _PATIENCE  # it was asked, and given up; far sooner than this test would be
@@ -160,7 +159,7 @@ def test_nobody_waits_for_a_cluster_that_does_not_answer(alone, tmp_path):
 def test_what_a_shell_reads_is_printed(shell):
     result = CliRunner().invoke(app, ["completion", shell], prog_name="weft")
     assert result.exit_code == 0
-    assert f"_WEFT_COMPLETE=complete_{shell}" in result.stdout
+    assert f"_WEFT_COMPLETE={shell}_complete" in result.stdout
 
 
 def test_it_is_installed_for_the_shell_of_the_terminal(program, alone, tmp_path):
@@ -178,5 +177,5 @@ def test_what_bash_would_take_for_a_pipe_is_escaped():
 
 
 def test_a_level_is_completed_after_what_stands_before_it():
-    assert levels("rbac:de") == ["rbac:debug"]
-    assert levels("rbac:debug,i") == ["rbac:debug,info"]
+    assert levels(None, None, "rbac:de") == ["rbac:debug"]
+    assert levels(None, None, "rbac:debug,i") == ["rbac:debug,info"]

@@ -9,9 +9,9 @@ import sys
 
 import grpc
 import pytest
+from click.testing import CliRunner
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 from tools.ports import free_port
-from typer.testing import CliRunner
 
 from ca import forging, making
 from weft.ca.client import CertificateClient

@@ -11,8 +11,8 @@ import urllib.error
 import urllib.request
 
 import pytest
+from click.testing import CliRunner
 from tools.ports import free_port
-from typer.testing import CliRunner
 
 from cluster.kubernetes import unique
 from weft.cli.main import app

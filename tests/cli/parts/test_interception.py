@@ -3,7 +3,7 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from weft.cli.main import app
 from weft.cli.parts import interception

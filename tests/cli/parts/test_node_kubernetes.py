@@ -1,7 +1,7 @@
 """What the command line says of itself; the running daemon is in tests/node/test_daemon.py."""
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from authority import Authority
 from weft.cli.main import app

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 import yaml
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from weft import __version__
 from weft.cli.main import app

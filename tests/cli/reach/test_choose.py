@@ -1,5 +1,5 @@
+import click
 import pytest
-import typer
 
 from cli.statuses import mesh, pod, workload
 from weft.base.ambiguous import Ambiguous
@@ -28,7 +28,7 @@ def start(monkeypatch, tmp_path):
 
 
 def refused(capsys, ask, *arguments):
-    with pytest.raises(typer.Exit) as ended:
+    with pytest.raises(click.exceptions.Exit) as ended:
         ask(*arguments)
     return ended.value.exit_code, capsys.readouterr().err
 
@@ -43,7 +43,7 @@ def test_with_no_mesh_it_says_how_to_start_one(start, capsys):
     code, said = refused(capsys, choose_mesh, None)
     assert code == 1
     assert "hint: start one with: weft up DIR" in said and "--kubeconfig" not in said
-    with pytest.raises(typer.Exit):
+    with pytest.raises(click.exceptions.Exit):
         choose_mesh(None, or_cluster=True)
     assert "hint: or ask a cluster: --kubernetes, or --kubeconfig FILE" in capsys.readouterr().err
 

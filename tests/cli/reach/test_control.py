@@ -9,9 +9,9 @@ import tempfile
 import threading
 from pathlib import Path
 
+import click
 import grpc
 import pytest
-import typer
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 
 from weft.base.ambiguous import Ambiguous
@@ -145,7 +145,7 @@ def test_what_is_not_connected_and_what_it_cannot_do_is_said_with_a_hint(running
         (lambda: found.admin(found.find("web"), "/stats"), "curl -s localhost:15000/stats"),
         (lambda: only_pods(found, "an audit"), "weft control runs no pods"),
     ):
-        with pytest.raises(typer.Exit):
+        with pytest.raises(click.exceptions.Exit):
             ask()
         assert said in capsys.readouterr().err
     with pytest.raises(LocalError, match="no weft control answers"):

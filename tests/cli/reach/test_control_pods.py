@@ -3,10 +3,10 @@ tests/on_cluster/test_proxy_status.py."""
 
 import asyncio
 
+import click
 import jwt
 import msgspec
 import pytest
-import typer
 
 from weft.cli.reach import control_pods
 from weft.cli.reach.kubernetes import Kubernetes
@@ -61,7 +61,7 @@ def test_who_was_started_again_remembers_less_than_a_younger_pod():
 
 
 def test_where_none_runs_the_next_step_is_said(api_server, capsys):
-    with pytest.raises(typer.Exit):
+    with pytest.raises(click.exceptions.Exit):
         run(api_server, lambda client: control_pods.replicas(client, "default"))
     said = capsys.readouterr().err
     assert "no control plane runs in namespace default" in said and "--istio-namespace" in said
@@ -80,7 +80,7 @@ def test_who_may_not_get_one_is_told_which_right_it_takes(api_server, system, ca
         async with Client(nobody) as other:
             await control_pods.token(other, system)
 
-    with pytest.raises(typer.Exit):
+    with pytest.raises(click.exceptions.Exit):
         run(api_server, as_nobody)
     assert "create serviceaccounts/token" in capsys.readouterr().err
 

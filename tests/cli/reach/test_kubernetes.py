@@ -1,8 +1,8 @@
 """Who is found on a cluster, by a real API server whose pods only say that they run."""
 
+import click
 import msgspec
 import pytest
-import typer
 
 from weft.base.ambiguous import AMBIGUOUS, Ambiguous, in_several_namespaces
 from weft.cli.reach import control_pods
@@ -88,7 +88,7 @@ def test_all_pods_of_a_workload_are_those_that_run(reach, namespace):
 def test_pods_are_found_by_labels_too(reach, namespace, capsys):
     selector = ",".join(f"{name}={value}" for name, value in LABELS.items())
     assert [each.name for each in reach.find_labelled(selector, namespace)] == ["web-a", "web-b"]
-    with pytest.raises(typer.Exit):
+    with pytest.raises(click.exceptions.Exit):
         reach.find_labelled("app=nobody", namespace)
     assert f"kubectl get pods -n {namespace} --show-labels" in capsys.readouterr().err
 
@@ -109,14 +109,14 @@ def test_a_sidecar_that_starts_early_is_a_proxy_too(reach, namespace):
     ],
 )
 def test_who_cannot_be_asked_is_told_with_the_next_step(reach, namespace, word, said, capsys):
-    with pytest.raises(typer.Exit):
+    with pytest.raises(click.exceptions.Exit):
         reach.find(word, namespace)
     told = capsys.readouterr().err
     assert (said in told and f"-n {namespace}" in told) or "get namespace" in told
 
 
 def test_without_a_namespace_the_kubeconfigs_is_meant(reach, capsys):
-    with pytest.raises(typer.Exit):
+    with pytest.raises(click.exceptions.Exit):
         reach.find("nobody")
     told = capsys.readouterr().err
     assert "in namespace default" in told and "-n NAMESPACE" in told

@@ -1,5 +1,5 @@
+import click
 import pytest
-import typer
 
 from weft.cli.reach.label_selector import requirements
 
@@ -27,6 +27,6 @@ def test_labels_are_selected_as_kubectl_does(text, fits):
 
 @pytest.mark.parametrize("text", ["", "app=web,", "a=b=c", "app in v1", "=web", "two words"])
 def test_what_is_no_selector_is_a_usage_error(text, capsys):
-    with pytest.raises(typer.Exit) as ended:
+    with pytest.raises(click.exceptions.Exit) as ended:
         requirements(text)
     assert ended.value.exit_code == 2 and "for example: -l app=web" in capsys.readouterr().err

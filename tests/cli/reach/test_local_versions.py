@@ -48,7 +48,7 @@ def test_of_several_meshes_none_is_asked_and_that_is_said(alone, monkeypatch, ca
 def test_without_a_mesh_the_command_line_is_not_even_loaded(alone):
     code = (
         "import sys\nfrom weft.cli import start\nsys.argv = ['weft', 'version']\nstart.main()\n"
-        "print({'typer', 'msgspec', 'weft.cli.main'} & sys.modules.keys(), file=sys.stderr)"
+        "print({'click', 'msgspec', 'weft.cli.main'} & sys.modules.keys(), file=sys.stderr)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)

@@ -1,6 +1,6 @@
 import os
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from weft.cli.main import app
 

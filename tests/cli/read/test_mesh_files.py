@@ -1,7 +1,7 @@
 """Paths of a command line as meshes; most of it is tried with `weft validate` and `weft analyze`."""
 
+import click
 import pytest
-import typer
 
 from weft.cli.read.mesh_files import Admission, meshes_in
 from weft.model.service import Service, ServicePort
@@ -22,7 +22,7 @@ def test_a_directory_is_a_mesh_of_its_own_and_files_are_together_one(tmp_path):
 
 
 def test_what_is_not_there_ends_the_command(tmp_path, capsys):
-    with pytest.raises(typer.Exit):
+    with pytest.raises(click.exceptions.Exit):
         list(meshes_in([tmp_path / "no.yaml"]))
     assert "does not exist" in capsys.readouterr().err
 

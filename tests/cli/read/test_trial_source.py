@@ -1,8 +1,8 @@
 import json
 from pathlib import Path
 
+import click
 import pytest
-import typer
 
 from cli.files.test_test import SERVICE, TESTS
 from weft.cli.read.trial_source import base_of, check, in_force, laid_over, read, stage_of, staged
@@ -20,7 +20,7 @@ def test_tests_are_told_from_the_mesh(tmp_path):
 
 def test_what_is_wrong_ends_the_command(tmp_path):
     (tmp_path / "tests.yaml").write_text(TESTS.replace("expect: allowed", "expect: maybe"))
-    with pytest.raises(typer.Exit):
+    with pytest.raises(click.exceptions.Exit):
         check(read([tmp_path]).problems)
 
 

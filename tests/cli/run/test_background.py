@@ -223,7 +223,7 @@ def test_a_module_in_the_directory_one_stands_in_is_never_run(weft, tmp_path):
     here, mesh = tmp_path / "here", tmp_path / "mesh"
     here.mkdir()
     mesh.mkdir()
-    for module in ("jwt", "typer", "yaml", "grpc", "msgspec"):
+    for module in ("jwt", "click", "yaml", "grpc", "msgspec"):
         (here / f"{module}.py").write_text(f"open({str(here / 'was-run')!r}, 'w')\n")
     name = f"safe-{os.getpid()}"
     command = [sys.executable, "-P", "-m", "weft.cli", "up", str(mesh), "--name", name, "--detach"]

@@ -1,13 +1,15 @@
 import os
+from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from cli.statuses import mesh as status_of
 from cli.statuses import pod, workload
 from weft.base.problem import Problem, Where
 from weft.cli.main import app
 from weft.demo import shop
+from weft.demo.check import CheckReport, DemoStep
 from weft.local.run_directory import MeshRecord
 
 
@@ -92,13 +94,19 @@ def test_the_tips_name_the_process_of_a_pod_that_runs(ran):
 
 
 def test_checking_exits_with_the_judges_verdict(monkeypatch):
-    monkeypatch.setattr("weft.demo.check.run", lambda: 1)
+    cold = CheckReport(
+        (DemoStep("the sun shines", ok=False, saw="it was cold", seconds=1.0),), Path("weft.log"), ("bye",)
+    )
+    monkeypatch.setattr("weft.cli.run.foreground.refuse_without_privileges", lambda: None)
+    monkeypatch.setattr("weft.demo.check.run", lambda name, say: cold)
+    result = CliRunner().invoke(app, ["demo", "--check"])
+    assert "1 of 1 steps failed; the end of weft's own log (weft.log):\nbye\n" in result.stderr
     assert CliRunner().invoke(app, ["demo", "--check"]).exit_code == 1
 
 
 def test_unattended_it_has_the_name_it_is_given_and_takes_nobody_elses(ran, monkeypatch):
     names = []
-    monkeypatch.setattr("weft.demo.check.run", lambda name: names.append(name) or 0)
+    monkeypatch.setattr("weft.demo.check.run", lambda name, say: names.append(name) or CheckReport((), Path()))
     assert CliRunner().invoke(app, ["demo", "--check", "--name", "mine"]).exit_code == 0
     assert CliRunner().invoke(app, ["demo", "--check"]).exit_code == 0
     assert names == ["mine", f"check-{os.getpid()}"]

@@ -2,27 +2,15 @@ import os
 import subprocess
 import sys
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from weft.base.problem import Problem, Where
 from weft.ca.authority import Authority
 from weft.cli.main import app
 from weft.cli.run.background import _flags
-from weft.cli.run.up import name_of
 from weft.local.identities import Trust
-
-
-def test_the_mesh_is_named_after_its_directory(tmp_path, monkeypatch):
-    assert name_of(Path("examples/shop")) == "shop"
-    assert name_of(Path("/meshes/My Shop_2!")) == "my-shop-2"
-    assert name_of(Path("/")) == "mesh"
-    assert len(name_of(Path("x" * 80))) == 32
-    (tmp_path / "bank").mkdir()
-    monkeypatch.chdir(tmp_path / "bank")
-    assert name_of(Path()) == "bank"
 
 
 def test_a_directory_that_is_not_there_is_said_before_anything_is_made(tmp_path):

@@ -5,83 +5,105 @@ Words go to standard error and findings to standard output, one line each or as 
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import typer
+import click
+from click.exceptions import Exit
 
-from weft.cli.flags import completions
+from weft.cli.flags import completions, shared
 from weft.cli.print.output import counted, fail, is_data, print_data, say, trouble_is_no_answer
-from weft.cli.reach.cluster import CONTEXT, KUBECONFIG
-from weft.cli.reach.connect import KUBERNETES, MESH, SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from weft.api.document import Document
     from weft.base.problem import Problem
-    from weft.inspect.rehearse.examination import Examined, Running
+    from weft.inspect.rehearse.examination import Examined
     from weft.kube.inventory import Inventory
 
 PAGE = "docs/reference/checks.md"
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
-class Report(StrEnum):
-    LOG = "log"  # istioctl's word for text
-    TEXT = "text"
-    SHORT = "short"
-    JSON = "json"
-    YAML = "yaml"
-
-
-class Level(StrEnum):
-    INFO = "Info"
-    WARNING = "Warning"
-    ERROR = "Error"
-
-
+@click.command()
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path), help="Files, directories, or - for standard input.")
+@click.option(
+    "-f", "--filename", "files", multiple=True, type=click.Path(path_type=Path), help="The same, as an option."
+)
+@click.option("-A", "--all-namespaces", is_flag=True, help="Of a cluster, all namespaces.")
+@click.option(
+    "-n",
+    "--namespace",
+    default="",
+    help="Only this namespace; of a cluster, the current one if none is given.",
+    shell_complete=completions.namespaces,
+)
+@shared.mesh
+@click.option("--kubernetes", "-k", "--use-kube", is_flag=True, help=shared.KUBERNETES_HELP)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["log", "text", "short", "json", "yaml"]),
+    default="log",
+    show_default=True,
+    help="log (text and short are the same), json or yaml.",
+)
+@click.option(
+    "--failure-threshold",
+    type=click.Choice(["Info", "Warning", "Error"], case_sensitive=False),
+    default="Warning",
+    show_default=True,
+    help="How bad a finding must be to exit with 1.",
+)
+@click.option(
+    "--output-threshold",
+    type=click.Choice(["Info", "Warning", "Error"], case_sensitive=False),
+    default="Info",
+    show_default=True,
+    help="How bad a finding must be to be shown.",
+)
+@click.option(
+    "-S", "--suppress", multiple=True, help="CODE=OBJECT: not this check on this object; * stands for anything."
+)
+@click.option("-L", "--list", "--list-analyzers", "listing", is_flag=True, help="List every check, and end.")
+@click.option("--explain", default="", help="Say more about one check, and end.")
+@click.option("--ignore-unknown", is_flag=True, help="Pass over files that hold no objects.")
+@click.option("-R", "--recursive", is_flag=True, help="Directories are always read to their end.")
+@click.option("-v", "--verbose", is_flag=True, help="Below each finding, what its check is about.")
+@click.option("--color/--no-color", "colour", default=None, help="Colours; without, if standard output is a terminal.")
+@click.option(
+    "--meshConfigFile",
+    "mesh_config",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="A MeshConfig, in the place of the mesh's own.",
+)
+@shared.system
+@shared.settings_revision
+@shared.which_cluster
 def analyze(
-    paths: list[Path] = typer.Argument(None, help="Files, directories, or - for standard input."),
-    files: list[Path] = typer.Option([], "-f", "--filename", help="The same, as an option."),
-    all_namespaces: bool = typer.Option(False, "-A", "--all-namespaces", help="Of a cluster, all namespaces."),
-    namespace: str = typer.Option(
-        "",
-        "-n",
-        "--namespace",
-        help="Only this namespace; of a cluster, the current one if none is given.",
-        autocompletion=completions.namespaces,
-    ),
-    mesh: str | None = MESH,
-    kubernetes: bool = typer.Option(False, "--kubernetes", "-k", "--use-kube", help=KUBERNETES.help),
-    output: Report = typer.Option(
-        Report.LOG, "-o", "--output", help="log (text and short are the same), json or yaml."
-    ),
-    failure_threshold: Level = typer.Option(
-        Level.WARNING, "--failure-threshold", case_sensitive=False, help="How bad a finding must be to exit with 1."
-    ),
-    output_threshold: Level = typer.Option(
-        Level.INFO, "--output-threshold", case_sensitive=False, help="How bad a finding must be to be shown."
-    ),
-    suppress: list[str] = typer.Option(
-        [], "-S", "--suppress", help="CODE=OBJECT: not this check on this object; * stands for anything."
-    ),
-    listing: bool = typer.Option(False, "-L", "--list", "--list-analyzers", help="List every check, and end."),
-    explain: str = typer.Option("", "--explain", help="Say more about one check, and end."),
-    ignore_unknown: bool = typer.Option(False, "--ignore-unknown", help="Pass over files that hold no objects."),
-    recursive: bool = typer.Option(False, "-R", "--recursive", help="Directories are always read to their end."),
-    verbose: bool = typer.Option(False, "-v", "--verbose", help="Below each finding, what its check is about."),
-    colour: bool | None = typer.Option(
-        None, "--color/--no-color", help="Colours; without, if standard output is a terminal."
-    ),
-    mesh_config: Path | None = typer.Option(
-        None, "--meshConfigFile", metavar="FILE", help="A MeshConfig, in the place of the mesh's own."
-    ),
-    system: str = SYSTEM,
-    revision: str = typer.Option("default", "-r", "--revision", help="Whose settings count, on a cluster."),
-    kubeconfig: Path | None = KUBECONFIG,
-    context: str | None = CONTEXT,
+    paths: tuple[Path, ...],
+    files: tuple[Path, ...],
+    all_namespaces: bool,
+    namespace: str,
+    mesh: str | None,
+    kubernetes: bool,
+    output: str,
+    failure_threshold: str,
+    output_threshold: str,
+    suppress: tuple[str, ...],
+    listing: bool,
+    explain: str,
+    ignore_unknown: bool,
+    recursive: bool,
+    verbose: bool,
+    colour: bool | None,
+    mesh_config: Path | None,
+    system: str,
+    revision: str,
+    kubeconfig: Path | None,
+    context: str | None,
 ) -> None:
     """Find what does not fit together, in files or in a mesh. The mesh is that of this machine, or of a cluster.
 
@@ -101,7 +123,7 @@ def analyze(
         _tell(explain)
         return
     wanted = [_suppression(text) for text in suppress]
-    given = [*(paths or []), *files]
+    given = [*paths, *files]
     named = mesh is not None or kubernetes or kubeconfig is not None or context is not None
     cluster = _Cluster(kubernetes, kubeconfig, context, system, revision)
     with trouble_is_no_answer():
@@ -119,10 +141,10 @@ def analyze(
     shown = [problem for problem in problems if _at_least(problem, output_threshold)]
     _show(shown, output, verbose=verbose, colour=colour)
     say(f"{source}: {counted(examined.objects, 'object')}, {_summary(problems)}")
-    if output is Report.LOG and problems:
+    if output == "log" and problems:
         say(f"hint: what a code means: weft analyze --explain {problems[0].code}, or {PAGE}")
     if any(_at_least(problem, failure_threshold) for problem in problems):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 class _Cluster(NamedTuple):
@@ -137,7 +159,8 @@ def _of_running(
     written: _Written, mesh: str | None, cluster: _Cluster, *, everywhere: bool, namespace: str
 ) -> tuple[Examined, str]:
     """What was found, and a word for where."""
-    from weft.cli.reach.connect import Local, reach
+    from weft.cli.reach.connect import reach
+    from weft.cli.reach.local import Local
 
     reached = reach(
         mesh,
@@ -234,6 +257,7 @@ def _of_cluster(over: _Written, chosen: _Cluster, *, everywhere: bool, namespace
     import asyncio
 
     from weft.cli.reach.cluster import client
+    from weft.cli.read.cluster_state import running
     from weft.inspect.rehearse.examination import examine
     from weft.kube.inventory import take
 
@@ -246,22 +270,6 @@ def _of_cluster(over: _Written, chosen: _Cluster, *, everywhere: bool, namespace
     examined = examine(inventory.documents, running=running(inventory), laid_over=over.documents)
     wanted = "" if everywhere else namespace or ("" if over.documents else usual)
     return _joined(examined, over.flaws, wanted), f"cluster {server}" + (f", namespace {wanted}" if wanted else "")
-
-
-def running(inventory: Inventory) -> Running:
-    from weft.analyze.proxies import Installed
-    from weft.inject.settings import InjectionSettings, SettingsError, read
-    from weft.inspect.rehearse.examination import Running
-
-    injectors: dict[str, InjectionSettings] = {}
-    problems = list(inventory.problems)
-    for revision, text in inventory.injectors.items():
-        try:
-            injectors[revision] = read(text, f"the injector's settings of revision {revision}")
-        except SettingsError as error:
-            problems.append(error.problem)
-    installed = Installed(inventory.revisions, {name: each.image for name, each in injectors.items()})
-    return Running(inventory.values, installed, injectors, tuple(problems))
 
 
 def _of_machine(documents: list[Document]) -> Iterator[Problem]:
@@ -322,21 +330,21 @@ def _istio_name(shown: str) -> str:
     return f"{kind} {name}.{namespace}" if slash else shown
 
 
-def _at_least(problem: Problem, level: Level) -> bool:
+def _at_least(problem: Problem, level: str) -> bool:
     from weft.base.problem import Severity
 
-    return problem.severity.weight >= Severity(level.value.lower()).weight
+    return problem.severity.weight >= Severity(level.lower()).weight
 
 
-def _show(problems: list[Problem], output: Report, *, verbose: bool, colour: bool | None) -> None:
+def _show(problems: list[Problem], output: str, *, verbose: bool, colour: bool | None) -> None:
     from weft.analyze.checks import CHECKS
 
     if not is_data(output):
         for problem in problems:
-            level = typer.style(problem.level, fg=_COLOURS[problem.severity])
-            typer.echo(str(problem).replace(f"{problem.level}: ", f"{level}: ", 1), color=colour)
+            level = click.style(problem.level, fg=_COLOURS[problem.severity])
+            click.echo(str(problem).replace(f"{problem.level}: ", f"{level}: ", 1), color=colour)
             if verbose:
-                typer.echo(f"  {CHECKS[problem.code].title}. {CHECKS[problem.code].more}")
+                click.echo(f"  {CHECKS[problem.code].title}. {CHECKS[problem.code].more}")
         return
     rows = [_row(problem) for problem in problems]
     print_data(rows, output)
@@ -366,15 +374,15 @@ def _tell(code: str) -> None:
 
     if not code:
         for check in CHECKS.values():
-            typer.echo(f"{check.code}  {check.severity.value:8} {check.title}")
+            click.echo(f"{check.code}  {check.severity.value:8} {check.title}")
         return
     check = CHECKS.get(code.upper())  # type: ignore[assignment]
     if check is None:
         fail(f"there is no check `{code}`", _known_as(code), code=2)
-    typer.echo(f"{check.code} ({check.severity}): {check.title}\n{check.more}")
+    click.echo(f"{check.code} ({check.severity}): {check.title}\n{check.more}")
     if check.istio:
-        typer.echo(f"In istioctl: {', '.join(check.istio)}")
-    typer.echo(f"Documentation: {_page(check.code)}")
+        click.echo(f"In istioctl: {', '.join(check.istio)}")
+    click.echo(f"Documentation: {_page(check.code)}")
 
 
 def _known_as(code: str) -> str:

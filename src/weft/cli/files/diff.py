@@ -3,44 +3,54 @@ objects, which proxies, which of their resources, and to which requests somethin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
+import click
+from click.exceptions import Exit
 
-from weft.cli.print.output import (
-    TEXT_OR_DATA,
-    TextOrData,
-    counted,
-    fail,
-    is_data,
-    print_data,
-    say,
-    trouble_is_no_answer,
-)
-from weft.cli.reach.cluster import CONTEXT, KUBECONFIG
-from weft.cli.reach.connect import KUBERNETES, MESH, SYSTEM
+from weft.cli.flags import shared
+from weft.cli.print.output import counted, fail, is_data, print_data, say, trouble_is_no_answer
 
 _MOST_SHOWN = 8  # resources of one group, in the table
 _MOST_SENT = 1_000  # kinds of recent requests that a control plane is asked about
 
 
+@click.command()
+@click.argument(
+    "moments",
+    metavar="[@MOMENT [@MOMENT]]",
+    nargs=-1,
+    help="Of weft history: @17, @-1, @DIGEST, @14:03; one: from then to now.",
+)
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="The change: files, directories, - for standard input.",
+)
+@click.option(
+    "--against",
+    metavar="DIRECTORY",
+    type=click.Path(path_type=Path),
+    help="What is there before, if nothing runs: the mesh's YAML.",
+)
+@shared.text_or_data
+@shared.which_mesh
+@shared.system
 def diff(
-    moments: list[str] = typer.Argument(
-        None, metavar="[@MOMENT [@MOMENT]]", help="Of weft history: @17, @-1, @DIGEST, @14:03; one: from then to now."
-    ),
-    files: list[Path] = typer.Option(
-        None, "-f", "--filename", help="The change: files, directories, - for standard input."
-    ),
-    against: Path | None = typer.Option(
-        None, "--against", metavar="DIRECTORY", help="What is there before, if nothing runs: the mesh's YAML."
-    ),
-    output: TextOrData = TEXT_OR_DATA,
-    mesh: str | None = MESH,
-    kubernetes: bool = KUBERNETES,
-    kubeconfig: Path | None = KUBECONFIG,
-    context: str | None = CONTEXT,
-    system: str = SYSTEM,
+    moments: tuple[str, ...],
+    files: tuple[Path, ...],
+    against: Path | None,
+    output: str,
+    mesh: str | None,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    system: str,
 ) -> None:
     """Show what a change would change, before it is applied. Or what has changed since a moment of weft history. Files
     are laid over what is there: the mesh of this machine, a cluster, or --against a directory. It is said which objects
@@ -57,7 +67,7 @@ def diff(
              weft diff @-1
              weft diff @14:03 @-1
     """
-    given = moments or []
+    given = list(moments)
     if given and files:
         hint = f"without {given[0]}, files are laid over what is there: weft diff -f {files[0]}"
         fail("files cannot be laid over the past", hint, code=2)
@@ -83,14 +93,14 @@ def diff(
     _sum_up(name, found, records=against is None)
     told = (found["objects"], found["proxies"], found["retold"], found["requests"], found["recent"]["requests"])
     if any(told):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 # `weft.inspect.compare.what_if.Difference` as plain data: for the past it comes as JSON.
 Found = dict[str, Any]
 
 
-def _change(files: list[Path], against: Path | None, mesh: str | None, place: dict[str, Any]) -> tuple[str, Found]:
+def _change(files: Sequence[Path], against: Path | None, mesh: str | None, place: dict[str, Any]) -> tuple[str, Found]:
     from datetime import UTC, datetime
 
     import msgspec
@@ -122,7 +132,7 @@ def _change(files: list[Path], against: Path | None, mesh: str | None, place: di
     return base.name, msgspec.to_builtins(found)
 
 
-def _past(moments: list[str], mesh: str | None, place: dict[str, Any]) -> tuple[str, Found]:
+def _past(moments: Sequence[str], mesh: str | None, place: dict[str, Any]) -> tuple[str, Found]:
     """The control plane compares: it has both meshes."""
     import msgspec
 
@@ -161,28 +171,28 @@ def _sum_up(name: str, found: Found, *, records: bool) -> None:
 
 
 def _tell(found: Found) -> None:
-    from weft.cli.look.history import name_of, place_of
+    from weft.cli.print.moments import name_of, place_of
 
     for each in found["objects"]:
-        typer.echo(f"{each['what']} {name_of(each['object'])}{place_of(each['where'])}")
+        click.echo(f"{each['what']} {name_of(each['object'])}{place_of(each['where'])}")
     for proxies in found["proxies"]:
         pods, resources = proxies["pods"], proxies["resources"]
         more = f" and {len(pods) - 3} more" if len(pods) > 3 else ""
-        typer.echo(f"{proxies['group']} ({', '.join(pods[:3])}{more})")
+        click.echo(f"{proxies['group']} ({', '.join(pods[:3])}{more})")
         for resource in resources[:_MOST_SHOWN]:
-            typer.echo(f"  {resource['what']} {resource['kind']} {resource['name']}")
+            click.echo(f"  {resource['what']} {resource['kind']} {resource['name']}")
         if len(resources) > _MOST_SHOWN:
-            typer.echo(f"  and {len(resources) - _MOST_SHOWN} more; all of them: -o json")
+            click.echo(f"  and {len(resources) - _MOST_SHOWN} more; all of them: -o json")
     for retold in found["retold"]:
         groups = retold["groups"]
         more = f" and {len(groups) - 3} more" if len(groups) > 3 else ""
         becomes = "on demand from now on, and keep what they have" if retold["on_demand"] else "on demand no more"
-        typer.echo(f"{', '.join(groups[:3])}{more} are {becomes}: {retold['why']}")
+        click.echo(f"{', '.join(groups[:3])}{more} are {becomes}: {retold['why']}")
     for turned in (*found["requests"], *found["recent"]["requests"]):
         times, place = f"{turned['count']}× " if turned["count"] else "", place_of(turned["where"])
-        typer.echo(f"{times}{turned['request']}{place}")
+        click.echo(f"{times}{turned['request']}{place}")
         for mark, ways in (("-", turned["before"]), ("+", turned["after"])):
             for line in ways:
-                typer.echo(f"  {mark} {line}")
+                click.echo(f"  {mark} {line}")
         if turned["because"]:
-            typer.echo(f"  by {turned['because']}")
+            click.echo(f"  by {turned['because']}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from weft.cli.print.output import fail, say
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 _PASSED_OVER = frozenset({"Workload", "Namespace"})
 
 
-def kube_export(
-    directory: Path = typer.Argument(..., help="A directory of YAML, as `weft up` takes it."),
-    image: str = typer.Option("", "--image", help="An image that has the programs' interpreters; weft's if not given."),
-) -> None:
+@click.command()
+@click.argument("directory", type=click.Path(path_type=Path), help="A directory of YAML, as `weft up` takes it.")
+@click.option("--image", default="", help="An image that has the programs' interpreters; weft's if not given.")
+def kube_export(directory: Path, image: str) -> None:
     """Print a mesh of this machine as objects of a cluster. Workloads become Deployments and Jobs.
 
     What else is there stays as it is written. Files in a Workload's working directory go along as a ConfigMap.
@@ -31,7 +31,7 @@ def kube_export(
 
     image = image or _own_image()
     objects = _objects(directory, image)
-    typer.echo(yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True), nl=False)
+    click.echo(yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True), nl=False)
     programs = sorted({each["command"][0] for made in objects for each in _containers(made) if "command" in each})
     if programs:
         say(f"the image {image} must have: {', '.join(programs)}")

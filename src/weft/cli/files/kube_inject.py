@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from weft.cli.print.output import fail, say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from weft.inject.settings import InjectionSettings
 
@@ -20,15 +20,33 @@ _MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _VERSION = re.compile(r"v?([0-9]{1,3})\.([0-9]{1,3})(?:\..*)?")
 
 
+@click.command()
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    required=True,
+    help="A file of YAML or JSON, or - for standard input.",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write; standard output if not given.")
+@click.option(
+    "--settings",
+    type=click.Path(path_type=Path),
+    help="The injector's settings: `values` of the ConfigMap istio-sidecar-injector, as JSON.",
+)
+@click.option("--revision", default="", help="The revision that injects, if not that of the settings.")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Of objects that name none.")
+@click.option(
+    "--kubernetes-version",
+    "kubernetes",
+    default="1.34",
+    show_default=True,
+    help="The cluster's: 1.29 brought native sidecars.",
+)
 def kube_inject(
-    files: list[Path] = typer.Option(..., "-f", "--filename", help="A file of YAML or JSON, or - for standard input."),
-    output: Path | None = typer.Option(None, "-o", "--output", help="Where to write; standard output if not given."),
-    settings: Path | None = typer.Option(
-        None, "--settings", help="The injector's settings: `values` of the ConfigMap istio-sidecar-injector, as JSON."
-    ),
-    revision: str = typer.Option("", "--revision", help="The revision that injects, if not that of the settings."),
-    namespace: str = typer.Option("default", "-n", "--namespace", help="Of objects that name none."),
-    kubernetes: str = typer.Option("1.34", "--kubernetes-version", help="The cluster's: 1.29 brought native sidecars."),
+    files: tuple[Path, ...], output: Path | None, settings: Path | None, revision: str, namespace: str, kubernetes: str
 ) -> None:
     """Put the proxy into the pods of workloads in files. Prints the result: Deployments, Jobs and all the others.
 
@@ -61,7 +79,7 @@ def kube_inject(
         fail(f"nothing to inject in {', '.join(map(str, files))}", "give a file with Kubernetes objects in it")
     whole = "---\n".join(part if part.endswith("\n") else f"{part}\n" for part in parts)
     if output is None:
-        typer.echo(whole, nl=False)
+        click.echo(whole, nl=False)
     else:
         output.write_text(whole, encoding="utf-8")
 
@@ -88,7 +106,7 @@ def _abilities(version: str) -> tuple[bool, bool]:
     return has_native_sidecars(found[1], found[2]), has_sleep_hooks(found[1], found[2])
 
 
-def _documents(files: list[Path]) -> Iterator[tuple[str, str, Any]]:
+def _documents(files: Sequence[Path]) -> Iterator[tuple[str, str, Any]]:
     """Each with its file's name and its text."""
     from weft.api.yaml_text import YamlError, compose
 

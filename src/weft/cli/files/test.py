@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import typer
+import click
+from click.exceptions import Exit
 
-from weft.cli.print.output import (
-    TEXT_OR_DATA,
-    TextOrData,
-    counted,
-    fail,
-    is_data,
-    print_data,
-    say,
-    trouble_is_no_answer,
+from weft.cli.flags import shared
+from weft.cli.print.output import counted, fail, is_data, print_data, say, trouble_is_no_answer
+
+
+@click.command()
+@click.argument(
+    "paths",
+    nargs=-1,
+    type=click.Path(path_type=Path),
+    help="Files and directories: the mesh's YAML, and RequestTests; the current directory if none is given.",
 )
-
-
-def test(
-    paths: list[Path] = typer.Argument(
-        None, help="Files and directories: the mesh's YAML, and RequestTests; the current directory if none is given."
-    ),
-    verbose: bool = typer.Option(False, "-v", "--verbose", help="Also why, for each that is not as expected."),
-    output: TextOrData = TEXT_OR_DATA,
-) -> None:
+@click.option("-v", "--verbose", is_flag=True, help="Also why, for each that is not as expected.")
+@shared.text_or_data
+def test(paths: tuple[Path, ...], verbose: bool, output: str) -> None:
     """Test what requests are expected to do. A RequestTest says who calls what, and how that should end; the mesh's
     YAML decides how it would end. Nothing is started and nothing is sent, so it takes milliseconds, and CI can do it.
 
@@ -41,7 +37,7 @@ def test(
     from weft.cli.read.trial_source import check, is_error, read, staged, warn
     from weft.inspect.compare.trial import try_case
 
-    given = paths or [Path()]
+    given = list(paths) or [Path()]
     with trouble_is_no_answer():
         found = read(given)
         check(found.problems)
@@ -61,15 +57,15 @@ def test(
         )
     else:
         for each in tried:
-            typer.echo(
+            click.echo(
                 f"{'FAIL' if each.wrong else 'ok  '} {each.case}  ({each.case.where.file}:{each.case.where.line})"
             )
             for word in each.wrong:
-                typer.echo(f"     {word}")
+                click.echo(f"     {word}")
             if each.wrong and verbose:
                 for line in each.lines:
-                    typer.echo(f"       {line}")
+                    click.echo(f"       {line}")
     wrong = sum(bool(each.wrong) for each in tried)
     say(f"{counted(len(tried), 'request')}, {wrong} not as expected; {took:.1f} ms each")
     if wrong or any(map(is_error, refused)):
-        raise typer.Exit(1)
+        raise Exit(1)

@@ -10,18 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
+from click.exceptions import Exit
 
-from weft.cli.print.output import (
-    TABLE_OR_DATA,
-    TableOrData,
-    counted,
-    fail,
-    is_data,
-    print_data,
-    say,
-    trouble_is_no_answer,
-)
+from weft.cli.flags import shared
+from weft.cli.print.output import counted, fail, is_data, print_data, say, trouble_is_no_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,14 +23,19 @@ if TYPE_CHECKING:
     from weft.base.problem import Problem
 
 
-def validate(
-    paths: list[Path] = typer.Argument(
-        None, help="Files, directories, or - for standard input; the current directory if none is given."
-    ),
-    files: list[Path] = typer.Option([], "-f", "--filename", help="The same, as an option."),
-    strict: bool = typer.Option(False, "--strict", help="Exit with 1 for warnings too."),
-    output: TableOrData = TABLE_OR_DATA,
-) -> None:
+@click.command()
+@click.argument(
+    "paths",
+    nargs=-1,
+    type=click.Path(path_type=Path),
+    help="Files, directories, or - for standard input; the current directory if none is given.",
+)
+@click.option(
+    "-f", "--filename", "files", multiple=True, type=click.Path(path_type=Path), help="The same, as an option."
+)
+@click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
+@shared.table_or_data
+def validate(paths: tuple[Path, ...], files: tuple[Path, ...], strict: bool, output: str) -> None:
     """Check YAML files, and that what they refer to is there. Says every problem with its file, line and a hint.
 
     \b
@@ -52,19 +50,19 @@ def validate(
     from weft.base.problem import Severity
 
     with trouble_is_no_answer():
-        objects, problems, partial = _read([*(paths or ()), *files] or [Path()])
+        objects, problems, partial = _read([*paths, *files] or [Path()])
     errors = sum(problem.severity is Severity.ERROR for problem in problems)
     if is_data(output):
         print_data(problems, output)
     else:
         for problem in problems:
-            typer.echo(str(problem))
+            click.echo(str(problem))
     warnings = len(problems) - errors
     say(f"{counted(objects, 'object')}, {counted(errors, 'error')}, {counted(warnings, 'warning')}")
     if partial:
         say("without a Workload this is a part of a mesh: references to other objects were not checked")
     if errors or (strict and warnings):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _read(paths: list[Path]) -> tuple[int, list[Problem], bool]:

@@ -11,16 +11,16 @@ from contextlib import closing, redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 if TYPE_CHECKING:
-    from weft.cli.reach.connect import Reach
+    import click
+
+    from weft.cli.reach.interface import Reach
 
 _WORKLOADS = ("deploy", "deployment", "sts", "statefulset", "ds", "daemonset")  # of which names can be listed
 _LEVELS = ("trace", "debug", "info", "warning", "error", "critical", "off")
 
 
-def meshes(incomplete: str) -> list[str]:
+def meshes(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     def found() -> list[str]:
         from weft.cli.reach.choose import running_meshes
 
@@ -29,7 +29,7 @@ def meshes(incomplete: str) -> list[str]:
     return _beginning(incomplete, _quietly(found))
 
 
-def pods(context: typer.Context, incomplete: str) -> list[str]:
+def pods(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Also workloads, by themselves or as deploy/NAME."""
     kind, slash, _ = incomplete.partition("/")
     if slash:
@@ -39,21 +39,22 @@ def pods(context: typer.Context, incomplete: str) -> list[str]:
     return _beginning(incomplete, [*_names(context, "pod"), "deploy/"])
 
 
-def described(context: typer.Context, incomplete: str) -> list[str]:
+def described(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """The name that follows `pod` or `svc`."""
     kind = str(context.params.get("kind") or "pod")
-    return services(context, incomplete) if kind.startswith(("svc", "service")) else pods(context, incomplete)
+    named = services if kind.startswith(("svc", "service")) else pods
+    return named(context, parameter, incomplete)
 
 
-def services(context: typer.Context, incomplete: str) -> list[str]:
+def services(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     return _beginning(incomplete, _names(context, "service"))
 
 
-def namespaces(context: typer.Context, incomplete: str) -> list[str]:
+def namespaces(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     return _beginning(incomplete, _names(context, "namespace"))
 
 
-def contexts(context: typer.Context, incomplete: str) -> list[str]:
+def contexts(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     def found() -> list[str]:
         from weft.kube.config import contexts as listed
 
@@ -62,35 +63,28 @@ def contexts(context: typer.Context, incomplete: str) -> list[str]:
     return _beginning(incomplete, _quietly(found))
 
 
-def clusters(context: typer.Context, incomplete: str) -> list[str]:
+def clusters(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Of the proxy that is named before."""
     return _beginning(incomplete, _of_proxy(context, _cluster_names))
 
 
-def hosts(context: typer.Context, incomplete: str) -> list[str]:
+def hosts(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     named = [name.split("|") for name in _of_proxy(context, _cluster_names)]
     return _beginning(incomplete, [parts[3] for parts in named if len(parts) == 4 and parts[3]])
 
 
-def routes(context: typer.Context, incomplete: str) -> list[str]:
+def routes(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     return _beginning(incomplete, _of_proxy(context, _route_names))
 
 
-def resources(context: typer.Context, incomplete: str) -> list[str]:
+def resources(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     def found(admin: Callable[..., bytes]) -> list[str]:
         return [*_listener_names(admin), *_route_names(admin), *_cluster_names(admin)]
 
     return _beginning(incomplete, _of_proxy(context, found))
 
 
-def one_of(*words: str) -> Callable[[str], list[str]]:
-    def found(incomplete: str) -> list[str]:
-        return _beginning(incomplete, words)
-
-    return found
-
-
-def levels(incomplete: str) -> list[str]:
+def levels(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """The last of a list, with what stands before it."""
     before = incomplete[: max(incomplete.rfind(each) for each in ":,") + 1]
     return _beginning(incomplete, [before + level for level in _LEVELS])
@@ -106,7 +100,7 @@ def _quietly(ask: Callable[[], list[str]]) -> list[str]:
     return []
 
 
-def _asked(context: typer.Context, question: Callable[[Reach], list[str]]) -> list[str]:
+def _asked(context: click.Context, question: Callable[[Reach], list[str]]) -> list[str]:
     """Of the mesh that the flags name, as far as they are typed."""
 
     def ask() -> list[str]:
@@ -120,14 +114,14 @@ def _asked(context: typer.Context, question: Callable[[Reach], list[str]]) -> li
     return _quietly(ask)
 
 
-def _names(context: typer.Context, kind: str) -> list[str]:
+def _names(context: click.Context, kind: str) -> list[str]:
     namespace = str(context.params.get("namespace") or "")
     return _asked(context, lambda reached: reached.names(kind, namespace))
 
 
-def _of_proxy(context: typer.Context, question: Callable[[Callable[..., bytes]], list[str]]) -> list[str]:
+def _of_proxy(context: click.Context, question: Callable[[Callable[..., bytes]], list[str]]) -> list[str]:
     given: dict[str, Any] = context.params
-    # An option that has no value yet keeps typer from telling which argument is which; they are all here.
+    # An option that has no value yet keeps click from knowing which argument is which; they are all here.
     word = given.get("target") or given.get("proxy") or next(iter(context.args), "")
     if not word:
         return []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import typer
+import click
 
 
+@click.command()
 def crds() -> None:
     """Print the CustomResourceDefinitions of the kinds that weft reads, as YAML.
 
@@ -14,4 +15,4 @@ def crds() -> None:
     from weft.install.crds import crds as definitions
     from weft.install.manifests import as_yaml
 
-    typer.echo(as_yaml(definitions()), nl=False)
+    click.echo(as_yaml(definitions()), nl=False)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
+from click.exceptions import Exit
 
+from weft.cli.flags import shared
 from weft.cli.print.output import fail, say
-from weft.cli.reach.cluster import ASSIGNMENTS, CONTEXT, FILES, KUBECONFIG, REVISION
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -19,17 +20,27 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.5
 
 
+@click.command()
+@shared.values
+@click.option("--dry-run", is_flag=True, help="Ask the API server what would change; change nothing.")
+@click.option(
+    "--precheck/--no-precheck", default=True, show_default=True, help="Look first whether the cluster is fit."
+)
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until everything runs.")
+@click.option("--timeout", default="5m", show_default=True, help="How long to wait.")
+@click.option("-y", "--yes", "--skip-confirmation", is_flag=True, help="Nobody is asked anyhow.")
+@shared.which_cluster
 def install(
-    files: list[str] = FILES,
-    assignments: list[str] = ASSIGNMENTS,
-    revision: str = REVISION,
-    dry_run: bool = typer.Option(False, "--dry-run", help="Ask the API server what would change; change nothing."),
-    precheck: bool = typer.Option(True, "--precheck/--no-precheck", help="Look first whether the cluster is fit."),
-    wait: bool = typer.Option(True, "--wait/--no-wait", help="Wait until everything runs."),
-    timeout: str = typer.Option("5m", "--timeout", help="How long to wait."),
-    yes: bool = typer.Option(False, "-y", "--yes", "--skip-confirmation", help="Nobody is asked anyhow."),
-    kubeconfig: Path | None = KUBECONFIG,
-    context: str | None = CONTEXT,
+    files: tuple[str, ...],
+    assignments: tuple[str, ...],
+    revision: str,
+    dry_run: bool,
+    precheck: bool,
+    wait: bool,
+    timeout: str,
+    yes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
 ) -> None:
     """Install weft on a Kubernetes cluster, or change what is installed.
 
@@ -46,7 +57,7 @@ def install(
     import asyncio
 
     from weft.cli.flags.duration import duration_of
-    from weft.cli.reach.cluster import chosen
+    from weft.cli.install.chosen_values import chosen
 
     values = chosen(files, assignments, revision)
     patience = duration_of(timeout, "--timeout 5m")
@@ -65,7 +76,7 @@ def install(
         asyncio.run(run())
     except KeyboardInterrupt:
         say("left half done; the same command goes on from there")
-        raise typer.Exit(130) from None
+        raise Exit(130) from None
     if not dry_run:
         _say_next(values)
 
@@ -74,7 +85,7 @@ async def put(cluster: Client, values: Values, *, dry_run: bool) -> None:
     """Applies a revision, and removes what it no longer has."""
     from collections import Counter
 
-    from weft.cli.reach.cluster import progress
+    from weft.cli.print.progress import progress
     from weft.install.manifests import manifests
     from weft.install.names import InstallationNames
     from weft.kube.apply import ApplyOutcome, apply, remove
@@ -98,7 +109,7 @@ async def wait_for(cluster: Client, values: Values, patience: timedelta) -> None
     """Until the control plane and every agent run, and the webhooks are answered."""
     import asyncio
 
-    from weft.cli.reach.cluster import progress
+    from weft.cli.print.progress import progress
     from weft.install.names import InstallationNames
     from weft.kube.resource import DAEMON_SETS, DEPLOYMENTS
     from weft.kube.rollout import follow

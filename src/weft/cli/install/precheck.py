@@ -5,22 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
+from click.exceptions import Exit
 
+from weft.cli.flags import shared
 from weft.cli.print.output import say
-from weft.cli.reach.cluster import ASSIGNMENTS, CONTEXT, FILES, KUBECONFIG, REVISION
 
 if TYPE_CHECKING:
     from weft.install.values import Values
     from weft.kube.precheck import Plan
 
 
+@click.command()
+@shared.values
+@shared.which_cluster
 def precheck(
-    files: list[str] = FILES,
-    assignments: list[str] = ASSIGNMENTS,
-    revision: str = REVISION,
-    kubeconfig: Path | None = KUBECONFIG,
-    context: str | None = CONTEXT,
+    files: tuple[str, ...], assignments: tuple[str, ...], revision: str, kubeconfig: Path | None, context: str | None
 ) -> None:
     """Look whether weft can be installed on a cluster, or updated. Its version, your rights, what is there already.
 
@@ -33,7 +33,7 @@ def precheck(
     """
     import asyncio
 
-    from weft.cli.reach.cluster import chosen
+    from weft.cli.install.chosen_values import chosen
 
     values = chosen(files, assignments, revision)
 
@@ -45,16 +45,16 @@ def precheck(
         errors = 0
         async with client(kubeconfig, context) as cluster:
             async for title, problems in check(cluster, plan_of(values)):
-                typer.echo(f"{title}: {'ok' if not problems else ''}".rstrip())
+                click.echo(f"{title}: {'ok' if not problems else ''}".rstrip())
                 for problem in problems:
-                    typer.echo(f"  {problem}")
+                    click.echo(f"  {problem}")
                     errors += problem.severity is Severity.ERROR
         return errors
 
     errors = asyncio.run(run())
     if errors:
         say("the cluster cannot take weft like this")
-        raise typer.Exit(1)
+        raise Exit(1)
     say("weft can be installed: weft install")
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-import typer
+import click
 
+from weft.cli.flags import shared
 from weft.cli.print.output import fail, say
-from weft.cli.reach.cluster import CONTEXT, KUBECONFIG
 
 if TYPE_CHECKING:
     from weft.kube.client import Client
@@ -18,16 +18,15 @@ if TYPE_CHECKING:
 _PATIENCE = 120.0  # seconds for the pods of Gateways to finish what they have begun
 
 
-def uninstall(
-    revision: str = typer.Option("default", "--revision", "-r", help="Which revision."),
-    purge: bool = typer.Option(
-        False, "--purge", help="Every revision, and the kinds with all of their objects, and the CA's root."
-    ),
-    force: bool = typer.Option(False, "--force", help="Even if pods still live by it: they lose their identity."),
-    yes: bool = typer.Option(False, "-y", "--yes", "--skip-confirmation", help="Do not ask."),
-    kubeconfig: Path | None = KUBECONFIG,
-    context: str | None = CONTEXT,
-) -> None:
+@click.command()
+@click.option("--revision", "-r", default="default", show_default=True, help="Which revision.")
+@click.option(
+    "--purge", is_flag=True, help="Every revision, and the kinds with all of their objects, and the CA's root."
+)
+@click.option("--force", is_flag=True, help="Even if pods still live by it: they lose their identity.")
+@click.option("-y", "--yes", "--skip-confirmation", is_flag=True, help="Do not ask.")
+@shared.which_cluster
+def uninstall(revision: str, purge: bool, force: bool, yes: bool, kubeconfig: Path | None, context: str | None) -> None:
     """Remove weft from a cluster.
 
     The webhooks go first, so that no pod is ever stopped by one that nobody answers. The resources of the mesh and
@@ -51,7 +50,7 @@ def uninstall(
 
 
 async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool, yes: bool) -> None:
-    from weft.cli.reach.cluster import confirm
+    from weft.cli.print.progress import confirm
     from weft.install.names import OWNED_BY, InstallationNames
     from weft.kube.made_gateways import made
 
@@ -131,7 +130,7 @@ def _refuse(used: list[str]) -> NoReturn:
 
 async def _remove(cluster: Client, labels: str, *, revision: str | None, force: bool) -> None:
     """First who would make pods of Gateways anew, then these, and their nodes' agent after them."""
-    from weft.cli.reach.cluster import Progress, progress
+    from weft.cli.print.progress import Progress, progress
     from weft.kube import made_gateways
     from weft.kube.apply import remove
     from weft.kube.resource import DEPLOYMENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS

@@ -3,13 +3,14 @@ moved one by one, and when none is left, the old one can go."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from weft.cli.print.output import Format, fail, is_data, print_data, print_table, say
-from weft.cli.reach.cluster import ASSIGNMENTS, CONTEXT, FILES, KUBECONFIG
+from weft.cli.flags import shared
+from weft.cli.print.output import fail, is_data, print_data, print_table, say
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -18,15 +19,23 @@ if TYPE_CHECKING:
     from weft.kube.revisions import Revision, Use
 
 
+@click.command()
+@click.option("--revision", "-r", default="", help="The new revision: installed if it is not there yet.")
+@click.option("--move", default="", help="A namespace to move to --revision; its pods are made anew.")
+@shared.values_files
+@shared.assignments
+@click.option("--timeout", default="5m", show_default=True, help="How long to wait for what is started.")
+@shared.wide_table_or_data("table (wide is the same), json or yaml.")
+@shared.which_cluster
 def upgrade(
-    revision: str = typer.Option("", "--revision", "-r", help="The new revision: installed if it is not there yet."),
-    move: str = typer.Option("", "--move", help="A namespace to move to --revision; its pods are made anew."),
-    files: list[str] = FILES,
-    assignments: list[str] = ASSIGNMENTS,
-    timeout: str = typer.Option("5m", "--timeout", help="How long to wait for what is started."),
-    output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table (wide is the same), json or yaml."),
-    kubeconfig: Path | None = KUBECONFIG,
-    context: str | None = CONTEXT,
+    revision: str,
+    move: str,
+    files: tuple[str, ...],
+    assignments: tuple[str, ...],
+    timeout: str,
+    output: str,
+    kubeconfig: Path | None,
+    context: str | None,
 ) -> None:
     """Show who uses which revision, and move namespaces to another.
 
@@ -59,10 +68,10 @@ def upgrade(
 
 
 async def _install(
-    cluster: Client, revision: str, files: list[str], assignments: list[str], patience: timedelta
+    cluster: Client, revision: str, files: Sequence[str], assignments: Sequence[str], patience: timedelta
 ) -> None:
+    from weft.cli.install.chosen_values import chosen
     from weft.cli.install.install import put, wait_for
-    from weft.cli.reach.cluster import chosen
 
     values = chosen(files, assignments, revision)
     await put(cluster, values, dry_run=False)
@@ -72,7 +81,7 @@ async def _install(
 async def _move(cluster: Client, namespace: str, revision: str, patience: timedelta) -> None:
     import asyncio
 
-    from weft.cli.reach.cluster import progress
+    from weft.cli.print.progress import progress
     from weft.kube.error import ApiError
     from weft.kube.revisions import move, revisions
     from weft.kube.rollout import follow
@@ -97,7 +106,7 @@ async def _move(cluster: Client, namespace: str, revision: str, patience: timede
     say(f"{namespace} lives by revision {revision}")
 
 
-async def _show(cluster: Client, output: Format) -> None:
+async def _show(cluster: Client, output: str) -> None:
     from weft.kube.revisions import revisions, uses
 
     installed, used = await revisions(cluster), await uses(cluster)

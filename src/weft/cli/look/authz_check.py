@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from weft.cli.lazy_commands import Command, Group
-from weft.cli.look.proxy_config.source import OUTPUT, Output, Source, with_source
+from weft.cli.lazy_commands import LazyGroup, Listing
+from weft.cli.look.proxy_config import filters
+from weft.cli.look.proxy_config.source import Source, with_source
 from weft.cli.print.output import is_data, print_data, say
 
 if TYPE_CHECKING:
@@ -30,21 +31,26 @@ _NOTED = {
 }
 _FILTERS = ("envoy.filters.http.rbac", "envoy.filters.network.rbac")
 
-GROUP = Group(
-    "Authorization: the policies in force at a pod.",
-    "Example: weft x authz check web-0.shop",
-    (
-        Command(
-            "check",
-            "look.authz_check:check",
-            "Show the AuthorizationPolicies in force at a pod, as its Envoy has them.",
-        ),
-    ),
+GROUP = LazyGroup(
+    "authz",
+    help="Authorization: the policies in force at a pod.",
+    epilog="Example: weft x authz check web-0.shop",
+    listings={
+        "Commands": (
+            Listing(
+                "check",
+                "look.authz_check:check",
+                "Show the AuthorizationPolicies in force at a pod, as its Envoy has them.",
+            ),
+        )
+    },
 )
 
 
+@click.command()
 @with_source
-def check(source: Source, output: Output = OUTPUT) -> None:
+@filters.output
+def check(source: Source, output: str) -> None:
     """Show the AuthorizationPolicies in force at a pod, as its Envoy has them. In the order in which actions are looked
     at, with how many of their rules are there. A dry run is marked: it only takes note.
 
@@ -62,7 +68,7 @@ def check(source: Source, output: Output = OUTPUT) -> None:
     if not found:
         say("no policy is in force: everybody may call it")
     for line in lines(COLUMNS, [(action, name, str(len(rules))) for action, name, rules in found], gap=3):
-        typer.echo(line)
+        click.echo(line)
 
 
 def policies(dump: Dump) -> list[tuple[str, str, list[str]]]:

@@ -5,29 +5,34 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import typer
+import click
 
-from weft.cli.look.explain import FROM, HEADER, JWT, METHOD, SOURCE, TO, asked
-from weft.cli.look.history import told_moment, told_time
-from weft.cli.print.output import TEXT_OR_DATA, TextOrData, is_data, print_data
-from weft.cli.reach.cluster import CONTEXT, KUBECONFIG
-from weft.cli.reach.connect import KUBERNETES, MESH, NAMESPACE, SYSTEM
+from weft.cli.flags import shared
+from weft.cli.flags.request import asked, of_request
+from weft.cli.print.moments import told_moment, told_time
+from weft.cli.print.output import is_data, print_data
 
 
+@click.command()
+@of_request
+@shared.namespace
+@shared.text_or_data
+@shared.which_mesh
+@shared.system
 def bisect(
-    caller: str = FROM,
-    to: str = TO,
-    method: str = METHOD,
-    header: list[str] = HEADER,
-    jwt: list[str] = JWT,
-    source: str = SOURCE,
-    namespace: str = NAMESPACE,
-    output: TextOrData = TEXT_OR_DATA,
-    mesh: str | None = MESH,
-    kubernetes: bool = KUBERNETES,
-    kubeconfig: Path | None = KUBECONFIG,
-    context: str | None = CONTEXT,
-    system: str = SYSTEM,
+    caller: str,
+    to: str,
+    method: str,
+    header: tuple[str, ...],
+    jwt: tuple[str, ...],
+    source: str,
+    namespace: str,
+    output: str,
+    mesh: str | None,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    system: str,
 ) -> None:
     """Find the change after which a request ended otherwise. The control plane goes back through what it remembers
     (weft history), and tries the request after each change.
@@ -46,17 +51,17 @@ def bisect(
         print_data(flip, output)
         return
     if flip["moment"] is None:
-        typer.echo(_always(flip))
+        click.echo(_always(flip))
         for line in flip["after"]:
-            typer.echo(f"    {line}")
+            click.echo(f"    {line}")
         return
-    typer.echo("  ".join(told_moment(flip["moment"])))
+    click.echo("  ".join(told_moment(flip["moment"])))
     for line in flip["before"]:
-        typer.echo(f"  - {line}")
+        click.echo(f"  - {line}")
     for line in flip["after"]:
-        typer.echo(f"  + {line}")
+        click.echo(f"  + {line}")
     if flip.get("because"):
-        typer.echo(f"  by {flip['because']}")
+        click.echo(f"  by {flip['because']}")
 
 
 def _always(flip: dict[str, Any]) -> str:

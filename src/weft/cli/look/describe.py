@@ -4,31 +4,39 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import typer
+import click
 
-from weft.cli.flags import completions
-from weft.cli.print.output import TEXT_OR_DATA, TextOrData, fail, is_data, print_data
-from weft.cli.reach.cluster import CONTEXT, KUBECONFIG
-from weft.cli.reach.connect import KINDS, KUBERNETES, MESH, NAMESPACE, SYSTEM
+from weft.cli.flags import completions, shared
+from weft.cli.flags.choices import OneOf
+from weft.cli.print.output import fail, is_data, print_data
+from weft.cli.reach.names import KINDS
 
 
+@click.command()
+@click.argument(
+    "kind", metavar="pod|svc", help="What it is: pod or svc; or at once, as in deploy/web.", type=OneOf("pod", "svc")
+)
+@click.argument(
+    "name",
+    metavar="[NAME]",
+    required=False,
+    help="POD, POD.NAMESPACE, a workload; or a service.",
+    shell_complete=completions.described,
+)
+@shared.namespace
+@shared.text_or_data
+@shared.which_mesh
+@shared.system
 def describe(
-    kind: str = typer.Argument(
-        ...,
-        metavar="pod|svc",
-        help="What it is: pod or svc; or at once, as in deploy/web.",
-        autocompletion=completions.one_of("pod", "svc"),
-    ),
-    name: str | None = typer.Argument(
-        None, metavar="NAME", help="POD, POD.NAMESPACE, a workload; or a service.", autocompletion=completions.described
-    ),
-    namespace: str = NAMESPACE,
-    output: TextOrData = TEXT_OR_DATA,
-    mesh: str | None = MESH,
-    kubernetes: bool = KUBERNETES,
-    kubeconfig: Path | None = KUBECONFIG,
-    context: str | None = CONTEXT,
-    system: str = SYSTEM,
+    kind: str,
+    name: str | None,
+    namespace: str,
+    output: str,
+    mesh: str | None,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    system: str,
 ) -> None:
     """Describe a pod or a service in plain English. Who it is, why it has a proxy or none, which services and routes
     lead to it, which mutual TLS mode holds and who decides that, which policies guard it, and what is wrong with any of
@@ -49,7 +57,7 @@ def describe(
         print_data(answer["facts"], output)
         return
     for line in answer["lines"]:
-        typer.echo(line)
+        click.echo(line)
 
 
 def _wanted(kind: str, name: str | None) -> tuple[str, str]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from weft.cli.commands import by_name
-from weft.cli.lazy_commands import Command, Group
+from weft.cli.lazy_commands import LazyGroup, Listing
 
 _BESIDE = ("check-inject", "describe", "proxy-status")  # what is called without `x` too
 
-GROUP = Group(
-    "Commands that may still change.",
-    "Example: weft x precheck",
-    (
-        Command("authz", "look.authz_check:GROUP", "Authorization: the policies in force at a pod."),
-        *(by_name()[name] for name in _BESIDE),
-        Command(
-            "precheck", "install.precheck:precheck", "Look whether weft can be installed on a cluster, or updated."
-        ),
-    ),
+GROUP = LazyGroup(
+    "x",
+    help="Commands that may still change.",
+    epilog="Example: weft x precheck",
+    listings={
+        "Commands": (
+            Listing("authz", "look.authz_check:GROUP", "Authorization: the policies in force at a pod."),
+            *(by_name()[name] for name in _BESIDE),
+            Listing(
+                "precheck", "install.precheck:precheck", "Look whether weft can be installed on a cluster, or updated."
+            ),
+        )
+    },
 )

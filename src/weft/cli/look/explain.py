@@ -2,55 +2,48 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
+import click
 
-from weft.cli.flags import completions
-from weft.cli.print.output import TEXT_OR_DATA, TextOrData, fail, is_data, print_data, say
-from weft.cli.reach.cluster import CONTEXT, KUBECONFIG
-from weft.cli.reach.connect import KUBERNETES, MESH, NAMESPACE, SYSTEM
+from weft.cli.flags import shared
+from weft.cli.flags.request import asked, of_request
+from weft.cli.print.output import fail, is_data, print_data, say
 
-FROM = typer.Argument(
-    ..., metavar="FROM", help="Who calls: a pod, a workload, deploy/NAME.", autocompletion=completions.pods
+
+@click.command()
+@of_request
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Of a mesh that is only written: files, directories.",
 )
-TO = typer.Option(..., "--to", metavar="URL", help="Whom: http://…, https://…, grpc://…, tcp://HOST:PORT.")
-METHOD = typer.Option("GET", "-X", "--request", metavar="METHOD", help="Of the request.")
-HEADER = typer.Option([], "-H", "--header", metavar="'NAME: VALUE'", help="Of the request; repeat it.")
-JWT = typer.Option(
-    [],
-    "--jwt",
-    metavar="TOKEN",
-    help="A token that it carries; @FILE reads one. Or its claims as JSON, as if their issuer had signed them.",
-)
-SOURCE = typer.Option(
-    "",
-    "--source-address",
-    metavar="ADDRESS",
-    help="Where a caller from outside is, if FROM is a gateway. Without, it is an address that nobody has.",
-)
-
-
+@click.option("--at", metavar="TIME", default="", help="As it was: 14:03, 2026-11-16T14:03, @17, @-1.")
+@shared.namespace
+@shared.text_or_data
+@shared.which_mesh
+@shared.system
 def explain(
-    caller: str = FROM,
-    to: str = TO,
-    method: str = METHOD,
-    header: list[str] = HEADER,
-    jwt: list[str] = JWT,
-    source: str = SOURCE,
-    files: list[Path] = typer.Option(
-        [], "-f", "--filename", help="Of a mesh that is only written: files, directories."
-    ),
-    at: str = typer.Option("", "--at", metavar="TIME", help="As it was: 14:03, 2026-11-16T14:03, @17, @-1."),
-    namespace: str = NAMESPACE,
-    output: TextOrData = TEXT_OR_DATA,
-    mesh: str | None = MESH,
-    kubernetes: bool = KUBERNETES,
-    kubeconfig: Path | None = KUBECONFIG,
-    context: str | None = CONTEXT,
-    system: str = SYSTEM,
+    caller: str,
+    to: str,
+    method: str,
+    header: tuple[str, ...],
+    jwt: tuple[str, ...],
+    source: str,
+    files: tuple[Path, ...],
+    at: str,
+    namespace: str,
+    output: str,
+    mesh: str | None,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    system: str,
 ) -> None:
     """Explain what would happen to a request. Nothing is sent: the config that the proxies have is read, from the
     caller's connection to the workload that gets it, or to whoever stops it. Each line is a decision, with the object
@@ -82,23 +75,7 @@ def explain(
     _print(said, output)
 
 
-def asked(
-    caller: str, to: str, namespace: str, method: str, header: list[str], jwt: list[str], at: str = "", source: str = ""
-) -> dict[str, Any]:
-    """The question (`weft.inspect.ask.question`), as it goes over a socket."""
-    return {
-        "caller": caller,
-        "to": to,
-        "namespace": namespace,
-        "method": method,
-        "headers": [_header(each) for each in header],
-        "tokens": [_token(each) for each in jwt],
-        "source": source,
-        "when": at,
-    }
-
-
-def _offline(files: list[Path], question: dict[str, Any]) -> dict[str, Any]:
+def _offline(files: Sequence[Path], question: dict[str, Any]) -> dict[str, Any]:
     from datetime import UTC, datetime
 
     import msgspec
@@ -123,7 +100,7 @@ def _offline(files: list[Path], question: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _print(answer: dict[str, Any], output: TextOrData) -> None:
+def _print(answer: dict[str, Any], output: str) -> None:
     if is_data(output):
         problems = answer.get("problems", [])
         print_data({"request": answer["request"], **answer["explanation"], "problems": problems}, output)
@@ -133,43 +110,6 @@ def _print(answer: dict[str, Any], output: TextOrData) -> None:
     from weft.base.problem import Problem
 
     for line in answer["lines"]:
-        typer.echo(line)
+        click.echo(line)
     for problem in answer.get("problems", ()):
         say(str(msgspec.convert(problem, Problem)))
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, colon, value = text.partition(":")
-    if not colon or not name.strip():
-        fail(f"`{text}` is no header", "for example: -H 'x-user: ann'", code=2)
-    return name.strip(), value.strip()
-
-
-def _token(text: str) -> dict[str, Any]:
-    """A whole one is verified by whoever has the keys in the config (`signed`)."""
-    import json
-
-    if text.startswith("@"):
-        try:
-            text = sys.stdin.read() if text == "@-" else Path(text[1:]).read_text()
-        except (OSError, ValueError) as error:
-            fail(f"{text[1:]} cannot be read: {error}", "it should hold one token")
-        text = text.strip()
-    if not text.startswith("{"):
-        return _whole(text)
-    try:
-        claims = json.loads(text)
-    except ValueError as error:
-        example = """--jwt '{"iss": "https://issuer.example", "sub": "ann"}'"""
-        fail(f"the claims of the token are no JSON: {error}", f"for example: {example}", code=2)
-    return {"text": "a-token", "claims": claims}
-
-
-def _whole(text: str) -> dict[str, Any]:
-    """What is no token is sent all the same, to see what Envoy says to it."""
-    from weft.explain.token import read_token
-
-    token = read_token(text)
-    if token.malformed:
-        return {"text": text, "verified": False, "malformed": token.malformed}
-    return {"text": text, "claims": dict(token.claims), "signed": True}

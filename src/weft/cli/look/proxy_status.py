@@ -5,34 +5,41 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
+import click
+from click.exceptions import Exit
 
-from weft.cli.flags import completions
-from weft.cli.print.output import TABLE_OR_DATA, TableOrData, fail, is_data, print_data, say
-from weft.cli.reach.cluster import CONTEXT, KUBECONFIG
-from weft.cli.reach.connect import KUBERNETES, MESH, NAMESPACE, SYSTEM
+from weft.cli.flags import completions, shared
+from weft.cli.print.output import fail, is_data, print_data, say
 
 if TYPE_CHECKING:
-    from weft.cli.reach.connect import Reach
+    from weft.cli.reach.interface import Reach
     from weft.control.sync_status import ProxySync
     from weft.envoy.difference import ResourceDifference
 
 
+@click.command()
+@click.argument(
+    "pod",
+    metavar="[POD]",
+    required=False,
+    help="POD, POD.NAMESPACE, deploy/NAME or a workload: what differs at its proxy.",
+    shell_complete=completions.pods,
+)
+@shared.namespace
+@click.option("--file", metavar="DUMP", help="With a POD: what its Envoy said, from here.")
+@shared.table_or_data
+@shared.which_mesh
+@shared.system
 def proxy_status(
-    pod: str | None = typer.Argument(
-        None,
-        metavar="[POD]",
-        help="POD, POD.NAMESPACE, deploy/NAME or a workload: what differs at its proxy.",
-        autocompletion=completions.pods,
-    ),
-    namespace: str = NAMESPACE,
-    file: str | None = typer.Option(None, "--file", metavar="DUMP", help="With a POD: what its Envoy said, from here."),
-    output: TableOrData = TABLE_OR_DATA,
-    mesh: str | None = MESH,
-    kubernetes: bool = KUBERNETES,
-    kubeconfig: Path | None = KUBECONFIG,
-    context: str | None = CONTEXT,
-    system: str = SYSTEM,
+    pod: str | None,
+    namespace: str,
+    file: str | None,
+    output: str,
+    mesh: str | None,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    system: str,
 ) -> None:
     """Show how far each proxy is, or what differs at one. SYNCED: it has answered everything; STALE: not yet, for how
     long, and since which push; NOT SENT: there is nothing for it; IGNORED: it does not ask for it; ERROR: it refused
@@ -59,7 +66,7 @@ def proxy_status(
         reached.close()
 
 
-def _all(reached: Reach, namespace: str, output: TableOrData) -> None:
+def _all(reached: Reach, namespace: str, output: str) -> None:
     from weft.cli.print.columns import lines
     from weft.control.sync_status import rows
 
@@ -72,11 +79,11 @@ def _all(reached: Reach, namespace: str, output: TableOrData) -> None:
         return
     header, *found = rows(proxies)
     for line in lines(header, found):
-        typer.echo(line)
+        click.echo(line)
     _tell_refusals(proxies)
 
 
-def _one(reached: Reach, word: str, namespace: str, output: TableOrData, file: str | None) -> None:
+def _one(reached: Reach, word: str, namespace: str, output: str, file: str | None) -> None:
     import msgspec
 
     from weft.envoy.difference import differences
@@ -101,7 +108,7 @@ def _one(reached: Reach, word: str, namespace: str, output: TableOrData, file: s
         _tell_refusals(proxies)
         _tell_stale(proxies)
     if found:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _proxies(reached: Reach, namespace: str) -> list[ProxySync]:
@@ -133,14 +140,14 @@ def _print_differences(found: list[ResourceDifference]) -> None:
 
     for kind in KINDS:
         of_kind = [each for each in found if each.kind == kind]
-        typer.echo(f"{kind} Don't Match" if of_kind else f"{kind} Match")
+        click.echo(f"{kind} Don't Match" if of_kind else f"{kind} Match")
         for each in of_kind:
             words = {"missing": "Envoy does not have it", "unknown": "Envoy has it, and it was not sent"}
-            typer.echo(f"  {each.name}: {words.get(each.what, 'not the same')}")
+            click.echo(f"  {each.name}: {words.get(each.what, 'not the same')}")
             if each.note:
-                typer.echo(f"    {each.note}")
+                click.echo(f"    {each.note}")
             for place in each.places:
-                typer.echo(f"    {place.path}: sent {_short(place.sent)}, Envoy has {_short(place.has)}")
+                click.echo(f"    {place.path}: sent {_short(place.sent)}, Envoy has {_short(place.has)}")
 
 
 def _short(value: Any) -> str:

@@ -5,37 +5,44 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import typer
+import click
+from click.exceptions import Exit
 
-from weft.cli.flags import completions
-from weft.cli.print.output import TABLE_OR_DATA, TableOrData, fail, is_data, print_data, say
-from weft.cli.reach.cluster import CONTEXT, KUBECONFIG
-from weft.cli.reach.connect import KUBERNETES, MESH, NAMESPACE, SYSTEM
+from weft.cli.flags import completions, shared
+from weft.cli.print.output import fail, is_data, print_data, say
 
 COLUMNS = ("HOST:PORT", "STATUS", "SERVER", "CLIENT", "AUTHN POLICY", "DESTINATION RULE")
 
 
+@click.command()
+@click.argument(
+    "host",
+    metavar="HOST[:PORT]",
+    help="A service: NAME, NAME.NAMESPACE, or its whole host.",
+    shell_complete=completions.services,
+)
+@click.option(
+    "--from",
+    "caller",
+    metavar="POD",
+    default="",
+    help="Who calls; everyone with a proxy, if not given.",
+    shell_complete=completions.pods,
+)
+@shared.namespace
+@shared.table_or_data
+@shared.which_mesh
+@shared.system
 def tls_check(
-    host: str = typer.Argument(
-        ...,
-        metavar="HOST[:PORT]",
-        help="A service: NAME, NAME.NAMESPACE, or its whole host.",
-        autocompletion=completions.services,
-    ),
-    caller: str = typer.Option(
-        "",
-        "--from",
-        metavar="POD",
-        help="Who calls; everyone with a proxy, if not given.",
-        autocompletion=completions.pods,
-    ),
-    namespace: str = NAMESPACE,
-    output: TableOrData = TABLE_OR_DATA,
-    mesh: str | None = MESH,
-    kubernetes: bool = KUBERNETES,
-    kubeconfig: Path | None = KUBECONFIG,
-    context: str | None = CONTEXT,
-    system: str = SYSTEM,
+    host: str,
+    caller: str,
+    namespace: str,
+    output: str,
+    mesh: str | None,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    system: str,
 ) -> None:
     """Show whether callers and servers agree on TLS. CLIENT is what callers send: the mode of the DestinationRule, or
     auto, by which each server gets what it takes. SERVER is the mode of the PeerAuthentication. What differs between
@@ -60,12 +67,12 @@ def tls_check(
         print_data(rows, output)
     else:
         for line in lines(COLUMNS, [_cells(row) for row in rows]):
-            typer.echo(line)
+            click.echo(line)
         for row in rows:
             if row["why"]:
                 say(_told(row))
     if any(row["status"] == "CONFLICT" for row in rows):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _split(host: str) -> tuple[str, int]:

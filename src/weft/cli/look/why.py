@@ -4,34 +4,38 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import typer
+import click
 
-from weft.cli.flags import completions
-from weft.cli.print.output import TEXT_OR_DATA, TextOrData, fail, is_data, print_data
-from weft.cli.reach.cluster import CONTEXT, KUBECONFIG
-from weft.cli.reach.connect import KUBERNETES, MESH, NAMESPACE, SYSTEM
+from weft.cli.flags import completions, shared
+from weft.cli.print.output import fail, is_data, print_data
 
 
+@click.command()
+@click.argument(
+    "proxy", metavar="PROXY", help="Whose: a pod, a workload, deploy/NAME.", shell_complete=completions.pods
+)
+@click.argument(
+    "resource",
+    metavar="[KIND] RESOURCE[.PATH]",
+    nargs=-1,
+    required=True,
+    help="As weft proxy-config calls it; with a path, only that part of it.",
+    shell_complete=completions.resources,
+)
+@shared.namespace
+@shared.text_or_data
+@shared.which_mesh
+@shared.system
 def why(
-    proxy: str = typer.Argument(
-        ...,
-        metavar="PROXY",
-        help="Whose: a pod, a workload, deploy/NAME.",
-        autocompletion=completions.pods,
-    ),
-    resource: list[str] = typer.Argument(
-        ...,
-        metavar="[KIND] RESOURCE[.PATH]",
-        help="As weft proxy-config calls it; with a path, only that part of it.",
-        autocompletion=completions.resources,
-    ),
-    namespace: str = NAMESPACE,
-    output: TextOrData = TEXT_OR_DATA,
-    mesh: str | None = MESH,
-    kubernetes: bool = KUBERNETES,
-    kubeconfig: Path | None = KUBECONFIG,
-    context: str | None = CONTEXT,
-    system: str = SYSTEM,
+    proxy: str,
+    resource: tuple[str, ...],
+    namespace: str,
+    output: str,
+    mesh: str | None,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    system: str,
 ) -> None:
     """Show which objects and rules made a resource of a proxy. Listeners, routes, clusters, endpoints and secrets, down
     to the single filter chain, virtual host, route, policy and field: each with the object's file and line, or its
@@ -58,12 +62,12 @@ def why(
         return
     for answer in answers:
         version = f", version {answer['version']}" if answer["version"] else ""
-        typer.echo(f"{answer['kind']} {answer['name']} of {answer['proxy']}{version}")
+        click.echo(f"{answer['kind']} {answer['name']} of {answer['proxy']}{version}")
         for refusal in answer["refused"]:
-            typer.echo(f"  refused: {refusal}")
+            click.echo(f"  refused: {refusal}")
         for part in answer["parts"]:
-            typer.echo(f"  {part['path'] or '(the whole)'}")
+            click.echo(f"  {part['path'] or '(the whole)'}")
             for source in part["sources"]:
-                typer.echo(f"    {source}")
+                click.echo(f"    {source}")
             for rule in part["rules"]:
-                typer.echo(f"    {'rule' if part['sources'] else 'default'} {rule['name']}: {rule['says']}")
+                click.echo(f"    {'rule' if part['sources'] else 'default'} {rule['name']}: {rule['says']}")

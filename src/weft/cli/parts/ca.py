@@ -6,12 +6,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
+from click.exceptions import Exit
 
-from weft.cli.lazy_commands import Command, Group
+from weft.cli.flags import shared
+from weft.cli.lazy_commands import LazyGroup, Listing
 from weft.cli.parts import ca_kubernetes
-from weft.cli.print.output import Format, fail, is_data, print_data, print_table, say
-from weft.cli.reach.cluster import CONTEXT, KUBECONFIG
+from weft.cli.print.output import fail, is_data, print_data, print_table, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,28 +23,37 @@ if TYPE_CHECKING:
     from weft.cli.print.fit_terminal import FirstThatFits
 
 DIRECTORY = Path("/var/lib/weft/ca")
-NAMESPACE = typer.Option("istio-system", "--namespace", help="With --kubernetes: where weft is installed.")
 _LOOK_SECONDS = 0.2
 
-GROUP = Group(
-    "The certificate authority: look at it, give it a new root.",
-    "Example: weft ca show /var/lib/weft/ca",
-    (
-        Command("init", "parts.ca:init", "Make a root, so that it can be given to others before anything is signed."),
-        Command(
-            "show",
-            "parts.ca:show",
-            "Show a CA's certificates and how far a rotation is; or the certificates of a file.",
-        ),
-        Command("rotate", "parts.ca:rotate", "Replace a CA's root without an outage."),
-    ),
+GROUP = LazyGroup(
+    "ca",
+    help="The certificate authority: look at it, give it a new root.",
+    epilog="Example: weft ca show /var/lib/weft/ca",
+    listings={
+        "Commands": (
+            Listing(
+                "init", "parts.ca:init", "Make a root, so that it can be given to others before anything is signed."
+            ),
+            Listing(
+                "show",
+                "parts.ca:show",
+                "Show a CA's certificates and how far a rotation is; or the certificates of a file.",
+            ),
+            Listing("rotate", "parts.ca:rotate", "Replace a CA's root without an outage."),
+        )
+    },
 )
 
 
-def init(
-    directory: Path = typer.Argument(DIRECTORY, help="Where it is kept; for its owner alone."),
-    trust_domain: str = typer.Option("cluster.local", "--trust-domain", help="What identities begin with."),
-) -> None:
+@click.command()
+@click.argument(
+    "directory",
+    type=click.Path(path_type=Path),
+    default=DIRECTORY,
+    help=f"Where it is kept, for its owner alone; {DIRECTORY} if none is given.",
+)
+@click.option("--trust-domain", default="cluster.local", show_default=True, help="What identities begin with.")
+def init(directory: Path, trust_domain: str) -> None:
     """Make a root, so that it can be given to others before anything is signed. If there is one, it stays.
 
     \b
@@ -62,15 +72,28 @@ def init(
         say(f"for those who shall trust it: {directory / BUNDLE}")
 
 
+@click.command()
+@click.argument(
+    "path",
+    type=click.Path(path_type=Path),
+    default=DIRECTORY,
+    help=f"A CA's directory, or a file of certificates in PEM; {DIRECTORY} if none is given.",
+)
+@click.option("--mesh", help="The CA of this mesh, which runs on this machine.")
+@shared.wide_table_or_data("table, wide (fingerprints), json or yaml.")
+@click.option("--pem", is_flag=True, help="Only the roots, in PEM, for those who shall trust them.")
+@click.option("--kubernetes", is_flag=True, help="The root that a cluster keeps.")
+@shared.which_cluster
+@shared.installed_namespace
 def show(
-    path: Path = typer.Argument(DIRECTORY, help="A CA's directory, or a file of certificates in PEM."),
-    mesh: str | None = typer.Option(None, "--mesh", help="The CA of this mesh, which runs on this machine."),
-    output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table, wide (fingerprints), json or yaml."),
-    pem: bool = typer.Option(False, "--pem", help="Only the roots, in PEM, for those who shall trust them."),
-    kubernetes: bool = typer.Option(False, "--kubernetes", help="The root that a cluster keeps."),
-    kubeconfig: Path | None = KUBECONFIG,
-    context: str | None = CONTEXT,
-    namespace: str = NAMESPACE,
+    path: Path,
+    mesh: str | None,
+    output: str,
+    pem: bool,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str,
 ) -> None:
     """Show a CA's certificates and how far a rotation is; or the certificates of a file.
 
@@ -97,7 +120,7 @@ def show(
         if is_data(output):
             print_data(status, output)
             return
-        print_table(_table(status.certificates, wide=output is Format.WIDE))
+        print_table(_table(status.certificates, wide=output == "wide"))
         domain = f" for {status.trust_domain}" if status.trust_domain else ""
         say(f"{status.kind}{domain}, {status.phase}: {status.next_step}")
         if status.issued or status.refused:
@@ -112,23 +135,40 @@ def show(
     elif is_data(output):
         print_data(certificates, output)
     else:
-        print_table(_table(certificates, wide=output is Format.WIDE))
+        print_table(_table(certificates, wide=output == "wide"))
 
 
+@click.command()
+@click.argument(
+    "directory",
+    type=click.Path(path_type=Path),
+    default=DIRECTORY,
+    help=f"The CA's directory; {DIRECTORY} if none is given.",
+)
+@click.option(
+    "--propagation", default="", help="How long the new root is trusted before it signs, such as 30s, 10m or 24h."
+)
+@click.option("--mesh", help="The CA of this mesh, which runs on this machine.")
+@click.option("--now", is_flag=True, help="Let a root that is announced already sign now.")
+@click.option(
+    "--wait/--no-wait",
+    default=True,
+    show_default=True,
+    help="Print each phase as it comes, until the old root is gone.",
+)
+@click.option("--kubernetes", is_flag=True, help="The root that a cluster keeps.")
+@shared.which_cluster
+@shared.installed_namespace
 def rotate(
-    directory: Path = typer.Argument(DIRECTORY, help="The CA's directory."),
-    propagation: str = typer.Option(
-        "", "--propagation", help="How long the new root is trusted before it signs, such as 30s, 10m or 24h."
-    ),
-    mesh: str | None = typer.Option(None, "--mesh", help="The CA of this mesh, which runs on this machine."),
-    now: bool = typer.Option(False, "--now", help="Let a root that is announced already sign now."),
-    wait: bool = typer.Option(
-        True, "--wait/--no-wait", help="Print each phase as it comes, until the old root is gone."
-    ),
-    kubernetes: bool = typer.Option(False, "--kubernetes", help="The root that a cluster keeps."),
-    kubeconfig: Path | None = KUBECONFIG,
-    context: str | None = CONTEXT,
-    namespace: str = NAMESPACE,
+    directory: Path,
+    propagation: str,
+    mesh: str | None,
+    now: bool,
+    wait: bool,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str,
 ) -> None:
     """Replace a CA's root without an outage.
 
@@ -173,7 +213,7 @@ def rotate(
         fail(f"{directory} belongs to another user", "run this as the one who runs weft control, or as root")
     except KeyboardInterrupt:
         say("the rotation goes on without this command; see: weft ca show")
-        raise typer.Exit(130) from None
+        raise Exit(130) from None
     if wait and (status is None or status.phase is not RotationPhase.STEADY):
         say("who signs with this CA ended; the rotation goes on when it runs again")
 
@@ -214,7 +254,7 @@ def _rotate_mesh(mesh: str, pause: timedelta | None, *, wait: bool) -> None:
             status = following
     except KeyboardInterrupt:
         say(f"the rotation goes on without this command; see: weft ca show --mesh {name}")
-        raise typer.Exit(130) from None
+        raise Exit(130) from None
 
 
 def _rotate_here(directory: Path, pause: timedelta | None, *, now: bool) -> AuthorityStatus:
@@ -261,7 +301,7 @@ def _of_file(path: Path) -> tuple[CertificateFacts, ...]:
 
 
 def _print_roots(certificates: Sequence[CertificateFacts]) -> None:
-    typer.echo("".join(each.pem for each in certificates if each.is_root), nl=False)
+    click.echo("".join(each.pem for each in certificates if each.is_root), nl=False)
 
 
 def _table(certificates: Sequence[CertificateFacts], *, wide: bool) -> FirstThatFits:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
+from click.exceptions import Exit
 
 from weft.cli.print.output import fail, say
 
@@ -68,7 +68,7 @@ def rotate(place: Place, pause: timedelta | None, *, wait: bool) -> None:
         asyncio.run(ask())
     except KeyboardInterrupt:
         say("the rotation goes on without this command; see: weft ca show --kubernetes")
-        raise typer.Exit(130) from None
+        raise Exit(130) from None
 
 
 async def _refuse_two(asked: Client, namespace: str) -> None:

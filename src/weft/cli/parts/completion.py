@@ -1,6 +1,5 @@
 """Shell completion: `weft completion SHELL` prints what a shell is to read, and then the shell asks, at each press of a
-key, by starting `weft` with $_WEFT_COMPLETE. Each parameter says what could come next
-(`cli/flags/completions.py`).
+key, by starting `weft` with $_WEFT_COMPLETE. Each parameter knows what could come next (`cli/flags/completions.py`).
 
 Rule: nothing is said but candidates, and nobody waits for longer than two seconds, whoever does not answer.
 """
@@ -11,49 +10,137 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from enum import StrEnum
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import typer
+import click
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from click.shell_completion import CompletionItem, ShellComplete
 
 ASKED = "_WEFT_COMPLETE"
+SHELLS = ("bash", "zsh", "fish")
 _PATIENCE = 2.0  # seconds
 # What a shell would take for something else than a letter of a word.
 _SPECIAL = frozenset("|&;<>()$`\\\"' \t*?[]#~!{}")
 
+# Where weft has no words of its own to offer, both shells complete names of files. click's own scripts for them lose
+# what follows a comma, and what bash has to have escaped.
+_BASH = """\
+%(complete_func)s() {
+    local IFS=$'\\n'
+    local words="${COMP_WORDS[*]}"
+    mapfile -t COMPREPLY < <(env COMP_WORDS="$words" COMP_CWORD="$COMP_CWORD" %(complete_var)s=bash_complete "$1")
+    [ -n "${COMPREPLY[0]}" ] || COMPREPLY=()
+}
+complete -o default -o nosort -F %(complete_func)s %(prog_name)s
+"""
+_FISH = """\
+function %(complete_func)s
+    set -l offered (env COMP_WORDS=(commandline -cp | string collect) COMP_CWORD=(commandline -ct | string collect) \\
+        %(complete_var)s=fish_complete %(prog_name)s)
+    if test -n "$offered"
+        printf '%%s\\n' $offered
+    else
+        __fish_complete_path (commandline -ct)
+    end
+end
+complete --no-files --command %(prog_name)s --arguments "(%(complete_func)s)"
+"""
 
-class Shell(StrEnum):
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
 
-
-def completion(shell: Shell = typer.Argument(..., help="Whose: bash, zsh or fish.")) -> None:
-    """Print what a shell reads to complete commands, flags and names. weft --install-completion puts it where the
-    shell of this terminal finds it.
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS), help="Whose: bash, zsh or fish.")
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print what a shell reads to complete commands, flags and names. The flag `weft --install-completion` puts it
+    where the shell of this terminal finds it.
 
     \b
     Example: weft completion bash > ~/.local/share/bash-completion/completions/weft
              weft completion zsh > "${fpath[1]}/_weft"
              weft completion fish > ~/.config/fish/completions/weft.fish
     """
-    from typer import completion as typers
-
-    script: Any = typers.get_completion_script  # type: ignore[attr-defined]
-    typer.echo(script(prog_name="weft", complete_var=ASKED, shell=shell.value))
+    click.echo(_script(context.find_root().command, shell))
 
 
-def answer(app: typer.Typer) -> NoReturn:
+def install(app: click.Command) -> None:
+    """Write the script where the shell that has started this command finds it, and say where that is."""
+    from weft.cli.print.output import fail
+
+    shell = _shell()
+    if shell is None:
+        fail("the shell of this terminal is not known", "print what it is to read: weft completion bash", code=2)
+    file, beginning = _place(shell)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(_script(app, shell), encoding="utf-8")
+        for settings, line in beginning.items():
+            text = settings.read_text(encoding="utf-8") if settings.exists() else ""
+            if line not in text.splitlines():
+                settings.write_text(f"{text.rstrip()}\n\n{line}\n".lstrip(), encoding="utf-8")
+    except OSError as error:
+        fail(
+            f"{error.filename or file} cannot be written: {error.strerror}",
+            f"put it elsewhere: weft completion {shell}",
+        )
+    click.echo(f"{shell} completion installed in {file}")
+    click.echo("it is there from the next terminal on")
+
+
+def _place(shell: str) -> tuple[Path, dict[Path, str]]:
+    """The file of the script, and which line in which of the shell's settings makes it read that."""
+    from pathlib import Path
+
+    home = Path.home()
+    if shell == "fish":
+        return home / ".config" / "fish" / "completions" / "weft.fish", {}
+    if shell == "zsh":
+        return home / ".zfunc" / "_weft", {home / ".zshrc": "fpath+=~/.zfunc; autoload -Uz compinit; compinit"}
+    file = home / ".bash_completions" / "weft.sh"
+    return file, {home / ".bashrc": f"source '{file}'"}
+
+
+def _shell() -> str | None:
+    """The nearest process above this one that is a shell we know; else the one that the user logs in with."""
+    from pathlib import Path
+
+    process = os.getppid()
+    while process > 1:
+        try:
+            # PID (NAME) STATE PARENT ...; a name may have parentheses of its own.
+            before, _, after = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")
+        except OSError:
+            break
+        name = before.partition("(")[2].lstrip("-")
+        if name in SHELLS:
+            return name
+        process = int(after.split()[1])
+    name = Path(os.environ.get("SHELL", "")).name
+    return name if name in SHELLS else None
+
+
+def answer(app: click.Command) -> NoReturn:
     """To a shell that asks."""
     status = 0
     with _silence(), _limit(), suppress(Exception, _TooLongError):
         try:
-            command = typer.main.get_command(app)
-            _speak()
-            command(prog_name="weft", complete_var=ASKED)
+            _register()
+            app(prog_name="weft", complete_var=ASKED)
         except SystemExit as ended:
             status = ended.code if isinstance(ended.code, int) else 0
     sys.exit(status)
+
+
+def _script(app: click.Command, shell: str) -> str:
+    from click.shell_completion import get_completion_class
+
+    _register()
+    chosen: type[ShellComplete] | None = get_completion_class(shell)
+    if chosen is None:
+        raise ValueError(f"no completion for {shell}")
+    return chosen(app, {}, "weft", ASKED).source()
 
 
 class _TooLongError(BaseException):
@@ -88,20 +175,35 @@ def _silence() -> Iterator[None]:
         os.close(nowhere)
 
 
-def _speak() -> None:
-    """As typer does, but words that mean something to bash are made harmless, and to describe a command takes no rich:
-    our words have no markup."""
-    from typer import completion as typers
+def _register() -> None:
+    """Our own forms for bash and fish, and click's for zsh."""
+    from click.shell_completion import BashComplete, FishComplete, add_completion_class
 
-    known: Any = typers.shell_completion  # type: ignore[attr-defined]
-    usual: Any = known.get_completion_class(Shell.BASH.value)
+    class Bash(BashComplete):
+        source_template = _BASH
 
-    class Bash(usual):  # type: ignore[misc]
-        def format_completion(self, item: Any) -> str:
+        def format_completion(self, item: CompletionItem) -> str:
             return _escaped(str(item.value), os.environ.get("COMP_WORDS", ""))
 
-    known.add_completion_class(Bash, Shell.BASH.value)
-    vars(sys.modules[usual.__module__])["_sanitize_help_text"] = str
+        def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+            return _words(super().get_completions(args, incomplete))
+
+    class Fish(FishComplete):
+        source_template = _FISH
+
+        def format_completion(self, item: CompletionItem) -> str:
+            return f"{item.value}\t{item.help}" if item.help else str(item.value)
+
+        def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+            return _words(super().get_completions(args, incomplete))
+
+    add_completion_class(Bash)
+    add_completion_class(Fish)
+
+
+def _words(items: list[CompletionItem]) -> list[CompletionItem]:
+    """Without files, which the shell itself completes where nothing else is offered."""
+    return [item for item in items if item.type == "plain"]
 
 
 def _escaped(value: str, typed: str) -> str:

@@ -6,8 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import typer
+import click
 
+from weft.cli.flags import shared
 from weft.cli.parts.ca import DIRECTORY
 
 if TYPE_CHECKING:
@@ -20,45 +21,82 @@ if TYPE_CHECKING:
     from weft.history.persistence import Memory
 
 
+@click.command()
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    default=Path(),
+    show_default=True,
+    help="The directory of YAML, watched for changes.",
+)
+@click.option("--listen", default="127.0.0.1:15010", show_default=True, help="HOST:PORT or unix:/path; plaintext xDS.")
+@click.option("--domain", default="cluster.local", show_default=True, help="What service names end in.")
+@click.option(
+    "--ca",
+    type=click.Path(path_type=Path),
+    default=DIRECTORY,
+    show_default=True,
+    help="Where the CA's root is kept, or the files of a CA of yours are.",
+)
+@click.option(
+    "--ca-listen",
+    default="",
+    help="HOST:PORT (TLS) or unix:/path for the CA; 127.0.0.1:15012, or port 15012 of every address on Kubernetes.",
+)
+@click.option("--trust-domain", default="cluster.local", show_default=True, help="What identities begin with.")
+@click.option(
+    "--token-keys",
+    type=click.Path(path_type=Path),
+    help="Public keys of what issues tokens: a JWKS, or PEM. Without them there is no CA.",
+)
+@click.option("--token-issuer", default="", help="What a token's iss must be.")
+@click.option("--token-audience", default="istio-ca", show_default=True, help="What a token's aud must hold.")
+@click.option("--kubernetes", is_flag=True, help="Follow a cluster, not a directory.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="With --kubernetes: how to reach it.")
+@shared.installed_namespace
+@click.option("--revision", default="default", show_default=True, help="With --kubernetes: which installation this is.")
+@click.option("--webhook-listen", default="", help="With --kubernetes: HOST:PORT, if not port 15017.")
+@click.option(
+    "--monitoring-listen", default="", help="With --kubernetes: HOST:PORT of health and metrics, if not port 15014."
+)
+@click.option(
+    "--debug",
+    metavar="DIRECTORY",
+    default="",
+    help="Where its owner alone may ask it, by --mesh DIRECTORY; else in weft's run directory, if there is one.",
+)
+@click.option(
+    "--history",
+    type=click.Path(path_type=Path),
+    help="A directory that keeps what weft history shows; by default it ends with the process.",
+)
+@click.option("--log-level", default="info", show_default=True, help="debug, info, warning or error.")
+@click.option(
+    "--clock-skew",
+    default="60s",
+    show_default=True,
+    help="How far clocks may differ: certificates begin, and old roots stay, by that much.",
+)
 def control(
-    config: Path = typer.Option(Path(), "--config", help="The directory of YAML, watched for changes."),
-    listen: str = typer.Option("127.0.0.1:15010", "--listen", help="HOST:PORT or unix:/path; plaintext xDS."),
-    domain: str = typer.Option("cluster.local", "--domain", help="What service names end in."),
-    ca: Path = typer.Option(DIRECTORY, "--ca", help="Where the CA's root is kept, or the files of a CA of yours are."),
-    ca_listen: str = typer.Option(
-        "",
-        "--ca-listen",
-        help="HOST:PORT (TLS) or unix:/path for the CA; 127.0.0.1:15012, or port 15012 of every address on Kubernetes.",
-    ),
-    trust_domain: str = typer.Option("cluster.local", "--trust-domain", help="What identities begin with."),
-    token_keys: Path | None = typer.Option(
-        None, "--token-keys", help="Public keys of what issues tokens: a JWKS, or PEM. Without them there is no CA."
-    ),
-    token_issuer: str = typer.Option("", "--token-issuer", help="What a token's iss must be."),
-    token_audience: str = typer.Option("istio-ca", "--token-audience", help="What a token's aud must hold."),
-    kubernetes: bool = typer.Option(False, "--kubernetes", help="Follow a cluster, not a directory."),
-    kubeconfig: Path | None = typer.Option(None, "--kubeconfig", help="With --kubernetes: how to reach it."),
-    namespace: str = typer.Option("istio-system", "--namespace", help="With --kubernetes: where weft is installed."),
-    revision: str = typer.Option("default", "--revision", help="With --kubernetes: which installation this is."),
-    webhook_listen: str = typer.Option("", "--webhook-listen", help="With --kubernetes: HOST:PORT, if not port 15017."),
-    monitoring_listen: str = typer.Option(
-        "", "--monitoring-listen", help="With --kubernetes: HOST:PORT of health and metrics, if not port 15014."
-    ),
-    debug: str = typer.Option(
-        "",
-        "--debug",
-        metavar="DIRECTORY",
-        help="Where its owner alone may ask it, by --mesh DIRECTORY; else in weft's run directory, if there is one.",
-    ),
-    history: Path | None = typer.Option(
-        None, "--history", help="A directory that keeps what weft history shows; by default it ends with the process."
-    ),
-    log_level: str = typer.Option("info", "--log-level", help="debug, info, warning or error."),
-    clock_skew: str = typer.Option(
-        "60s",
-        "--clock-skew",
-        help="How far clocks may differ: certificates begin, and old roots stay, by that much.",
-    ),
+    config: Path,
+    listen: str,
+    domain: str,
+    ca: Path,
+    ca_listen: str,
+    trust_domain: str,
+    token_keys: Path | None,
+    token_issuer: str,
+    token_audience: str,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    namespace: str,
+    revision: str,
+    webhook_listen: str,
+    monitoring_listen: str,
+    debug: str,
+    history: Path | None,
+    log_level: str,
+    clock_skew: str,
 ) -> None:
     """Serve xDS from a directory of YAML, and sign certificates.
 
@@ -106,7 +144,7 @@ def control(
 
 
 def _memory(directory: Path | None, domain: str) -> Memory | None:
-    from weft.cli.run.up import past_directory
+    from weft.cli.run.directories import past_directory
     from weft.history.persistence import Memory
 
     place = past_directory(directory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 if TYPE_CHECKING:
     from weft.netns.interception import Interception
@@ -13,12 +13,18 @@ if TYPE_CHECKING:
 _PROCESS_ONE = Path("/proc/1/ns/net")
 
 
-def interception(
-    context: typer.Context,
-    apply: bool = typer.Option(False, "--apply", help="Put the rules into the network namespace this command runs in."),
-    remove: bool = typer.Option(False, "--remove", help="Take the rules out of it again."),
-    force: bool = typer.Option(False, "--force", help="Even where that is the machine's own network namespace."),
-) -> None:
+@click.command(
+    context_settings={
+        "ignore_unknown_options": True,
+        "allow_extra_args": True,
+        "help_option_names": ["--help"],  # short names are all Istio's
+    }
+)
+@click.option("--apply", is_flag=True, help="Put the rules into the network namespace this command runs in.")
+@click.option("--remove", is_flag=True, help="Take the rules out of it again.")
+@click.option("--force", is_flag=True, help="Even where that is the machine's own network namespace.")
+@click.pass_context
+def interception(context: click.Context, apply: bool, remove: bool, force: bool) -> None:
     """Print the iptables rules of a pod. They are those of Istio's init container, for its arguments:
 
     \b
@@ -39,7 +45,7 @@ def interception(
 
     wanted = Interception.from_arguments(context.args)
     if not (apply or remove):
-        typer.echo(wanted.printed(), nl=False)
+        click.echo(wanted.printed(), nl=False)
         return
     if apply and remove:
         fail("--apply and --remove exclude each other", "leave one of them out", code=2)

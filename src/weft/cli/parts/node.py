@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from weft.model.proxy import IDENTITY_DRIVER
 
@@ -19,34 +18,72 @@ if TYPE_CHECKING:
 _KUBERNETES_ROOT = Path("/var/run/secrets/istio/root-cert.pem")  # where Istio mounts the ConfigMap istio-ca-root-cert
 
 
-class LogLevel(StrEnum):
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
+@click.command()
+@click.option(
+    "--workloads",
+    type=click.Path(path_type=Path),
+    help="A directory that only root can open, with one JSON file for each workload.",
+)
+@click.option("--ca", default="", help="The CA: HOST:PORT, or unix:/path.")
+@click.option("--ca-root", type=click.Path(path_type=Path), help="The root by which the CA on the network is known.")
+@click.option("--ca-name", default="", help="What the CA's certificate says, if not the host of --ca.")
+@click.option("--certificate-ttl", default="24h", show_default=True, help="How long a certificate lives.")
+@click.option("--kubernetes", is_flag=True, help="Be the agent of a Kubernetes node; see below.")
+@click.option(
+    "--control", default="istiod.istio-system.svc:15012", show_default=True, help="The control plane, HOST:PORT."
+)
+@click.option(
+    "--token",
+    type=click.Path(path_type=Path),
+    default=Path("/var/run/secrets/tokens/istio-token"),
+    show_default=True,
+    help="The agent's own token.",
+)
+@click.option("--node-name", default="", envvar="NODE_NAME", show_envvar=True, help="The name of this Node.")
+@click.option(
+    "--kubelet-root",
+    type=click.Path(path_type=Path),
+    default=Path("/var/lib/kubelet"),
+    show_default=True,
+    help="Kubelet's own directory.",
+)
+@click.option(
+    "--driver", "--driver-name", default=IDENTITY_DRIVER, show_default=True, help="The name of the CSIDriver."
+)
+@click.option("--trust-domain", default="cluster.local", show_default=True, help="The mesh's.")
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    help="A directory in memory (tmpfs), where the next agent finds what this one had.",
+)
+@click.option("--redirect", is_flag=True, help="Set up the redirect of pods that may not do so.")
+@click.option(
+    "--health", default=":15014", show_default=True, help="Where to answer kubelet's probes, HOST:PORT or :PORT."
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="How much to write to the log.",
+)
 def node(
-    workloads: Path | None = typer.Option(
-        None, "--workloads", help="A directory that only root can open, with one JSON file for each workload."
-    ),
-    ca: str = typer.Option("", "--ca", help="The CA: HOST:PORT, or unix:/path."),
-    ca_root: Path | None = typer.Option(None, "--ca-root", help="The root by which the CA on the network is known."),
-    ca_name: str = typer.Option("", "--ca-name", help="What the CA's certificate says, if not the host of --ca."),
-    certificate_ttl: str = typer.Option("24h", "--certificate-ttl", help="How long a certificate lives."),
-    kubernetes: bool = typer.Option(False, "--kubernetes", help="Be the agent of a Kubernetes node; see below."),
-    control: str = typer.Option("istiod.istio-system.svc:15012", "--control", help="The control plane, HOST:PORT."),
-    token: Path = typer.Option(Path("/var/run/secrets/tokens/istio-token"), "--token", help="The agent's own token."),
-    node_name: str = typer.Option("", "--node-name", envvar="NODE_NAME", help="The name of this Node."),
-    kubelet_root: Path = typer.Option(Path("/var/lib/kubelet"), "--kubelet-root", help="Kubelet's own directory."),
-    driver: str = typer.Option(IDENTITY_DRIVER, "--driver", "--driver-name", help="The name of the CSIDriver."),
-    trust_domain: str = typer.Option("cluster.local", "--trust-domain", help="The mesh's."),
-    state: Path | None = typer.Option(
-        None, "--state", help="A directory in memory (tmpfs), where the next agent finds what this one had."
-    ),
-    redirect: bool = typer.Option(False, "--redirect", help="Set up the redirect of pods that may not do so."),
-    health: str = typer.Option(":15014", "--health", help="Where to answer kubelet's probes, HOST:PORT or :PORT."),
-    log_level: LogLevel = typer.Option(LogLevel.INFO, "--log-level", help="How much to write to the log."),
+    workloads: Path | None,
+    ca: str,
+    ca_root: Path | None,
+    ca_name: str,
+    certificate_ttl: str,
+    kubernetes: bool,
+    control: str,
+    token: Path,
+    node_name: str,
+    kubelet_root: Path,
+    driver: str,
+    trust_domain: str,
+    state: Path | None,
+    redirect: bool,
+    health: str,
+    log_level: str,
 ) -> None:
     """Give every workload of this machine its identity. Each gets it on a socket that only its proxy can open.
 

@@ -4,37 +4,41 @@ shapes are istioctl's. Rule: without a mesh nothing is waited for, and whoever d
 from __future__ import annotations
 
 from contextlib import closing
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
+import click
+from click.exceptions import Exit
 
-from weft.cli.print.output import TEXT_OR_DATA, TextOrData, is_data, print_data
-from weft.cli.reach.cluster import CONTEXT, KUBECONFIG
-from weft.cli.reach.connect import KUBERNETES, MESH, SYSTEM
+from weft.cli.flags import shared
+from weft.cli.print.output import is_data, print_data
 from weft.cli.reach.local_versions import here, is_somebody_there, lines
 
 if TYPE_CHECKING:
-    from weft.cli.reach.connect import Reach
+    from weft.cli.reach.interface import Reach
 
 
-class YesOrNo(StrEnum):
-    """Not a flag: istioctl's users write --remote=false."""
-
-    YES = "true"
-    NO = "false"
-
-
+@click.command()
+@click.option(
+    "--remote",
+    type=click.Choice(["true", "false"]),
+    default="true",
+    show_default=True,
+    help="Ask the mesh too: --remote=false asks nobody.",
+)
+@shared.text_or_data
+@click.option("-s", "--short", is_flag=True, help="As it always is; istioctl has it.")
+@shared.which_mesh
+@shared.system
 def version(
-    remote: YesOrNo = typer.Option(YesOrNo.YES, "--remote", help="Ask the mesh too: --remote=false asks nobody."),
-    output: TextOrData = TEXT_OR_DATA,
-    short: bool = typer.Option(False, "-s", "--short", help="As it always is; istioctl has it."),
-    mesh: str | None = MESH,
-    kubernetes: bool = KUBERNETES,
-    kubeconfig: Path | None = KUBECONFIG,
-    context: str | None = CONTEXT,
-    system: str = SYSTEM,
+    remote: str,
+    output: str,
+    short: bool,
+    mesh: str | None,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    system: str,
 ) -> None:
     """Print the versions of the command, the control plane and the proxies. Without a mesh, those of weft, Envoy and
     Python here.
@@ -44,7 +48,7 @@ def version(
              weft version --remote=false -o json
     """
     found: dict[str, Any] = {"clientVersion": here()}
-    if remote is YesOrNo.YES:
+    if remote == "true":
         named = mesh is not None or kubernetes or kubeconfig is not None or context is not None
         if named or is_somebody_there():
             from weft.cli.reach.connect import reach
@@ -55,13 +59,13 @@ def version(
     if is_data(output):
         print_data(found, output)
     else:
-        typer.echo("\n".join(_lines(found)))
+        click.echo("\n".join(_lines(found)))
 
 
 def print_here() -> None:
     """`weft --version`"""
     for name, said in zip(("weft", "envoy", "python"), here().values(), strict=True):
-        typer.echo(f"{name} {said}")
+        click.echo(f"{name} {said}")
 
 
 def _lines(found: dict[str, Any]) -> list[str]:
@@ -86,13 +90,13 @@ def _asked(reached: Reach) -> dict[str, Any]:
     try:
         replicas = reached.ask_all("version")
         proxies = [proxy for said in reached.ask_all("syncz").values() for proxy in msgspec.json.decode(said)]
-    except typer.Exit:  # it has been said why
+    except Exit:  # it has been said why
         return {}
     except Exception as error:
         problem = getattr(error, "problem", None)
         if problem is None:
             raise
-        typer.echo(f"the mesh does not answer: {problem.what}", err=True)
+        click.echo(f"the mesh does not answer: {problem.what}", err=True)
         return {}
     return {
         "meshVersion": [

@@ -8,10 +8,10 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import typer
+import click
+from click.exceptions import Exit
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,38 +22,9 @@ _LONGEST_WORD = 200  # letters, in an error
 WIDTH_WITHOUT_TERMINAL = 100_000  # wider than any row, so that a pipe gets one line for each
 
 
-class Format(StrEnum):
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-
-
-class TextOrData(StrEnum):
-    """For a person, or for a program, which may like YAML better."""
-
-    TEXT = "text"
-    SHORT = "short"  # the same
-    JSON = "json"
-    YAML = "yaml"
-
-
-class TableOrData(StrEnum):
-    """The same, where it is a table."""
-
-    TABLE = "table"
-    SHORT = "short"  # the same
-    JSON = "json"
-    YAML = "yaml"
-
-
-TEXT_OR_DATA = typer.Option(TextOrData.TEXT, "-o", "--output", help="text (short is the same), json or yaml.")
-TABLE_OR_DATA = typer.Option(TableOrData.TABLE, "-o", "--output", help="table (short is the same), json or yaml.")
-
-
-def is_data(output: StrEnum) -> bool:
+def is_data(output: str) -> bool:
     """Whether a program reads it."""
-    return output.value in ("json", "yaml")
+    return output in ("json", "yaml")
 
 
 def counted(number: int, word: str) -> str:
@@ -61,7 +32,7 @@ def counted(number: int, word: str) -> str:
 
 
 def say(words: str) -> None:
-    typer.echo(words, err=True)
+    click.echo(words, err=True)
 
 
 def fail(what: str, hint: str, *, code: int = 1) -> NoReturn:
@@ -69,7 +40,7 @@ def fail(what: str, hint: str, *, code: int = 1) -> NoReturn:
     say(f"error: {_cut(what)}")
     for line in hint.splitlines():
         say(f"hint: {line}")
-    raise typer.Exit(code)
+    raise Exit(code)
 
 
 def _cut(words: str) -> str:
@@ -89,8 +60,8 @@ def trouble_is_no_answer() -> Iterator[None]:
     """For commands whose 1 says something, as diff's does: whatever prevents an answer ends them with 2."""
     try:
         yield
-    except typer.Exit as ended:
-        raise typer.Exit(2 if ended.exit_code == 1 else ended.exit_code) from None
+    except Exit as ended:
+        raise Exit(2 if ended.exit_code == 1 else ended.exit_code) from None
     except Exception as error:
         problem = getattr(error, "problem", None)
         if problem is None:
@@ -98,9 +69,9 @@ def trouble_is_no_answer() -> Iterator[None]:
         fail_by(problem, code=2)
 
 
-def print_data(value: Any, output: StrEnum) -> None:
+def print_data(value: Any, output: str) -> None:
     """As JSON or as YAML."""
-    if output.value == "json":
+    if output == "json":
         print_json(value)
         return
     import msgspec
@@ -108,13 +79,13 @@ def print_data(value: Any, output: StrEnum) -> None:
 
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     plain = msgspec.to_builtins(value)
-    typer.echo(yaml.dump(plain, Dumper=dumper, sort_keys=False, allow_unicode=True), nl=False)
+    click.echo(yaml.dump(plain, Dumper=dumper, sort_keys=False, allow_unicode=True), nl=False)
 
 
 def print_json(value: Any) -> None:
     import msgspec
 
-    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def print_table(renderable: RenderableType) -> None:
@@ -126,4 +97,4 @@ def print_table(renderable: RenderableType) -> None:
         return
     console = Console(file=sys.stdout, highlight=False, width=WIDTH_WITHOUT_TERMINAL)
     for line in console.render_lines(renderable, pad=False):
-        typer.echo("".join(segment.text for segment in line if not segment.control).rstrip())
+        click.echo("".join(segment.text for segment in line if not segment.control).rstrip())

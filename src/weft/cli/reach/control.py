@@ -12,8 +12,9 @@ import msgspec
 from weft.base.ambiguous import in_several_namespaces
 from weft.base.suggest import did_you_mean
 from weft.cli.print.output import fail
-from weft.cli.reach.connect import Proxy, service_names, split, within
 from weft.cli.reach.control_directory import PAGES
+from weft.cli.reach.interface import Proxy
+from weft.cli.reach.names import service_names, split, within
 from weft.local.client import ask_at
 
 

@@ -15,7 +15,8 @@ from weft.base.problem import Problem
 from weft.cli.print.output import fail
 from weft.cli.reach import control_pods
 from weft.cli.reach.cluster import client
-from weft.cli.reach.connect import KINDS, Proxy, split, within
+from weft.cli.reach.interface import Proxy
+from weft.cli.reach.names import KINDS, split, within
 from weft.kube import port_forward, resource
 from weft.kube.error import ApiError
 from weft.model.proxy import ADMIN_PORT

@@ -6,14 +6,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-import typer
-
 from weft.cli.print.output import fail
 
 if TYPE_CHECKING:
     from weft.inject.selector import SelectorRequirement
-
-SELECTOR = typer.Option("", "-l", "--selector", metavar="A=B,…", help="The pods with these labels, instead.")
 
 _LISTED = re.compile(r"(\S+)\s+(in|notin)\s*\(([^()]*)\)")
 _EQUAL = re.compile(r"([^\s=!]+)\s*(!=|==|=)\s*([^\s=!]*)")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from weft.cli.print.output import fail, say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from weft.api.document import Document
     from weft.base.problem import Problem
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
-def meshes_in(paths: list[Path]) -> Iterator[tuple[list[Document], list[Problem], bool]]:
+def meshes_in(paths: Sequence[Path]) -> Iterator[tuple[list[Document], list[Problem], bool]]:
     """Each with its documents, what is wrong with its files, and whether it is surely a whole one."""
     import msgspec
 

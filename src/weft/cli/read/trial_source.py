@@ -10,7 +10,7 @@ from weft.cli.print.output import fail, say
 from weft.cli.reach.connect import refuse_two, which
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from weft.api.document import Document
     from weft.api.parse_cache import Reading
@@ -40,7 +40,7 @@ class Base(NamedTuple):
     runs: bool = False
 
 
-def read(paths: list[Path]) -> Written:
+def read(paths: Sequence[Path]) -> Written:
     """All that is given, together."""
     from weft.api.request_test import KIND, read_request_test
     from weft.cli.read.mesh_files import meshes_in

@@ -10,7 +10,7 @@ import time
 from io import FileIO
 from pathlib import Path
 
-import typer
+from click.exceptions import Exit
 
 from weft.base.own_command import WEFT
 from weft.base.problem import Severity
@@ -86,7 +86,7 @@ def _wait(process: subprocess.Popen[bytes], name: str, patience: float, log: Fil
             words = log.read().decode(errors="replace").strip()
             if words.startswith("error: "):  # it says itself what kept it from starting
                 say(words)
-                raise typer.Exit(1)
+                raise Exit(1)
             hint = "watch it start: weft up without --detach"
             fail(f"the mesh ended with code {process.returncode}" + (words and f":\n{words}"), hint)
         try:

@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import typer
+import click
+from click.exceptions import Exit
 
-from weft.cli.print.output import fail, say
+from weft.cli.print.output import fail, print_table, say
 
 
-def demo(
-    directory: Path = typer.Argument(Path("weft-demo"), help="Where to copy the shop to; used as it is if it exists."),
-    check: bool = typer.Option(False, "--check", help="Run it unattended, assert what it shows, and exit 0 or 1."),
-    own_name: str | None = typer.Option(None, "--name", help="The mesh's name, for a second demo beside the first."),
-    no_live: bool = typer.Option(False, "--no-live", help="Plain lines instead of the live view."),
-) -> None:
+@click.command()
+@click.argument(
+    "directory",
+    type=click.Path(path_type=Path),
+    default=Path("weft-demo"),
+    help="Where to copy the shop to, by default weft-demo; used as it is if it exists.",
+)
+@click.option("--check", is_flag=True, help="Run it unattended, assert what it shows, and exit 0 or 1.")
+@click.option("--name", "own_name", help="The mesh's name, for a second demo beside the first.")
+@click.option("--no-live", is_flag=True, help="Plain lines instead of the live view.")
+def demo(directory: Path, check: bool, own_name: str | None, no_live: bool) -> None:
     """Run the example shop and watch its traffic.
 
     Nine small workloads, three protocols, two versions behind one name, a job, and steady requests. All of it is mutual
@@ -43,9 +49,7 @@ def demo(
             f"end it with: weft down {name}\nor run another beside it: weft demo {again} --name {name}-2",
         )
     if check:
-        from weft.demo.check import run
-
-        raise typer.Exit(run(name))
+        raise Exit(_check(name))
     if directory.exists():
         say(f"using {directory} as it is (remove it for a fresh copy)")
     else:
@@ -61,3 +65,24 @@ def demo(
 
     trust = Trust(certificate_ttl=shop.CERTIFICATE_TTL)
     run_foreground(directory, name=name, live=not no_live, tips=tips, trust=trust)
+
+
+def _check(name: str) -> int:
+    """Exit code 0 if everything was seen as promised."""
+    import sys
+
+    from weft.cli.print.demo_steps import is_one_place, steps_table
+    from weft.demo.check import run
+
+    report = run(name, say)
+    count = len(report.steps)
+    # Each step has been said on standard error. Who sees both streams needs no table of the same.
+    if is_one_place(sys.stdout, sys.stderr):
+        say(f"{count - report.failed} of {count} steps passed")
+    else:
+        print_table(steps_table(report.steps))
+    if not report.failed:
+        return 0
+    say(f"\n{report.failed} of {count} steps failed; the end of weft's own log ({report.log}):")
+    say("\n".join(report.log_end))
+    return 1

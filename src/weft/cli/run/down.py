@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from weft.cli.flags import completions
 from weft.cli.print.output import fail, say
@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 PATIENCE = 30.0  # seconds; a mesh gives its pods a few seconds to finish what they do
 
 
-def down(
-    name: str | None = typer.Argument(
-        None, help="The mesh's name; may be left out where only one is there.", autocompletion=completions.meshes
-    ),
-    everything: bool = typer.Option(False, "--all", help="All meshes of this machine."),
-) -> None:
+@click.command()
+@click.argument(
+    "name",
+    required=False,
+    help="The mesh's name; may be left out where only one is there.",
+    shell_complete=completions.meshes,
+)
+@click.option("--all", "everything", is_flag=True, help="All meshes of this machine.")
+def down(name: str | None, everything: bool) -> None:
     """End a mesh: its pods, proxies, namespaces and files. Also cleans up behind a mesh that was killed.
 
     \b

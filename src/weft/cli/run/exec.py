@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import typer
+import click
 
-from weft.cli.flags import completions
-from weft.cli.reach.connect import MESH
+from weft.cli.flags import completions, shared
 
 
-def exec_(
-    target: str = typer.Argument(
-        ...,
-        metavar="TARGET",
-        help="A pod, or a workload: one of its ready pods.",
-        autocompletion=completions.pods,
-    ),
-    command: list[str] | None = typer.Argument(
-        None, metavar="[COMMAND]", help="After two dashes; `sh` if none is given."
-    ),
-    mesh: str | None = MESH,
-) -> None:
+@click.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument(
+    "target", metavar="TARGET", help="A pod, or a workload: one of its ready pods.", shell_complete=completions.pods
+)
+@click.argument("command", metavar="[COMMAND]", nargs=-1, help="After two dashes; `sh` if none is given.")
+@shared.mesh
+def exec_(target: str, command: tuple[str, ...], mesh: str | None) -> None:
     """Run a command in a pod. Its input, output, terminal and exit code are passed through; 127 if it cannot start.
 
     \b

@@ -22,7 +22,7 @@ from weft.ca.status import refuse_unusable
 from weft.cli.print.mesh_tables import is_settled, mesh_view
 from weft.cli.print.output import fail, say
 from weft.cli.print.status_changes import changes
-from weft.cli.run.up import refuse_without_directory
+from weft.cli.run.directories import refuse_without_directory
 from weft.local.engine import Engine
 from weft.local.identities import Trust
 from weft.local.run_directory import find

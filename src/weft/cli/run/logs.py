@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from weft.cli.flags import completions
-from weft.cli.reach.connect import MESH
+from weft.cli.flags import completions, shared
 
 if TYPE_CHECKING:
     from weft.local.status import PodStatus
 
 
-def logs(
-    target: str = typer.Argument(
-        ...,
-        metavar="TARGET",
-        help="A workload (all of its pods) or one pod.",
-        autocompletion=completions.pods,
-    ),
-    follow: bool = typer.Option(False, "-f", "--follow", help="Go on with new lines until Ctrl-C."),
-    proxy: bool = typer.Option(False, "--proxy", help="The Envoy's lines instead of the app's."),
-    tail: int | None = typer.Option(None, "--tail", min=0, help="Only so many of the last lines."),
-    mesh: str | None = MESH,
-) -> None:
+@click.command()
+@click.argument(
+    "target", metavar="TARGET", help="A workload (all of its pods) or one pod.", shell_complete=completions.pods
+)
+@click.option("-f", "--follow", is_flag=True, help="Go on with new lines until Ctrl-C.")
+@click.option("--proxy", is_flag=True, help="The Envoy's lines instead of the app's.")
+@click.option("--tail", type=click.IntRange(min=0), help="Only so many of the last lines.")
+@shared.mesh
+def logs(target: str, follow: bool, proxy: bool, tail: int | None, mesh: str | None) -> None:
     """Print what a workload or pod has printed.
 
     \b
@@ -58,7 +54,7 @@ class _Reader:
 
         word = f"{pod.namespace}/{pod.name}"
         for line in read_logs(self._mesh, word, follow=self._follow, proxy=self._proxy, lines=self._lines):
-            typer.echo(f"{prefix}{line}")
+            click.echo(f"{prefix}{line}")
 
 
 def _print_together(read: _Reader, pods: list[PodStatus]) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import typer
+import click
 
-from weft.cli.flags import completions
-from weft.cli.print.output import Format, fail, is_data, print_data, print_table, say
+from weft.cli.flags import completions, shared
+from weft.cli.print.output import fail, is_data, print_data, print_table, say
 
 
-def ps(
-    name: str | None = typer.Argument(
-        None, help="Only this mesh; all that run if none is given.", autocompletion=completions.meshes
-    ),
-    mesh: str | None = typer.Option(None, "--mesh", help="The same.", autocompletion=completions.meshes),
-    output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table, wide, json or yaml."),
-) -> None:
+@click.command()
+@click.argument(
+    "name", required=False, help="Only this mesh; all that run if none is given.", shell_complete=completions.meshes
+)
+@click.option("--mesh", help="The same.", shell_complete=completions.meshes)
+@shared.wide_table_or_data("table, wide, json or yaml.")
+def ps(name: str | None, mesh: str | None, output: str) -> None:
     """List the pods that run, of every mesh on this machine.
 
     \b
@@ -50,4 +50,4 @@ def ps(
     if not statuses:
         say("no mesh is running\nhint: start one with: weft up DIR\nhint: on a cluster: weft proxy-status --kubernetes")
         return
-    print_table(pod_table(statuses, wide=output is Format.WIDE, now=time.time()))
+    print_table(pod_table(statuses, wide=output == "wide", now=time.time()))

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import typer
+import click
 
-from weft.cli.flags import completions
-from weft.cli.print.output import Format, fail, is_data, print_data, print_table
+from weft.cli.flags import completions, shared
+from weft.cli.print.output import fail, is_data, print_data, print_table
 
 
-def status(
-    name: str | None = typer.Argument(
-        None, help="The mesh's name; may be left out where only one runs.", autocompletion=completions.meshes
-    ),
-    mesh: str | None = typer.Option(None, "--mesh", help="The same.", autocompletion=completions.meshes),
-    output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table (wide is the same), json or yaml."),
-    watch: bool = typer.Option(False, "-w", "--watch", help="Go on showing it until Ctrl-C; the mesh runs on."),
-) -> None:
+@click.command()
+@click.argument(
+    "name",
+    required=False,
+    help="The mesh's name; may be left out where only one runs.",
+    shell_complete=completions.meshes,
+)
+@click.option("--mesh", help="The same.", shell_complete=completions.meshes)
+@shared.wide_table_or_data("table (wide is the same), json or yaml.")
+@click.option("-w", "--watch", is_flag=True, help="Go on showing it until Ctrl-C; the mesh runs on.")
+def status(name: str | None, mesh: str | None, output: str, watch: bool) -> None:
     """Show workloads, traffic and problems. Everything that `weft up` shows, once, or with --watch as it changes.
 
     \b
@@ -30,7 +33,7 @@ def status(
     if watch:
         from weft.cli.run.watch import watch_mesh
 
-        if output is not Format.TABLE:
+        if output != "table":
             fail("--watch shows a table, or lines where there is no terminal", "leave -o out", code=2)
         watch_mesh(chosen)
         return

@@ -4,10 +4,10 @@ import itertools
 import json
 import re
 
+import click
 import pytest
-import typer
+from click.testing import CliRunner
 from tools.kube.api_server import RequestFailed
-from typer.testing import CliRunner
 
 from weft.cli.look.check_inject import command as check_inject
 from weft.cli.main import app
@@ -41,7 +41,7 @@ def test_exactly_one_is_asked_about(weft, arguments):
 def test_labels_are_pairs():
     assert check_inject._labels("a=b, c=") == {"a": "b", "c": ""}
     for wrong in ("a", "=b", ","):
-        with pytest.raises(typer.Exit):
+        with pytest.raises(click.exceptions.Exit):
             check_inject._labels(wrong)
 
 

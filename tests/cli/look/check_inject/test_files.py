@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+import click
 import pytest
-import typer
 
 from weft.cli.look.check_inject.files import pod_of, read, verdicts
 from weft.inject.settings import InjectionSettings
@@ -65,19 +65,19 @@ def test_a_workload_of_one_machine_says_it_itself(written, metadata, has, reason
 
 @pytest.mark.parametrize("text", ["kind: Service\n", "[]", "", "kind: X\nspec: {template: {a: b}}\n"])
 def test_without_a_pod_there_is_nothing_to_say(written, text, capsys):
-    with pytest.raises(typer.Exit):
+    with pytest.raises(click.exceptions.Exit):
         written(text)
     assert "no pod and no workload is written there\nhint: " in capsys.readouterr().err
 
 
 def test_what_is_no_yaml_is_told_with_its_line(written, capsys):
-    with pytest.raises(typer.Exit):
+    with pytest.raises(click.exceptions.Exit):
         written("kind: Pod\n---\na: {\n")
     assert "web.yaml:" in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there_is_told(capsys):
-    with pytest.raises(typer.Exit):
+    with pytest.raises(click.exceptions.Exit):
         read([Path("/nowhere/at/all.yaml")], "")
     assert "cannot be read: No such file or directory\nhint: " in capsys.readouterr().err
 

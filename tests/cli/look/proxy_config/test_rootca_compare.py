@@ -1,11 +1,11 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from envoy_dumps import ADMIN
 from weft.cli.main import app
-from weft.cli.reach.connect import Proxy
+from weft.cli.reach.interface import Proxy
 
 OLD, NEW = (f"-----BEGIN CERTIFICATE-----\n{each}\n-----END CERTIFICATE-----\n" for each in ("b2xk", "bmV3"))
 

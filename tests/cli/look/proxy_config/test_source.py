@@ -1,9 +1,10 @@
 import json
 
+import click
 import pytest
-import typer
+from click.testing import CliRunner
 
-from weft.cli.look.proxy_config.source import Output, Source, print_whole, with_source
+from weft.cli.look.proxy_config.source import Source, print_whole, with_source
 from weft.envoy.binary import EnvoyError
 from weft.envoy.dump import CLUSTERS
 
@@ -25,14 +26,14 @@ def source(**given):
 
 @pytest.mark.parametrize("given", [{}, {"target": "web", "file": "dump.json"}])
 def test_a_pod_or_a_file_is_asked_and_not_both(given, capsys):
-    with pytest.raises(typer.Exit) as refused:
+    with pytest.raises(click.exceptions.Exit) as refused:
         source(**given).check()
     assert refused.value.exit_code == 2
     assert "--file DUMP" in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there_is_said_with_its_name(capsys):
-    with pytest.raises(typer.Exit):
+    with pytest.raises(click.exceptions.Exit):
         source(file="/nowhere/dump.json").everything()
     assert "/nowhere/dump.json cannot be read: No such file" in capsys.readouterr().err
 
@@ -57,29 +58,23 @@ def test_another_file_is_not_taken_for_a_proxy_that_has_nothing(tmp_path, said):
 
 
 def test_a_command_has_the_flags_of_a_source_and_its_own():
-    def command(source: Source, port: int = 3) -> None:
+    got = []
+
+    @click.command()
+    @with_source
+    @click.option("--port", type=int)
+    def command(source, port):
         """Does it."""
         got.append((source.file, port))
 
-    got = []
-    made = with_source(command)
-    made(
-        target=None,
-        namespace="",
-        file="x",
-        mesh=None,
-        kubernetes=False,
-        kubeconfig=None,
-        context=None,
-        system="x",
-        port=4,
-    )
-    assert got == [("x", 4)] and made.__doc__ == "Does it."
-    assert set(made.__annotations__) > {"target", "namespace", "file", "port"}
+    assert CliRunner().invoke(command, ["--file", "x", "--port", "4"]).exit_code == 0
+    assert got == [("x", 4)] and command.help == "Does it."
+    assert [each.name for each in command.params][:3] == ["target", "namespace", "file"]
+    assert command.params[-1].name == "port"
 
 
 def test_whole_answers_are_json_or_yaml(capsys):
-    print_whole([{"name": "ä"}], Output.JSON)
+    print_whole([{"name": "ä"}], "json")
     assert json.loads(capsys.readouterr().out) == [{"name": "ä"}]
-    print_whole([{"name": "ä"}], Output.YAML)
+    print_whole([{"name": "ä"}], "yaml")
     assert capsys.readouterr().out == "- name: ä\n"

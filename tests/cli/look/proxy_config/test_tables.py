@@ -2,7 +2,7 @@ import json
 
 import pytest
 import yaml
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from envoy_dumps import ADMIN, cluster
 from weft.cli.look.proxy_config.tables import ALIASES
@@ -56,7 +56,7 @@ def test_a_mistyped_command_is_a_usage_error():
 
 
 def test_completion_knows_the_commands_of_the_group():
-    environment = {"_WEFT_COMPLETE": "complete_bash", "COMP_WORDS": "weft pc cl", "COMP_CWORD": "2"}
+    environment = {"_WEFT_COMPLETE": "bash_complete", "COMP_WORDS": "weft pc cl", "COMP_CWORD": "2"}
     assert "clusters" in CliRunner().invoke(app, [], prog_name="weft", env=environment).stdout
 
 

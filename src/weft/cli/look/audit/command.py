@@ -6,11 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
+from click.exceptions import Exit
 
-from weft.cli.print.output import TABLE_OR_DATA, TableOrData, is_data, print_data, say
-from weft.cli.reach.cluster import CONTEXT, KUBECONFIG
-from weft.cli.reach.connect import KUBERNETES, MESH, ONLY_NAMESPACE, SYSTEM
+from weft.cli.flags import shared
+from weft.cli.print.output import is_data, print_data, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,15 +23,21 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 _MANY = 10  # times the application's memory: more than can be read as a percentage
 
 
+@click.command()
+@shared.only_namespace
+@shared.table_or_data
+@shared.which_mesh
+@shared.system
+@shared.settings_revision
 def audit(
-    namespace: str = ONLY_NAMESPACE,
-    output: TableOrData = TABLE_OR_DATA,
-    mesh: str | None = MESH,
-    kubernetes: bool = KUBERNETES,
-    kubeconfig: Path | None = KUBECONFIG,
-    context: str | None = CONTEXT,
-    system: str = SYSTEM,
-    revision: str = typer.Option("default", "-r", "--revision", help="Whose settings count, on a cluster."),
+    namespace: str,
+    output: str,
+    mesh: str | None,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    system: str,
+    revision: str,
 ) -> None:
     """Look a whole mesh over for what should be acted upon. What is refused, who injects where, workloads
     without a proxy, plaintext that is still accepted, certificates near expiry, policies that match nothing, and what
@@ -44,8 +50,9 @@ def audit(
     Example: weft audit
              weft audit -n shop -o json
     """
-    from weft.cli.reach.connect import Local, reach
+    from weft.cli.reach.connect import reach
     from weft.cli.reach.control import only_pods
+    from weft.cli.reach.local import Local
 
     reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
     try:
@@ -64,15 +71,15 @@ def audit(
         print_data(report, output)
     else:
         for line in _lines(report):
-            typer.echo(line)
+            click.echo(line)
     _summary(report)
     if report.must_act:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _lines(report: AuditReport) -> Iterator[str]:
     for section in report.sections:
-        yield typer.style(section.title, bold=True)
+        yield click.style(section.title, bold=True)
         yield from (f"  {told}" for told in section.told)
         if section.name == "memory":
             yield from (f"  {line}" for line in _memory(report.memory))
@@ -84,7 +91,7 @@ def _lines(report: AuditReport) -> Iterator[str]:
 
 
 def _finding(problem: Problem) -> Iterator[str]:
-    level = typer.style(problem.level, fg=_COLOURS[problem.severity])
+    level = click.style(problem.level, fg=_COLOURS[problem.severity])
     place = f"{problem.where}: " if str(problem.where) else ""
     yield f"  {level}: {place}{problem.what}"
     if problem.hint:

@@ -51,8 +51,8 @@ class Asked(msgspec.Struct, frozen=True):
 def look_over(
     kubeconfig: Path | None, context: str | None, *, system: str, revision: str, namespace: str = ""
 ) -> audit.AuditReport:
-    from weft.cli.files.analyze import running
     from weft.cli.reach.cluster import client
+    from weft.cli.read.cluster_state import running
     from weft.inspect.rehearse.examination import examine
 
     async def read() -> tuple[Inventory, list[Webhook], dict[str, Asked], list[Problem], str]:

@@ -14,7 +14,7 @@ from weft.inspect.audit import report as audit
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from weft.cli.reach.connect import Local
+    from weft.cli.reach.local import Local
     from weft.local.status import PodStatus
 
 
@@ -75,7 +75,7 @@ def _without_proxy(pods: list[PodStatus]) -> audit.Section:
 
 
 def _certificates(reached: Local, pods: list[PodStatus], authority: list[Problem]) -> audit.Section:
-    from weft.cli.reach.connect import Proxy
+    from weft.cli.reach.interface import Proxy
     from weft.local.error import LocalError
 
     held: list[audit.Certificate] = []

@@ -10,16 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
+import click
+from click.exceptions import Exit
 
+from weft.cli.flags import shared
 from weft.cli.print.output import fail, say
-from weft.cli.reach.cluster import CONTEXT, KUBECONFIG
-from weft.cli.reach.connect import KUBERNETES, MESH, ONLY_NAMESPACE, SYSTEM
 
 if TYPE_CHECKING:
     from weft.cli.look.bug_report.bundle import Bundle
-    from weft.cli.reach.cluster import Progress
-    from weft.cli.reach.connect import Proxy, Reach
+    from weft.cli.print.progress import Progress
+    from weft.cli.reach.interface import Proxy, Reach
 
 MOST_PROXIES = 100
 LOG_LINES = 2_000  # of each proxy
@@ -35,19 +35,32 @@ _COMMANDS = (("uname", "-a"), ("iptables", "-V"), ("ip", "-V"), ("ip", "netns", 
 _IN_PODS = (("iptables-save",), ("ip6tables-save",), ("ip", "address"), ("ss", "-lntp"))
 
 
+@click.command()
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Where to; else a name with the time."
+)
+@click.option(
+    "--output-dir",
+    "--dir",
+    "directory",
+    metavar="DIRECTORY",
+    type=click.Path(path_type=Path),
+    default=Path(),
+    show_default=True,
+    help="Where to, by that name; else here.",
+)
+@shared.only_namespace
+@shared.which_mesh
+@shared.system
 def bug_report(
-    output: Path | None = typer.Option(
-        None, "-o", "--output", metavar="FILE", help="Where to; else a name with the time."
-    ),
-    directory: Path = typer.Option(
-        Path(), "--output-dir", "--dir", metavar="DIRECTORY", help="Where to, by that name; else here."
-    ),
-    namespace: str = ONLY_NAMESPACE,
-    mesh: str | None = MESH,
-    kubernetes: bool = KUBERNETES,
-    kubeconfig: Path | None = KUBECONFIG,
-    context: str | None = CONTEXT,
-    system: str = SYSTEM,
+    output: Path | None,
+    directory: Path,
+    namespace: str,
+    mesh: str | None,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    system: str,
 ) -> None:
     """Collect what is needed to see what is wrong, without secrets. An archive (.tar.gz) with versions, status and
     problems, what every proxy has and logs, what the control plane says, and what there is to know of this machine.
@@ -59,7 +72,7 @@ def bug_report(
     import time
 
     from weft.cli.look.bug_report.bundle import Bundle
-    from weft.cli.reach.cluster import progress
+    from weft.cli.print.progress import progress
     from weft.cli.reach.connect import reach
     from weft.cli.reach.local_versions import is_somebody_there
 
@@ -86,14 +99,14 @@ def bug_report(
     for line in bundle.left_out:
         say(f"left out: {line}")
     say(f"{len(bundle.names)} files, {path.stat().st_size / 1e6:.1f} MB; look at it before you give it away")
-    typer.echo(str(path))
+    click.echo(str(path))
 
 
 def _attempt(bundle: Bundle, name: str, get: Callable[[], bytes], *, tail: bool = False) -> bytes:
     """What cannot be had is named, and stops nothing else."""
     try:
         said = get()
-    except typer.Exit:
+    except Exit:
         bundle.left_out.append(f"{name}: could not be asked for")
         return b""
     except Exception as error:
@@ -126,7 +139,7 @@ def _of_mesh(reached: Reach, bundle: Bundle, told: Progress, namespace: str) -> 
     """What is asked for in the same way wherever the mesh is."""
     import msgspec
 
-    from weft.cli.reach.connect import Proxy
+    from weft.cli.reach.interface import Proxy
 
     said: dict[str, bytes] = {}
     for page in _PAGES:
@@ -163,8 +176,8 @@ def _of_place(
     reached: Reach, bundle: Bundle, told: Progress, namespace: str, cluster: tuple[Path | None, str | None, str]
 ) -> None:
     """What only one kind of place has: processes and their logs here, pods and theirs there."""
-    from weft.cli.reach.connect import Local
     from weft.cli.reach.control import Control
+    from weft.cli.reach.local import Local
 
     if isinstance(reached, Local):
         _of_pods_here(reached.mesh, bundle, told, namespace)

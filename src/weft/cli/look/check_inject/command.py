@@ -6,19 +6,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from weft.cli.flags import completions
-from weft.cli.print.output import TABLE_OR_DATA, TableOrData, fail, is_data, print_data, say
-from weft.cli.reach.cluster import CONTEXT, KUBECONFIG
-from weft.cli.reach.connect import KUBERNETES, MESH, NAMESPACE, refuse_two
+from weft.cli.flags import completions, shared
+from weft.cli.print.output import fail, is_data, print_data, say
+from weft.cli.reach.connect import refuse_two
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from weft.cli.look.check_inject.files import FileVerdict, Written
     from weft.cli.look.check_inject.webhooks import Configuration, Verdict
-    from weft.cli.reach.connect import Local
+    from weft.cli.reach.local import Local
     from weft.inject.settings import InjectionSettings
     from weft.kube.client import Client
     from weft.kube.resource import ResourceKind
@@ -26,25 +25,40 @@ if TYPE_CHECKING:
 COLUMNS = ("WEBHOOK", "REVISION", "INJECTED", "REASON")
 
 
+@click.command()
+@click.argument(
+    "target",
+    metavar="[POD]",
+    required=False,
+    help="POD, POD.NAMESPACE, deploy/NAME or a workload.",
+    shell_complete=completions.pods,
+)
+@click.option("-l", "--labels", metavar="A=B,…", default="", help="A pod with these labels, instead.")
+@click.option(
+    "-f",
+    "--file",
+    "--filename",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Every pod and workload of these files or directories, instead; a cluster is asked only if one is named.",
+)
+@shared.namespace
+@shared.table_or_data
+@shared.which_mesh
+@click.option(
+    "-r", "--revision", default="default", show_default=True, help="With --file and no cluster: who would inject."
+)
 def check_inject(
-    target: str | None = typer.Argument(
-        None, metavar="[POD]", help="POD, POD.NAMESPACE, deploy/NAME or a workload.", autocompletion=completions.pods
-    ),
-    labels: str = typer.Option("", "-l", "--labels", metavar="A=B,…", help="A pod with these labels, instead."),
-    file: list[Path] = typer.Option(
-        [],
-        "-f",
-        "--file",
-        "--filename",
-        help="Every pod and workload of these files or directories, instead; a cluster is asked only if one is named.",
-    ),
-    namespace: str = NAMESPACE,
-    output: TableOrData = TABLE_OR_DATA,
-    mesh: str | None = MESH,
-    kubernetes: bool = KUBERNETES,
-    kubeconfig: Path | None = KUBECONFIG,
-    context: str | None = CONTEXT,
-    revision: str = typer.Option("default", "-r", "--revision", help="With --file and no cluster: who would inject."),
+    target: str | None,
+    labels: str,
+    file: tuple[Path, ...],
+    namespace: str,
+    output: str,
+    mesh: str | None,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    revision: str,
 ) -> None:
     """Show which webhook injects a pod, and why. Labels count when a pod is made: one that runs may have been made
     before they changed, and then that is said.
@@ -67,8 +81,9 @@ def check_inject(
         ask = (lambda found: _of_files_there(found, kubeconfig, context)) if named else None
         _print_of_files(_of_files(file, namespace, revision, ask), output)
         return
-    from weft.cli.reach.connect import Local, reach
+    from weft.cli.reach.connect import reach
     from weft.cli.reach.control import only_pods
+    from weft.cli.reach.local import Local
 
     reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
     reached.close()
@@ -169,7 +184,7 @@ async def _settings(cluster: Client, configuration: Configuration) -> InjectionS
 
 async def _found(cluster: Client, word: str, namespace: str) -> tuple[dict[str, Any], str]:
     """A pod, or what a workload would make, and its namespace."""
-    from weft.cli.reach.connect import split
+    from weft.cli.reach.names import split
     from weft.kube import resource
     from weft.kube.error import ApiError
 
@@ -199,7 +214,7 @@ async def _found(cluster: Client, word: str, namespace: str) -> tuple[dict[str, 
 
 
 def _of_files(
-    paths: list[Path], namespace: str, revision: str, ask: Callable[[Written], list[FileVerdict]] | None
+    paths: Sequence[Path], namespace: str, revision: str, ask: Callable[[Written], list[FileVerdict]] | None
 ) -> list[FileVerdict]:
     import msgspec
 
@@ -264,7 +279,7 @@ def _tell(pod: Mapping[str, Any], verdicts: Iterable[Verdict]) -> None:
         )
 
 
-def _print(verdicts: list[Verdict], output: TableOrData) -> None:
+def _print(verdicts: list[Verdict], output: str) -> None:
     from weft.cli.print.columns import lines
 
     if is_data(output):
@@ -272,10 +287,10 @@ def _print(verdicts: list[Verdict], output: TableOrData) -> None:
         return
     rows = [(each.webhook, each.revision, "✔" if each.injected else "✘", each.reason) for each in verdicts]
     for line in lines(COLUMNS, rows):
-        typer.echo(line)
+        click.echo(line)
 
 
-def _print_of_files(verdicts: list[FileVerdict], output: TableOrData) -> None:
+def _print_of_files(verdicts: list[FileVerdict], output: str) -> None:
     from weft.cli.print.columns import lines
 
     if is_data(output):
@@ -286,4 +301,4 @@ def _print_of_files(verdicts: list[FileVerdict], output: TableOrData) -> None:
         for each in verdicts
     ]
     for line in lines(("OBJECT", "WHERE", *COLUMNS), rows):
-        typer.echo(line)
+        click.echo(line)

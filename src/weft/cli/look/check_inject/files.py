@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ class FileVerdict(msgspec.Struct, frozen=True):
     reason: str
 
 
-def read(paths: list[Path], namespace: str) -> Written:
+def read(paths: Sequence[Path], namespace: str) -> Written:
     """`namespace` is of objects that name none. Ends the command if a file is no YAML, or if nothing makes pods."""
     templates: list[Template] = []
     namespaces: dict[str, Mapping[str, str]] = {}
@@ -108,7 +108,7 @@ def pod_of(document: Any) -> dict[str, Any] | None:
     return template if isinstance(template, dict) and isinstance(template.get("spec"), dict) else None
 
 
-def _files(paths: list[Path]) -> Iterator[Path]:
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
     from weft.files import scan
 
     for path in paths:

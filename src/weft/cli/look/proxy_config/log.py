@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from weft.cli.flags import completions
-from weft.cli.look.proxy_config.source import OUTPUT, Output, Source, with_source
+from weft.cli.flags import completions, shared
+from weft.cli.look.proxy_config import filters
+from weft.cli.look.proxy_config.source import Source, with_source
 from weft.cli.print.output import fail, is_data, print_data
-from weft.cli.reach.label_selector import SELECTOR
 
 if TYPE_CHECKING:
-    from weft.cli.reach.connect import Proxy, Reach
+    from weft.cli.reach.interface import Proxy, Reach
 
 
+@click.command()
 @with_source
-def log(
-    source: Source,
-    level: str = typer.Option(
-        "", "--level", help="[LOGGER:]LEVEL,…, such as rbac:debug,info.", autocompletion=completions.levels
-    ),
-    selector: str = SELECTOR,
-    reset: bool = typer.Option(False, "-r", "--reset", help="The levels that it was started with."),
-    output: Output = OUTPUT,
-) -> None:
+@click.option(
+    "--level", default="", help="[LOGGER:]LEVEL,…, such as rbac:debug,info.", shell_complete=completions.levels
+)
+@shared.selector
+@click.option("-r", "--reset", is_flag=True, help="The levels that it was started with.")
+@filters.output
+def log(source: Source, level: str, selector: str, reset: bool, output: str) -> None:
     """Show what it logs, or change that until it restarts; of deploy/NAME, or with -l, all pods at once.
 
     Levels are trace, debug, info, warning, error, critical and off. Without a logger: all of them. What it says then is
@@ -56,7 +55,7 @@ def log(
         print_data({name: log_levels.read(said) for name, said in answers.items()}, output)
         return
     for name, said in answers.items():
-        typer.echo(f"{name}:\n{said.decode(errors='replace').rstrip()}")
+        click.echo(f"{name}:\n{said.decode(errors='replace').rstrip()}")
 
 
 def _set(reach: Reach, proxy: Proxy, wanted: list[tuple[str, str]], *, reset: bool) -> bytes:

@@ -5,26 +5,30 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from weft.cli.flags import completions
+from weft.cli.flags import completions, shared
 from weft.cli.print.output import fail
-from weft.cli.reach.cluster import CONTEXT, KUBECONFIG
-from weft.cli.reach.connect import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 if TYPE_CHECKING:
-    from weft.cli.reach.connect import Proxy, Reach
+    from weft.cli.reach.interface import Proxy, Reach
 
 
+@click.command()
+@click.argument("first", metavar="POD", help="One of them.", shell_complete=completions.pods)
+@click.argument("second", metavar="POD", help="The other.", shell_complete=completions.pods)
+@shared.namespace
+@shared.which_mesh
+@shared.system
 def compare(
-    first: str = typer.Argument(..., metavar="POD", help="One of them.", autocompletion=completions.pods),
-    second: str = typer.Argument(..., metavar="POD", help="The other.", autocompletion=completions.pods),
-    namespace: str = NAMESPACE,
-    mesh: str | None = MESH,
-    kubernetes: bool = KUBERNETES,
-    kubeconfig: Path | None = KUBECONFIG,
-    context: str | None = CONTEXT,
-    system: str = SYSTEM,
+    first: str,
+    second: str,
+    namespace: str,
+    mesh: str | None,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    system: str,
 ) -> None:
     """Whether two pods trust a root in common: without one, neither believes the other's certificate.
 
@@ -46,7 +50,7 @@ def compare(
     if not in_common:
         what = f"{both} non identical ROOTCA, theoretically the connectivity between them is unavailable"
         fail(what, f"see what each trusts: weft proxy-config secret {one}, and {other}")
-    typer.echo(f"{both} identical ROOTCA, theoretically the connectivity between them is available")
+    click.echo(f"{both} identical ROOTCA, theoretically the connectivity between them is available")
 
 
 def _roots(reached: Reach, proxy: Proxy) -> frozenset[bytes]:

@@ -3,61 +3,33 @@ the group has the same flags for that; it gets them as one `Source`."""
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Callable, Mapping
-from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from weft.cli.flags import completions
+from weft.cli.flags import completions, shared
 from weft.cli.print.output import fail, print_data
-from weft.cli.reach.cluster import CONTEXT, KUBECONFIG
-from weft.cli.reach.connect import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 if TYPE_CHECKING:
-    from weft.cli.reach.connect import Proxy, Reach
+    from weft.cli.reach.interface import Proxy, Reach
     from weft.envoy.dump import Dump, DumpTable
-
-
-class Output(StrEnum):
-    SHORT = "short"
-    TABLE = "table"  # the same
-    JSON = "json"
-    YAML = "yaml"
-
-
-OUTPUT = typer.Option(
-    Output.SHORT,
-    "-o",
-    "--output",
-    help="short (table is the same): a line for each; json or yaml: all that Envoy says.",
-)
-TARGET = typer.Argument(
-    None,
-    metavar="TARGET",
-    help="POD, POD.NAMESPACE, deploy/NAME, or a workload's name; or give --file.",
-    autocompletion=completions.pods,
-)
-FILE = typer.Option(
-    None, "-f", "--file", metavar="DUMP", help="Read this instead: what Envoy's admin API said. - is standard input."
-)
 
 
 class Source:
     def __init__(
         self,
-        target: str | None = TARGET,
-        namespace: str = NAMESPACE,
-        file: str | None = FILE,
-        mesh: str | None = MESH,
-        kubernetes: bool = KUBERNETES,
-        kubeconfig: Path | None = KUBECONFIG,
-        context: str | None = CONTEXT,
-        system: str = SYSTEM,
+        target: str | None = None,
+        namespace: str = "",
+        file: str | None = None,
+        mesh: str | None = None,
+        kubernetes: bool = False,
+        kubeconfig: Path | None = None,
+        context: str | None = None,
+        system: str = "istio-system",
     ) -> None:
         self.target, self.namespace, self.file = target or "", namespace, file
         self._mesh, self._kubernetes, self._kubeconfig, self._context = mesh, kubernetes, kubeconfig, context
@@ -118,13 +90,34 @@ class Source:
         return read(_contents(self.file), where=self.file)
 
 
-def with_source(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with a source's flags before its own."""
-    shared = list(inspect.signature(Source, eval_str=True).parameters.values())
-    own = [each for each in inspect.signature(command, eval_str=True).parameters.values() if each.name != "source"]
+_target = click.argument(
+    "target",
+    metavar="[TARGET]",
+    required=False,
+    help="POD, POD.NAMESPACE, deploy/NAME, or a workload's name; or give --file.",
+    shell_complete=completions.pods,
+)
+_file = click.option(
+    "-f", "--file", metavar="DUMP", help="Read this instead: what Envoy's admin API said. - is standard input."
+)
 
-    def run(**arguments: Any) -> None:
-        source = Source(**{each.name: arguments.pop(each.name) for each in shared})
+
+def with_source(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command TARGET and the flags of a source before its own; it gets them as one `source`."""
+
+    @wraps(command)
+    def run(
+        target: str | None,
+        namespace: str,
+        file: str | None,
+        mesh: str | None,
+        kubernetes: bool,
+        kubeconfig: Path | None,
+        context: str | None,
+        system: str,
+        **arguments: Any,
+    ) -> None:
+        source = Source(target, namespace, file, mesh, kubernetes, kubeconfig, context, system)
         if not arguments.get("selector"):  # which is in the place of a pod
             source.check()
         try:
@@ -132,11 +125,7 @@ def with_source(command: Callable[..., None]) -> Callable[..., None]:
         finally:
             source.close()
 
-    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*shared, *own)]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
-    run.__doc__ = command.__doc__
-    return run
+    return _target(shared.namespace(_file(shared.which_mesh(shared.system(run)))))
 
 
 print_whole = print_data  # as JSON or YAML
@@ -145,7 +134,7 @@ print_whole = print_data  # as JSON or YAML
 def print_rows(table: DumpTable, *, gap: int | None = None) -> None:
     from weft.cli.print.columns import GAP, lines
 
-    typer.echo("\n".join(lines(table.columns, table.rows, gap=GAP if gap is None else gap)))
+    click.echo("\n".join(lines(table.columns, table.rows, gap=GAP if gap is None else gap)))
 
 
 def _contents(file: str) -> bytes:

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
+import click
 
-from weft.cli.flags import completions
-from weft.cli.flags.choices import HIGHEST_PORT, one_of
-from weft.cli.lazy_commands import Command, Group
+from weft.cli.lazy_commands import LazyGroup, Listing
+from weft.cli.look.proxy_config import filters
 from weft.cli.look.proxy_config.provenance import provenance
-from weft.cli.look.proxy_config.source import OUTPUT, Output, Source, print_rows, print_whole, with_source
+from weft.cli.look.proxy_config.source import Source, print_rows, print_whole, with_source
 from weft.cli.print.output import fail, say
 
 _LISTENER_GAP = 1  # as istioctl has it: its rows are the longest
@@ -32,100 +31,69 @@ _ASKED = {
     **{kind: (kind,) for kind in ("cluster", "listener", "route", "secret")},
     "endpoint": ("cluster", "endpoints"),
 }
-_TYPES = ("HTTP", "TCP", "HTTP+TCP", "UNKNOWN")
-_DIRECTIONS = ("inbound", "outbound")
-_STATUSES = ("healthy", "unhealthy", "draining", "timeout", "degraded", "unknown")  # Envoy's
 
-ADDRESS = typer.Option("", "--address", help="Only with this address.")
-PORT = typer.Option(0, "--port", min=0, max=HIGHEST_PORT, help="Only with this port.")
-TYPE = typer.Option(
-    "",
-    "--type",
-    help="Only listeners of this type: HTTP, TCP, HTTP+TCP.",
-    autocompletion=completions.one_of(*_TYPES),
-    callback=one_of(*_TYPES),
-)
-VERBOSE = typer.Option(True, "--verbose/--brief", help="A line for each filter chain or route, or for each whole.")
-NAME = typer.Option("", "--name", help="Only the route configuration of this name.", autocompletion=completions.routes)
-FQDN = typer.Option(
-    "", "--fqdn", help="Only clusters whose service's name has this in it.", autocompletion=completions.hosts
-)
-SUBSET = typer.Option("", "--subset", help="Only clusters whose subset has this in it.")
-DIRECTION = typer.Option(
-    "",
-    "--direction",
-    help="Only clusters of this direction: inbound, outbound.",
-    autocompletion=completions.one_of(*_DIRECTIONS),
-    callback=one_of(*_DIRECTIONS),
-)
-CLUSTER = typer.Option("", "--cluster", help="Only endpoints of this cluster.", autocompletion=completions.clusters)
-STATUS = typer.Option(
-    "",
-    "--status",
-    help="Only endpoints of this status: healthy, unhealthy, draining, timeout, degraded, unknown.",
-    autocompletion=completions.one_of(*_STATUSES),
-    callback=one_of(*_STATUSES),
-)
-WHY = typer.Option(False, "--why", help="Say of each who made it: objects with file and line, and rules.")
-
-
-GROUP = Group(
-    "Show what a pod's Envoy has. Listeners, routes, clusters, endpoints, certificates; pc is the same.",
-    "Example: weft proxy-config clusters payments-v1",
-    (
-        Command(
-            "listeners",
-            "look.proxy_config.tables:listeners",
-            "Where it listens, what each filter chain takes, and where that goes.",
-        ),
-        Command(
-            "routes",
-            "look.proxy_config.tables:routes",
-            "Which paths of which hosts it knows, and the VirtualService behind each.",
-        ),
-        Command(
-            "clusters", "look.proxy_config.tables:clusters", "Whom it can call, and the DestinationRule behind each."
-        ),
-        Command(
-            "endpoints",
-            "look.proxy_config.tables:endpoints",
-            "Every address behind its clusters, and how it finds each.",
-        ),
-        Command(
-            "secret", "look.proxy_config.tables:secret", "Its certificates and what it trusts, and how long each holds."
-        ),
-        Command("bootstrap", "look.proxy_config.tables:bootstrap", "What it was started with."),
-        Command("ecds", "look.proxy_config.tables:ecds", "Filters that it was sent by themselves; weft sends none."),
-        Command(
-            "log",
-            "look.proxy_config.log:log",
-            "Show what it logs, or change that until it restarts; of deploy/NAME, or with -l, all pods at once.",
-        ),
-        Command(
-            "rootca-compare",
-            "look.proxy_config.rootca_compare:compare",
-            "Whether two pods trust a root in common: without one, neither believes the other's certificate.",
-        ),
-        Command(
-            "all",
-            "look.proxy_config.tables:all_",
-            "All of the above, one after the other; with -o json the whole dump.",
-        ),
+_LISTINGS = (
+    Listing(
+        "listeners",
+        "look.proxy_config.tables:listeners",
+        "Where it listens, what each filter chain takes, and where that goes.",
     ),
-    {alias: name for name, aliases in ALIASES.items() for alias in aliases},
+    Listing(
+        "routes",
+        "look.proxy_config.tables:routes",
+        "Which paths of which hosts it knows, and the VirtualService behind each.",
+    ),
+    Listing("clusters", "look.proxy_config.tables:clusters", "Whom it can call, and the DestinationRule behind each."),
+    Listing(
+        "endpoints",
+        "look.proxy_config.tables:endpoints",
+        "Every address behind its clusters, and how it finds each.",
+    ),
+    Listing(
+        "secret", "look.proxy_config.tables:secret", "Its certificates and what it trusts, and how long each holds."
+    ),
+    Listing("bootstrap", "look.proxy_config.tables:bootstrap", "What it was started with."),
+    Listing("ecds", "look.proxy_config.tables:ecds", "Filters that it was sent by themselves; weft sends none."),
+    Listing(
+        "log",
+        "look.proxy_config.log:log",
+        "Show what it logs, or change that until it restarts; of deploy/NAME, or with -l, all pods at once.",
+    ),
+    Listing(
+        "rootca-compare",
+        "look.proxy_config.rootca_compare:compare",
+        "Whether two pods trust a root in common: without one, neither believes the other's certificate.",
+    ),
+    Listing(
+        "all",
+        "look.proxy_config.tables:all_",
+        "All of the above, one after the other; with -o json the whole dump.",
+    ),
 )
 
 
+def _group(name: str) -> LazyGroup:
+    return LazyGroup(
+        name,
+        help="Show what a pod's Envoy has. Listeners, routes, clusters, endpoints, certificates; pc is the same.",
+        epilog="Example: weft proxy-config clusters payments-v1",
+        listings={"Commands": _LISTINGS},
+        aliases={alias: name for name, aliases in ALIASES.items() for alias in aliases},
+    )
+
+
+GROUP, PC = _group("proxy-config"), _group("pc")
+
+
+@click.command()
 @with_source
-def listeners(
-    source: Source,
-    address: str = ADDRESS,
-    port: int = PORT,
-    type_: str = TYPE,
-    verbose: bool = VERBOSE,
-    why: bool = WHY,
-    output: Output = OUTPUT,
-) -> None:
+@filters.address
+@filters.port
+@filters.listener_type
+@filters.verbose
+@filters.why
+@filters.output
+def listeners(source: Source, address: str, port: int, type_: str, verbose: bool, why: bool, output: str) -> None:
     """Where it listens, what each filter chain takes, and where that goes.
 
     \b
@@ -147,8 +115,13 @@ def listeners(
     _tell_of_none(found, "listener")
 
 
+@click.command()
 @with_source
-def routes(source: Source, name: str = NAME, verbose: bool = VERBOSE, why: bool = WHY, output: Output = OUTPUT) -> None:
+@filters.name
+@filters.verbose
+@filters.why
+@filters.output
+def routes(source: Source, name: str, verbose: bool, why: bool, output: str) -> None:
     """Which paths of which hosts it knows, and the VirtualService behind each.
 
     \b
@@ -167,16 +140,15 @@ def routes(source: Source, name: str = NAME, verbose: bool = VERBOSE, why: bool 
     _tell_of_none(found, "route configuration")
 
 
+@click.command()
 @with_source
-def clusters(
-    source: Source,
-    fqdn: str = FQDN,
-    port: int = PORT,
-    subset: str = SUBSET,
-    direction: str = DIRECTION,
-    why: bool = WHY,
-    output: Output = OUTPUT,
-) -> None:
+@filters.fqdn
+@filters.port
+@filters.subset
+@filters.direction
+@filters.why
+@filters.output
+def clusters(source: Source, fqdn: str, port: int, subset: str, direction: str, why: bool, output: str) -> None:
     """Whom it can call, and the DestinationRule behind each.
 
     \b
@@ -198,16 +170,15 @@ def clusters(
     _tell_of_none(found, "cluster")
 
 
+@click.command()
 @with_source
-def endpoints(
-    source: Source,
-    address: str = ADDRESS,
-    port: int = PORT,
-    cluster: str = CLUSTER,
-    status: str = STATUS,
-    why: bool = WHY,
-    output: Output = OUTPUT,
-) -> None:
+@filters.address
+@filters.port
+@filters.cluster
+@filters.status
+@filters.why
+@filters.output
+def endpoints(source: Source, address: str, port: int, cluster: str, status: str, why: bool, output: str) -> None:
     """Every address behind its clusters, and how it finds each. With --file: what /clusters?format=json said; of a
     whole dump (weft pc all POD -o json), what the proxy was told.
 
@@ -231,8 +202,11 @@ def endpoints(
     _tell_of_none(found, "endpoint")
 
 
+@click.command()
 @with_source
-def secret(source: Source, why: bool = WHY, output: Output = OUTPUT) -> None:
+@filters.why
+@filters.output
+def secret(source: Source, why: bool, output: str) -> None:
     """Its certificates and what it trusts, and how long each holds. Never a key.
 
     \b
@@ -256,13 +230,17 @@ def secret(source: Source, why: bool = WHY, output: Output = OUTPUT) -> None:
     _tell_of_none(table.rows, "secret")
 
 
+@click.command()
 @with_source
-def bootstrap(
-    source: Source,
-    output: Output = typer.Option(
-        Output.JSON, "-o", "--output", help="json, yaml, or short (table is the same): only the versions."
-    ),
-) -> None:
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(filters.FORMS),
+    default="json",
+    show_default=True,
+    help="json, yaml, or short (table is the same): only the versions.",
+)
+def bootstrap(source: Source, output: str) -> None:
     """What it was started with.
 
     \b
@@ -278,8 +256,10 @@ def bootstrap(
         print_whole(section, output)
 
 
+@click.command()
 @with_source
-def ecds(source: Source, output: Output = OUTPUT) -> None:
+@filters.output
+def ecds(source: Source, output: str) -> None:
     """Filters that it was sent by themselves; weft sends none.
 
     \b
@@ -297,20 +277,32 @@ def ecds(source: Source, output: Output = OUTPUT) -> None:
     _tell_of_none(table.rows, "filter")
 
 
+@click.command("all")
 @with_source
+@filters.fqdn
+@filters.port
+@filters.subset
+@filters.direction
+@filters.address
+@filters.listener_type
+@filters.name
+@filters.verbose
+@click.option("--with-headers", is_flag=True, help="A heading before each table.")
+@filters.why
+@filters.output
 def all_(
     source: Source,
-    fqdn: str = FQDN,
-    port: int = PORT,
-    subset: str = SUBSET,
-    direction: str = DIRECTION,
-    address: str = ADDRESS,
-    type_: str = TYPE,
-    name: str = NAME,
-    verbose: bool = VERBOSE,
-    with_headers: bool = typer.Option(False, "--with-headers", help="A heading before each table."),
-    why: bool = WHY,
-    output: Output = OUTPUT,
+    fqdn: str,
+    port: int,
+    subset: str,
+    direction: str,
+    address: str,
+    type_: str,
+    name: str,
+    verbose: bool,
+    with_headers: bool,
+    why: bool,
+    output: str,
 ) -> None:
     """All of the above, one after the other; with -o json the whole dump.
 
@@ -355,13 +347,13 @@ def all_(
     _print_heading("BOOTSTRAP", shown=with_headers)
     _print_versions(dump_bootstrap.bootstrap(dump))
     for title, table, gap in tables:
-        typer.echo()
+        click.echo()
         _print_heading(title, shown=with_headers)
         print_rows(table, gap=gap)
 
 
-def _is_table(output: Output) -> bool:
-    return output in (Output.SHORT, Output.TABLE)
+def _is_table(output: str) -> bool:
+    return output in ("short", "table")
 
 
 def _print_versions(section: dict[str, Any]) -> None:
@@ -370,12 +362,12 @@ def _print_versions(section: dict[str, Any]) -> None:
     found = versions(section)
     width = max((len(title) for title, _ in found), default=0) + 1
     for title, version in found:
-        typer.echo(f"{title:<{width}}{version}")
+        click.echo(f"{title:<{width}}{version}")
 
 
 def _print_heading(title: str, *, shown: bool) -> None:
     if shown:
-        typer.echo(f"------ {title} INFO ------\n")
+        click.echo(f"------ {title} INFO ------\n")
 
 
 def _tell_of_none(found: Any, what: str) -> None:
