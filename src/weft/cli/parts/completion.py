@@ -54,8 +54,8 @@ complete --no-files --command %(prog_name)s --arguments "(%(complete_func)s)"
 @click.argument("shell", type=click.Choice(SHELLS), help="Whose: bash, zsh or fish.")
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print what a shell reads to complete commands, flags and names. The flag `weft --install-completion` puts it
-    where the shell of this terminal finds it.
+    """Print what a shell reads to complete commands, flags and names. To put it where the shell of this terminal
+    finds it: weft --install-completion.
 
     \b
     Example: weft completion bash > ~/.local/share/bash-completion/completions/weft
