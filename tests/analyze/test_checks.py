@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from weft.analyze.checks import AREAS, CHECKS, RETIRED, in_area
-from weft.cli.read.mesh_files import Admission
+from weft.cli.read.mesh_files import FileAdmission
 from weft.files.documents import read_documents
 from weft.inspect.rehearse.examination import examine
 
@@ -35,7 +35,7 @@ def found(text, beside):
         documents += reading.documents
         problems += reading.problems
     assert problems == []
-    return examine(documents, admit=Admission()).problems
+    return examine(documents, admit=FileAdmission()).problems
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -16,7 +16,7 @@ from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 
 from weft.base.ambiguous import Ambiguous
 from weft.cli.reach.connect import reach
-from weft.cli.reach.control import Control, only_pods
+from weft.cli.reach.control import ControlReach, only_pods
 from weft.local.error import LocalError
 
 MESH = """
@@ -103,7 +103,7 @@ def proxy(running):
 
 def test_a_path_leads_to_it(running, proxy):
     found = reach(str(running.place))
-    assert isinstance(found, Control)
+    assert isinstance(found, ControlReach)
     assert found.names() == [proxy]
     assert [str(each) for each in found.find_all("web")] == [proxy] and str(found.find("web-0", "shop")) == proxy
     assert found.directory() == running.mesh
@@ -116,7 +116,7 @@ def test_without_a_name_it_is_found_where_it_usually_is(monkeypatch, running):
     (running.base / "usual").mkdir()
     (running.base / "usual" / ".control").symlink_to(running.place)
     found = reach()
-    assert isinstance(found, Control) and found.place.name == ".control"
+    assert isinstance(found, ControlReach) and found.place.name == ".control"
 
 
 def test_istioctl_asks_its_owners_stream_and_no_other(running, proxy):
@@ -139,7 +139,7 @@ def test_proxies_are_told_by_their_sync(running, proxy):
 
 
 def test_what_is_not_connected_and_what_it_cannot_do_is_said_with_a_hint(running, proxy, capsys):
-    found = Control(running.place)
+    found = ControlReach(running.place)
     for ask, said in (
         (lambda: found.find("wbe-0.shop"), "did you mean `web-0.shop`?"),
         (lambda: found.admin(found.find("web"), "/stats"), "curl -s localhost:15000/stats"),
@@ -149,7 +149,7 @@ def test_what_is_not_connected_and_what_it_cannot_do_is_said_with_a_hint(running
             ask()
         assert said in capsys.readouterr().err
     with pytest.raises(LocalError, match="no weft control answers"):
-        Control(running.base).ask("syncz")
+        ControlReach(running.base).ask("syncz")
 
 
 def test_what_it_serves_is_analyzed(running):
@@ -184,7 +184,7 @@ def test_requests_changes_and_the_past_are_asked_as_of_a_mesh(running):
 
 
 def test_which_of_two_namespaces_is_meant_is_not_guessed(monkeypatch, tmp_path):
-    control = Control(tmp_path)
+    control = ControlReach(tmp_path)
     monkeypatch.setattr(control, "names", lambda: ["web-0.bank", "web-0.shop", "till-0.shop"])
     assert str(control.find("web", "shop")) == str(control.find("web-0.shop")) == "web-0.shop"
     assert str(control.find("till")) == "till-0.shop"

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from weft.cli.reach import control_pods
-from weft.cli.reach.kubernetes import Kubernetes
+from weft.cli.reach.kubernetes import ClusterReach
 from weft.kube.client import Client
 from weft.kube.config import load
 
@@ -86,7 +86,7 @@ def test_who_may_not_get_one_is_told_which_right_it_takes(api_server, system, ca
 
 
 def test_a_replica_that_cannot_be_reached_is_an_error_and_not_silence(api_server, system):
-    reached = Kubernetes(api_server.kubeconfig, None, system)
+    reached = ClusterReach(api_server.kubeconfig, None, system)
     try:
         with pytest.raises(Exception, match=r"(?i)pod|node|host"):
             reached.ask("syncz")

@@ -7,7 +7,7 @@ import pytest
 from weft.base.ambiguous import AMBIGUOUS, Ambiguous, in_several_namespaces
 from weft.cli.reach import control_pods
 from weft.cli.reach import kubernetes as reach_kubernetes
-from weft.cli.reach.kubernetes import Kubernetes, _selector
+from weft.cli.reach.kubernetes import ClusterReach, _selector
 from weft.kube.port_forward import ForwardedResponse
 
 LABELS = {"app": "web"}
@@ -70,7 +70,7 @@ def namespace(api_server):
 
 @pytest.fixture
 def reach(api_server):
-    found = Kubernetes(api_server.kubeconfig)
+    found = ClusterReach(api_server.kubeconfig)
     yield found
     found.close()
 
@@ -153,5 +153,5 @@ def test_a_name_that_is_in_two_namespaces_is_not_taken_for_a_failure(monkeypatch
     monkeypatch.setattr(control_pods, "token", token)
     monkeypatch.setattr(control_pods, "debug_page", answered)
     with pytest.raises(Ambiguous) as caught:
-        Kubernetes().ask("explain", replica="weft-0")
+        ClusterReach().ask("explain", replica="weft-0")
     assert caught.value.problem == problem

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from weft.cli.reach.connect import reach
-from weft.cli.reach.local import Local
+from weft.cli.reach.local import LocalReach
 
 
 @pytest.mark.root
@@ -11,7 +11,7 @@ def test_finds_pods_of_a_mesh_and_asks_their_envoys(weft, mesh, monkeypatch):
     monkeypatch.setenv("WEFT_RUN_DIR", weft.environment["WEFT_RUN_DIR"])
     monkeypatch.delenv("KUBECONFIG", raising=False)
     found = reach()
-    assert isinstance(found, Local) and found.mesh == mesh
+    assert isinstance(found, LocalReach) and found.mesh == mesh
     for word in ("talker-0", "talker-0.shop", "shop/talker-0", "pod/talker-0"):
         assert str(found.find(word)) == "talker-0.shop"
     assert [str(each) for each in found.find_all("deploy/talker")] == ["talker-0.shop", "talker-1.shop"]

@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from weft.cli.read.mesh_files import Admission, meshes_in
+from weft.cli.read.mesh_files import FileAdmission, meshes_in
 from weft.model.service import Service, ServicePort
 
 OBJECT = "apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n"
@@ -29,4 +29,4 @@ def test_what_is_not_there_ends_the_command(tmp_path, capsys):
 
 def test_services_get_an_address_as_in_a_running_mesh():
     service = Service("web.shop.svc.cluster.local", "web", "shop", (ServicePort(80),))
-    assert Admission()(service).addresses
+    assert FileAdmission()(service).addresses

@@ -160,7 +160,7 @@ def _of_running(
 ) -> tuple[Examined, str]:
     """What was found, and a word for where."""
     from weft.cli.reach.connect import reach
-    from weft.cli.reach.local import Local
+    from weft.cli.reach.local import LocalReach
 
     reached = reach(
         mesh,
@@ -171,11 +171,11 @@ def _of_running(
         or_files="weft analyze DIR",
     )
     reached.close()
-    if isinstance(reached, Local):
+    if isinstance(reached, LocalReach):
         return _of_mesh(reached.mesh, written, namespace), f"mesh {reached.mesh}"
-    from weft.cli.reach.control import Control
+    from weft.cli.reach.control import ControlReach
 
-    if isinstance(reached, Control):
+    if isinstance(reached, ControlReach):
         return _of_directory(reached.directory(), written, namespace), f"weft control at {reached.place}"
     return _of_cluster(written, cluster, everywhere=everywhere, namespace=namespace)
 
@@ -221,31 +221,31 @@ def _settings_of(file: Path) -> Document:
 
 
 def _of_files(written: _Written, namespace: str) -> Examined:
-    from weft.cli.read.mesh_files import Admission
+    from weft.cli.read.mesh_files import FileAdmission
     from weft.inspect.rehearse.examination import examine
 
-    examined = examine(written.documents, admit=Admission())
+    examined = examine(written.documents, admit=FileAdmission())
     return _joined(examined, [*written.flaws, *_of_machine(written.documents)], namespace)
 
 
 def _of_directory(directory: Path, over: _Written, namespace: str) -> Examined:
     """What a control plane serves."""
-    from weft.cli.read.mesh_files import Admission
+    from weft.cli.read.mesh_files import FileAdmission
     from weft.inspect.rehearse.examination import examine
 
     own = _written([directory])
-    examined = examine(own.documents, admit=Admission(), laid_over=over.documents)
+    examined = examine(own.documents, admit=FileAdmission(), laid_over=over.documents)
     return _joined(examined, [*over.flaws, *own.flaws], namespace)
 
 
 def _of_mesh(name: str, over: _Written, namespace: str) -> Examined:
     """What is written in its directory; and, as long as nothing is laid over that, what it says itself."""
-    from weft.cli.read.mesh_files import Admission
+    from weft.cli.read.mesh_files import FileAdmission
     from weft.inspect.rehearse.examination import examine
     from weft.local.client import fetch_problems, fetch_status
 
     own = _written([Path(fetch_status(name).directory)])
-    examined = examine(own.documents, admit=Admission(), laid_over=over.documents)
+    examined = examine(own.documents, admit=FileAdmission(), laid_over=over.documents)
     told = () if over.documents or over.flaws else fetch_problems(name)
     known = {(problem.where.object, problem.what) for problem in examined.problems}
     news = [problem for problem in told if (problem.where.object, problem.what) not in known]

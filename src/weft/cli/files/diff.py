@@ -107,7 +107,7 @@ def _change(files: Sequence[Path], against: Path | None, mesh: str | None, place
 
     from weft.analyze.finding import coded
     from weft.api.parse_cache import Reading
-    from weft.cli.read.mesh_files import Admission
+    from weft.cli.read.mesh_files import FileAdmission
     from weft.cli.read.trial_source import base_of, check, laid_over, read, staged, warn_of_base
     from weft.inspect.compare.what_if import difference
     from weft.inspect.rehearse.rehearsal import rehearsed
@@ -121,7 +121,7 @@ def _change(files: Sequence[Path], against: Path | None, mesh: str | None, place
     given = {str(document.key) for document in change.documents}
     others = [each for each in (*base.problems, *refused) if each.where.object not in given]
     warn_of_base(base.name, others, runs=base.runs)
-    found_wrong = rehearsed(documents, admit=Admission(), others=base.running or (), read=reading).problems
+    found_wrong = rehearsed(documents, admit=FileAdmission(), others=base.running or (), read=reading).problems
     own = [each for each in found_wrong if each.where.object in given]
     check(own)
     for problem in dict.fromkeys(map(coded, (*change.problems, *own))):

@@ -68,7 +68,7 @@ def validate(paths: tuple[Path, ...], files: tuple[Path, ...], strict: bool, out
 def _read(paths: list[Path]) -> tuple[int, list[Problem], bool]:
     """The number of objects, what is wrong with them in the order of files and lines, and whether a part was alone."""
     from weft.analyze.finding import coded
-    from weft.cli.read.mesh_files import Admission, meshes_in
+    from weft.cli.read.mesh_files import FileAdmission, meshes_in
     from weft.inspect.rehearse.rehearsal import own_problems, rehearse
 
     given: list[Document] = []
@@ -82,7 +82,7 @@ def _read(paths: list[Path]) -> tuple[int, list[Problem], bool]:
     whole = whole or any(key.kind == "Workload" for key in written)
     if whole:
         documents = list(written.values())
-        problems += rehearse(documents, admit=Admission())
+        problems += rehearse(documents, admit=FileAdmission())
         problems += _of_programs(documents)
         problems += _of_certificates(documents)
     # Alone, or of an object that stands in two of the paths: each is to be good by itself.

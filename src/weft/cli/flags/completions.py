@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import click
 
-    from weft.cli.reach.interface import Reach
+    from weft.cli.reach.interface import MeshReach
 
 _WORKLOADS = ("deploy", "deployment", "sts", "statefulset", "ds", "daemonset")  # of which names can be listed
 _LEVELS = ("trace", "debug", "info", "warning", "error", "critical", "off")
@@ -100,7 +100,7 @@ def _quietly(ask: Callable[[], list[str]]) -> list[str]:
     return []
 
 
-def _asked(context: click.Context, question: Callable[[Reach], list[str]]) -> list[str]:
+def _asked(context: click.Context, question: Callable[[MeshReach], list[str]]) -> list[str]:
     """Of the mesh that the flags name, as far as they are typed."""
 
     def ask() -> list[str]:
@@ -126,7 +126,7 @@ def _of_proxy(context: click.Context, question: Callable[[Callable[..., bytes]],
     if not word:
         return []
 
-    def ask(reached: Reach) -> list[str]:
+    def ask(reached: MeshReach) -> list[str]:
         from functools import partial
 
         proxy = reached.find(str(word), str(given.get("namespace") or ""))

@@ -11,7 +11,7 @@ import click
 
 from weft.cli.lazy_commands import LazyGroup, Listing
 from weft.cli.look.proxy_config import filters
-from weft.cli.look.proxy_config.source import Source, with_source
+from weft.cli.look.proxy_config.source import ProxySource, with_source
 from weft.cli.print.output import is_data, print_data, say
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ GROUP = LazyGroup(
 @click.command()
 @with_source
 @filters.output
-def check(source: Source, output: str) -> None:
+def check(source: ProxySource, output: str) -> None:
     """Show the AuthorizationPolicies in force at a pod, as its Envoy has them. In the order in which actions are looked
     at, with how many of their rules are there. A dry run is marked: it only takes note.
 

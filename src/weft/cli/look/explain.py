@@ -81,7 +81,7 @@ def _offline(files: Sequence[Path], question: dict[str, Any]) -> dict[str, Any]:
     import msgspec
 
     from weft.api.parse_cache import Reading
-    from weft.cli.read.mesh_files import Admission
+    from weft.cli.read.mesh_files import FileAdmission
     from weft.cli.read.trial_source import check, read, stage_of, warn
     from weft.inspect.ask.answer import answer
     from weft.inspect.ask.causes import Wrong
@@ -95,7 +95,7 @@ def _offline(files: Sequence[Path], question: dict[str, Any]) -> dict[str, Any]:
     asked = msgspec.convert(question, Question)
     reading = Reading()
     stage = stage_of(found.documents, reading)
-    problems = rehearsed(found.documents, admit=Admission(), read=reading).problems
+    problems = rehearsed(found.documents, admit=FileAdmission(), read=reading).problems
     made: dict[str, Any] = msgspec.to_builtins(answer(stage, asked, datetime.now(UTC), Wrong(problems)))
     return made
 

@@ -12,7 +12,7 @@ from weft.cli.flags import completions, shared
 from weft.cli.print.output import fail, is_data, print_data, say
 
 if TYPE_CHECKING:
-    from weft.cli.reach.interface import Reach
+    from weft.cli.reach.interface import MeshReach
     from weft.control.sync_status import ProxySync
     from weft.envoy.difference import ResourceDifference
 
@@ -66,7 +66,7 @@ def proxy_status(
         reached.close()
 
 
-def _all(reached: Reach, namespace: str, output: str) -> None:
+def _all(reached: MeshReach, namespace: str, output: str) -> None:
     from weft.cli.print.columns import lines
     from weft.control.sync_status import rows
 
@@ -83,7 +83,7 @@ def _all(reached: Reach, namespace: str, output: str) -> None:
     _tell_refusals(proxies)
 
 
-def _one(reached: Reach, word: str, namespace: str, output: str, file: str | None) -> None:
+def _one(reached: MeshReach, word: str, namespace: str, output: str, file: str | None) -> None:
     import msgspec
 
     from weft.envoy.difference import differences
@@ -111,7 +111,7 @@ def _one(reached: Reach, word: str, namespace: str, output: str, file: str | Non
         raise Exit(1)
 
 
-def _proxies(reached: Reach, namespace: str) -> list[ProxySync]:
+def _proxies(reached: MeshReach, namespace: str) -> list[ProxySync]:
     """Of every replica. A proxy that has just moved from one to another is told once: by who has it since."""
     import msgspec
 

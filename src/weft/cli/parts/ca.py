@@ -108,7 +108,7 @@ def show(
 
     if kubernetes or mesh is not None or path.is_dir():
         status = (
-            ca_kubernetes.show(ca_kubernetes.Place(kubeconfig, context, namespace))
+            ca_kubernetes.show(ca_kubernetes.InstalledCa(kubeconfig, context, namespace))
             if kubernetes
             else _of_directory(path)
             if mesh is None
@@ -189,7 +189,7 @@ def rotate(
     if kubernetes:
         if now or mesh is not None:
             fail("--now and --mesh are for a CA on this machine", "with --kubernetes, choose --propagation", code=2)
-        ca_kubernetes.rotate(ca_kubernetes.Place(kubeconfig, context, namespace), pause, wait=wait)
+        ca_kubernetes.rotate(ca_kubernetes.InstalledCa(kubeconfig, context, namespace), pause, wait=wait)
         return
     if mesh is not None:
         if now:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _PATIENCE_SECONDS = 60.0  # until a control plane takes note
 
 
-class Place(NamedTuple):
+class InstalledCa(NamedTuple):
     """Where weft is installed."""
 
     kubeconfig: Path | None
@@ -29,7 +29,7 @@ class Place(NamedTuple):
     namespace: str
 
 
-def show(place: Place) -> AuthorityStatus:
+def show(place: InstalledCa) -> AuthorityStatus:
     import asyncio
 
     from weft.ca.status import self_made_status
@@ -43,7 +43,7 @@ def show(place: Place) -> AuthorityStatus:
     return asyncio.run(read())
 
 
-def rotate(place: Place, pause: timedelta | None, *, wait: bool) -> None:
+def rotate(place: InstalledCa, pause: timedelta | None, *, wait: bool) -> None:
     import asyncio
 
     from weft.ca.authority import Terms

@@ -15,7 +15,7 @@ from weft.cli.print.output import is_data, print_data
 from weft.cli.reach.local_versions import here, is_somebody_there, lines
 
 if TYPE_CHECKING:
-    from weft.cli.reach.interface import Reach
+    from weft.cli.reach.interface import MeshReach
 
 
 @click.command()
@@ -83,7 +83,7 @@ def _listed(versions: list[str]) -> str:
     return ", ".join(sorted(set(versions))) or "unknown"
 
 
-def _asked(reached: Reach) -> dict[str, Any]:
+def _asked(reached: MeshReach) -> dict[str, Any]:
     """Of every replica. Nobody there, or no right to ask: told on standard error, and what is known is printed."""
     import msgspec
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weft.cli.print.output import fail
 
 if TYPE_CHECKING:
-    from weft.cli.reach.interface import Reach
+    from weft.cli.reach.interface import MeshReach
 
 _LONGEST_IN_QUERY = 2_000  # bytes; letters of other alphabets become nine of them in a URL, of which 8 KB are read
 
@@ -25,21 +25,21 @@ def reach(
     context: str | None = None,
     system: str = "istio-system",
     or_files: str = "",
-) -> Reach:
+) -> MeshReach:
     """Close it when nothing more is to be asked. `system`: where a cluster's control plane is. `or_files`: how whoever
     asks is asked about files."""
     meant = which(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, or_files=or_files)
     if isinstance(meant, Path):
-        from weft.cli.reach.control import Control
+        from weft.cli.reach.control import ControlReach
 
-        return Control(meant)
+        return ControlReach(meant)
     if meant is not None:
-        from weft.cli.reach.local import Local
+        from weft.cli.reach.local import LocalReach
 
-        return Local(meant)
-    from weft.cli.reach.kubernetes import Kubernetes
+        return LocalReach(meant)
+    from weft.cli.reach.kubernetes import ClusterReach
 
-    return Kubernetes(kubeconfig, context, system)
+    return ClusterReach(kubeconfig, context, system)
 
 
 def which(

@@ -13,12 +13,12 @@ from weft.base.ambiguous import in_several_namespaces
 from weft.base.suggest import did_you_mean
 from weft.cli.print.output import fail
 from weft.cli.reach.control_directory import PAGES
-from weft.cli.reach.interface import Proxy
+from weft.cli.reach.interface import PodProxy
 from weft.cli.reach.names import service_names, split, within
 from weft.local.client import ask_at
 
 
-class Control:
+class ControlReach:
     def __init__(self, place: Path) -> None:
         self.place = place
 
@@ -26,14 +26,14 @@ class Control:
         """Of the YAML that it serves."""
         return Path(msgspec.json.decode(ask_at(self.place / PAGES, "/serving"))["directory"])
 
-    def find(self, word: str, namespace: str = "") -> Proxy:
+    def find(self, word: str, namespace: str = "") -> PodProxy:
         return self.find_all(word, namespace)[0]
 
-    def find_all(self, word: str, namespace: str = "") -> list[Proxy]:
+    def find_all(self, word: str, namespace: str = "") -> list[PodProxy]:
         names = self.names()
         known = {name.rpartition(".")[2] for name in names}
         _, name, namespace = split(word, namespace, known=known)
-        pods = [Proxy(*each.rpartition(".")[::2]) for each in names]
+        pods = [PodProxy(*each.rpartition(".")[::2]) for each in names]
         near = [pod for pod in pods if namespace in ("", pod.namespace)]
         # A workload's name is that of its pods, up to what tells them apart.
         found = [pod for pod in near if pod.name == name] or [pod for pod in near if pod.name.startswith(f"{name}-")]
@@ -48,7 +48,7 @@ class Control:
         fail("weft control does not know the labels of pods", "name one: weft proxy-status lists them")
 
     def admin(
-        self, proxy: Proxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET"
+        self, proxy: PodProxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET"
     ) -> NoReturn:
         hint = f"ask it where it runs: curl -s localhost:15000{path}; many commands take that as --file"
         fail(f"weft control has no way to the Envoy of {proxy}", hint)
@@ -75,5 +75,5 @@ class Control:
 
 def only_pods(reached: object, what: str) -> None:
     """Ends a command that is about pods, where there are none to look at."""
-    if isinstance(reached, Control):
+    if isinstance(reached, ControlReach):
         fail(f"weft control runs no pods, and {what} looks at them", "it is for weft up, and for Kubernetes")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 
-class Proxy:
+class PodProxy:
     """One pod's Envoy."""
 
     def __init__(self, name: str, namespace: str) -> None:
@@ -17,17 +17,19 @@ class Proxy:
         return f"{self.name}.{self.namespace}"
 
 
-class Reach(Protocol):
-    def find(self, word: str, namespace: str = "") -> Proxy:
+class MeshReach(Protocol):
+    def find(self, word: str, namespace: str = "") -> PodProxy:
         """`POD`, `POD.NAMESPACE`, `deploy/NAME`, or a workload's name: one of its pods, a ready one if there is one."""
 
-    def find_all(self, word: str, namespace: str = "") -> list[Proxy]:
+    def find_all(self, word: str, namespace: str = "") -> list[PodProxy]:
         """The same, all pods of it."""
 
-    def find_labelled(self, selector: str, namespace: str = "") -> list[Proxy]:
+    def find_labelled(self, selector: str, namespace: str = "") -> list[PodProxy]:
         """All pods with labels that fit, as `app=web,version!=v2`."""
 
-    def admin(self, proxy: Proxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET") -> bytes:
+    def admin(
+        self, proxy: PodProxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET"
+    ) -> bytes:
         """Envoy's own answer."""
 
     def names(self, kind: str = "pod", namespace: str = "") -> list[str]:

@@ -15,7 +15,7 @@ from weft.base.problem import Problem
 from weft.cli.print.output import fail
 from weft.cli.reach import control_pods
 from weft.cli.reach.cluster import client
-from weft.cli.reach.interface import Proxy
+from weft.cli.reach.interface import PodProxy
 from weft.cli.reach.names import KINDS, split, within
 from weft.kube import port_forward, resource
 from weft.kube.error import ApiError
@@ -34,7 +34,7 @@ _RESOURCES = {
 }
 
 
-class Kubernetes:
+class ClusterReach:
     def __init__(
         self, kubeconfig: Path | None = None, context: str | None = None, system: str = "istio-system"
     ) -> None:
@@ -43,14 +43,14 @@ class Kubernetes:
         self._runner = asyncio.Runner()
         self._client = client(kubeconfig, context)
 
-    def find(self, word: str, namespace: str = "") -> Proxy:
+    def find(self, word: str, namespace: str = "") -> PodProxy:
         pods = self._run(self._pods(word, namespace))
         return _proxy(next(filter(_is_ready, pods), pods[0]))
 
-    def find_all(self, word: str, namespace: str = "") -> list[Proxy]:
+    def find_all(self, word: str, namespace: str = "") -> list[PodProxy]:
         return [_proxy(pod) for pod in self._run(self._pods(word, namespace))]
 
-    def find_labelled(self, selector: str, namespace: str = "") -> list[Proxy]:
+    def find_labelled(self, selector: str, namespace: str = "") -> list[PodProxy]:
         within = namespace or self._client.connection.namespace
         listed = self._run(self._client.list(resource.PODS, dict, namespace=within, labels=selector)).items
         found = [pod for pod in listed if _runs(pod) and has_proxy(pod)]
@@ -59,7 +59,9 @@ class Kubernetes:
             fail(f"no pod with a proxy that runs in namespace {within} has labels as `{selector}`", hint)
         return sorted(map(_proxy, found), key=str)
 
-    def admin(self, proxy: Proxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET") -> bytes:
+    def admin(
+        self, proxy: PodProxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET"
+    ) -> bytes:
         asked = port_forward.ask(
             self._client, proxy.namespace, proxy.name, ADMIN_PORT, path, query=query, method=method
         )
@@ -197,8 +199,8 @@ def _selector(selector: dict[str, Any]) -> str:
     return ",".join(parts)
 
 
-def _proxy(pod: dict[str, Any]) -> Proxy:
-    return Proxy(pod["metadata"]["name"], pod["metadata"]["namespace"])
+def _proxy(pod: dict[str, Any]) -> PodProxy:
+    return PodProxy(pod["metadata"]["name"], pod["metadata"]["namespace"])
 
 
 def _runs(pod: dict[str, Any]) -> bool:

@@ -6,28 +6,28 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from weft.cli.print.output import fail
-from weft.cli.reach.interface import Proxy
+from weft.cli.reach.interface import PodProxy
 from weft.cli.reach.names import service_names, split, within
 
 if TYPE_CHECKING:
     from weft.local.status import PodStatus
 
 
-class Local:
+class LocalReach:
     def __init__(self, mesh: str) -> None:
         self.mesh = mesh
 
-    def find(self, word: str, namespace: str = "") -> Proxy:
+    def find(self, word: str, namespace: str = "") -> PodProxy:
         from weft.local.status import PodPhase
 
         pods = self._pods(word, namespace)
         best = next((pod for pod in pods if pod.phase is PodPhase.READY), pods[0])
-        return Proxy(best.name, best.namespace)
+        return PodProxy(best.name, best.namespace)
 
-    def find_all(self, word: str, namespace: str = "") -> list[Proxy]:
-        return [Proxy(pod.name, pod.namespace) for pod in self._pods(word, namespace)]
+    def find_all(self, word: str, namespace: str = "") -> list[PodProxy]:
+        return [PodProxy(pod.name, pod.namespace) for pod in self._pods(word, namespace)]
 
-    def find_labelled(self, selector: str, namespace: str = "") -> list[Proxy]:
+    def find_labelled(self, selector: str, namespace: str = "") -> list[PodProxy]:
         from weft.cli.reach.label_selector import requirements
         from weft.local.client import fetch_status
 
@@ -36,9 +36,11 @@ class Local:
         found = [pod for pod in pods if pod.sync.value != "-" and all(each.fits(pod.labels) for each in wanted)]
         if not found:
             fail(f"no pod with a proxy has labels as `{selector}`", "their labels: weft ps -o json")
-        return [Proxy(pod.name, pod.namespace) for pod in found]
+        return [PodProxy(pod.name, pod.namespace) for pod in found]
 
-    def admin(self, proxy: Proxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET") -> bytes:
+    def admin(
+        self, proxy: PodProxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET"
+    ) -> bytes:
         from weft.local.client import fetch_admin
 
         return fetch_admin(self.mesh, f"{proxy.namespace}/{proxy.name}", path, dict(query or {}), method=method)

@@ -80,7 +80,7 @@ def _standard_input() -> bytes:
     return sys.stdin.buffer.read(MOST_BYTES + 1)
 
 
-class Admission:
+class FileAdmission:
     """Services get their addresses as in a running mesh: without one, some would take a whole port."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from weft.model.value import Value
 
 
-class Written(NamedTuple):
+class GivenFiles(NamedTuple):
     documents: list[Document]  # of the mesh
     cases: list[RequestCase]
     problems: list[Problem]  # of the files, and of the tests
@@ -40,12 +40,12 @@ class Base(NamedTuple):
     runs: bool = False
 
 
-def read(paths: Sequence[Path]) -> Written:
+def read(paths: Sequence[Path]) -> GivenFiles:
     """All that is given, together."""
     from weft.api.request_test import KIND, read_request_test
     from weft.cli.read.mesh_files import meshes_in
 
-    found = Written([], [], [])
+    found = GivenFiles([], [], [])
     for documents, problems, _ in meshes_in(paths):
         found.problems.extend(problems)
         for document in documents:
@@ -101,11 +101,11 @@ def staged(
 ) -> tuple[Stage, tuple[Problem, ...]]:
     """With the errors of whatever is refused. `read`: if others look at the same documents too."""
     from weft.api.parse_cache import Reading
-    from weft.cli.read.mesh_files import Admission
+    from weft.cli.read.mesh_files import FileAdmission
     from weft.inspect.rehearse.mesh_from_files import written_mesh
     from weft.inspect.stage import Stage
 
-    written = written_mesh(documents, admit=Admission(), running=running, read=read or Reading())
+    written = written_mesh(documents, admit=FileAdmission(), running=running, read=read or Reading())
     return Stage(written.mesh), written.problems
 
 
@@ -145,10 +145,10 @@ def base_of(
     if meant is None:
         return _cluster(kubeconfig, context, system)
     if isinstance(meant, Path):
-        from weft.cli.reach.control import Control
+        from weft.cli.reach.control import ControlReach
 
         found = _served(meant)
-        documents, refused = in_force(found.documents, Control(meant).ask("configz"))
+        documents, refused = in_force(found.documents, ControlReach(meant).ask("configz"))
         problems = (*found.problems, *refused)
         return Base(f"weft control at {meant}", documents, found.cases, problems=problems, runs=True)
     from weft.cli.read.recent_traffic import seen_here
@@ -190,10 +190,10 @@ def in_force(documents: list[Document], configz: bytes) -> tuple[list[Document],
     return list(found.values()), problems
 
 
-def _served(place: Path) -> Written:
-    from weft.cli.reach.control import Control
+def _served(place: Path) -> GivenFiles:
+    from weft.cli.reach.control import ControlReach
 
-    return read([Control(place).directory()])
+    return read([ControlReach(place).directory()])
 
 
 def _cluster(kubeconfig: Path | None, context: str | None, system: str) -> Base:

@@ -10,7 +10,7 @@ from cryptography import x509
 from authority import Authority
 from weft.analyze.templates import template_of
 from weft.api.document import Document
-from weft.cli.look.audit.kubernetes import Asked, _envoys_memory, ending_roots, memory_of
+from weft.cli.look.audit.kubernetes import ProxyReadings, _envoys_memory, ending_roots, memory_of
 from weft.kube.resource import MUTATING_WEBHOOKS, NAMESPACES
 from weft.model.names import ObjectKey
 from weft.model.proxy import ROOT_CONFIG_MAP
@@ -125,9 +125,9 @@ def test_a_root_that_a_cluster_has_published_is_looked_at(cluster_cli, place):
 def test_what_its_envoy_says_wins_over_what_is_written():
     body = pod("web", container("app", limit="100M"), container("istio-proxy", request="50M"))
     template = template_of(Document(ObjectKey("Pod", "shop", "web"), "v1", body))
-    found = memory_of(template, Asked(memory=30_000_000))
+    found = memory_of(template, ProxyReadings(memory=30_000_000))
     assert (found.proxy, found.proxy_from, found.application) == (30_000_000, "measured", 100_000_000)
-    assert memory_of(template, Asked(error="away")).proxy_from == "request"
+    assert memory_of(template, ProxyReadings(error="away")).proxy_from == "request"
 
 
 def test_an_application_of_which_one_container_has_no_limit_has_none():

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from weft.cli.look.bug_report.bundle import without_secrets
+from weft.cli.look.bug_report.archive import without_secrets
 from weft.cli.look.bug_report.redact import is_secret, redacted
 
 HIDDEN = "dXNlcjpw-s3cr3t"

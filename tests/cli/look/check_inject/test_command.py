@@ -114,9 +114,9 @@ def test_files_are_of_no_mesh(alone, tmp_path):
 
 
 def test_a_pod_that_is_not_as_it_would_be_made_now_is_told(capsys):
-    from weft.cli.look.check_inject.webhooks import Verdict
+    from weft.cli.look.check_inject.webhooks import InjectionVerdict
 
-    yes, no = Verdict("a", "default", True, ""), Verdict("b", "default", False, "")
+    yes, no = InjectionVerdict("a", "default", True, ""), InjectionVerdict("b", "default", False, "")
     bare = {"spec": {"containers": [{"name": "app"}]}, "status": {"phase": "Running"}}
     meshed = {**bare, "spec": {"containers": [{"name": "istio-proxy"}]}}
     for pod, verdicts, said in (

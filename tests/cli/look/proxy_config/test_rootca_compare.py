@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from envoy_dumps import ADMIN
 from weft.cli.main import app
-from weft.cli.reach.interface import Proxy
+from weft.cli.reach.interface import PodProxy
 
 OLD, NEW = (f"-----BEGIN CERTIFICATE-----\n{each}\n-----END CERTIFICATE-----\n" for each in ("b2xk", "bmV3"))
 
@@ -17,7 +17,7 @@ class Reached:
         self._roots = roots
 
     def find(self, word, namespace=""):
-        return Proxy(word, namespace or "shop")
+        return PodProxy(word, namespace or "shop")
 
     def admin(self, proxy, path, query=None, *, method="GET"):
         trusted = {"trusted_ca": {"inline_string": "".join(self._roots[proxy.name])}}

@@ -4,13 +4,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from weft.cli.look.proxy_config.source import Source, print_whole, with_source
+from weft.cli.look.proxy_config.source import ProxySource, print_whole, with_source
 from weft.envoy.binary import EnvoyError
 from weft.envoy.dump import CLUSTERS
 
 
 def source(**given):
-    return Source(
+    return ProxySource(
         **{
             "target": None,
             "namespace": "",

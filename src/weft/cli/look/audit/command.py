@@ -52,12 +52,12 @@ def audit(
     """
     from weft.cli.reach.connect import reach
     from weft.cli.reach.control import only_pods
-    from weft.cli.reach.local import Local
+    from weft.cli.reach.local import LocalReach
 
     reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
     try:
         only_pods(reached, "an audit")
-        if isinstance(reached, Local):
+        if isinstance(reached, LocalReach):
             from weft.cli.look.audit.local import look_over
 
             report = look_over(reached, namespace)

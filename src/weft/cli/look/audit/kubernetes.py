@@ -36,13 +36,13 @@ _INJECTORS = ".sidecar-injector.istio.io"  # how the names of webhooks end that 
 _PROXY = "istio-proxy"
 
 
-class Webhook(msgspec.Struct, frozen=True):
+class InjectingWebhook(msgspec.Struct, frozen=True):
     configuration: str
     name: str
     failure_policy: str
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ProxyReadings(msgspec.Struct, frozen=True):
     certificates: tuple[audit.Certificate, ...] = ()
     memory: int | None = None
     error: str = ""
@@ -55,7 +55,7 @@ def look_over(
     from weft.cli.read.cluster_state import running
     from weft.inspect.rehearse.examination import examine
 
-    async def read() -> tuple[Inventory, list[Webhook], dict[str, Asked], list[Problem], str]:
+    async def read() -> tuple[Inventory, list[InjectingWebhook], dict[str, ProxyReadings], list[Problem], str]:
         async with client(kubeconfig, context) as cluster:
             inventory = await take(cluster, root_namespace=system, revision=revision)
             webhooks = await injecting(cluster)
@@ -86,7 +86,7 @@ def look_over(
     return audit.AuditReport(f"cluster {server}", sections, costs)
 
 
-async def injecting(client: Client) -> list[Webhook]:
+async def injecting(client: Client) -> list[InjectingWebhook]:
     """The webhooks that put proxies into pods, whoever installed them. None if they may not be read: that is told as
     part of the inventory."""
     try:
@@ -94,14 +94,18 @@ async def injecting(client: Client) -> list[Webhook]:
     except KubeError:
         return []
     return [
-        Webhook(each["metadata"]["name"], str(webhook.get("name", "")), str(webhook.get("failurePolicy", "Fail")))
+        InjectingWebhook(
+            each["metadata"]["name"], str(webhook.get("name", "")), str(webhook.get("failurePolicy", "Fail"))
+        )
         for each in configurations
         for webhook in each.get("webhooks") or ()
         if str(webhook.get("name", "")).endswith(_INJECTORS)
     ]
 
 
-def without_proxy(pods: Iterable[PodTemplate], webhooks: list[Webhook], problems: list[Problem]) -> audit.Section:
+def without_proxy(
+    pods: Iterable[PodTemplate], webhooks: list[InjectingWebhook], problems: list[Problem]
+) -> audit.Section:
     """Pods that should have one, with the likely reason; and how to make them anew."""
     by_name = {str(pod.document.key): pod for pod in pods}
     ignoring = sorted({each.configuration for each in webhooks if each.failure_policy == "Ignore"})
@@ -121,7 +125,7 @@ def without_proxy(pods: Iterable[PodTemplate], webhooks: list[Webhook], problems
     return audit.Section("without-proxy", "Workloads without a proxy", findings=tuple(findings))
 
 
-def memory_of(pod: PodTemplate, asked: Asked | None) -> audit_memory.PodMemory:
+def memory_of(pod: PodTemplate, asked: ProxyReadings | None) -> audit_memory.PodMemory:
     """The proxy's as it is, where its Envoy was asked; else what it may have. The application's is its limit."""
     spec = pod.body().get("spec") or {}
     stay = [*(spec.get("containers") or ()), *(each for each in spec.get("initContainers") or () if _stays(each))]
@@ -150,7 +154,11 @@ def _written(containers: list[Mapping[str, Any]], kinds: tuple[str, ...]) -> tup
 
 
 def _namespaces(
-    inventory: Inventory, pods: list[PodTemplate], webhooks: list[Webhook], problems: list[Problem], namespace: str
+    inventory: Inventory,
+    pods: list[PodTemplate],
+    webhooks: list[InjectingWebhook],
+    problems: list[Problem],
+    namespace: str,
 ) -> audit.Section:
     counted: dict[str, list[bool]] = defaultdict(list)
     for pod in pods:
@@ -212,7 +220,7 @@ def ending_roots(pem: str, now: datetime) -> list[Problem]:
     return found
 
 
-def _certificates(asked: Mapping[str, Asked], proxies: int, roots: list[Problem]) -> audit.Section:
+def _certificates(asked: Mapping[str, ProxyReadings], proxies: int, roots: list[Problem]) -> audit.Section:
     held = [certificate for each in asked.values() for certificate in each.certificates]
     silent = sorted(name for name, each in asked.items() if each.error)
     findings = [*roots]
@@ -226,28 +234,28 @@ def _certificates(asked: Mapping[str, Asked], proxies: int, roots: list[Problem]
     return audit.certificates(held, findings)
 
 
-async def _ask(client: Client, pods: list[PodTemplate]) -> dict[str, Asked]:
+async def _ask(client: Client, pods: list[PodTemplate]) -> dict[str, ProxyReadings]:
     places = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(pod: PodTemplate) -> tuple[str, Asked]:
+    async def one(pod: PodTemplate) -> tuple[str, ProxyReadings]:
         async with places:
             return _named(pod), await _asked(client, pod)
 
     return dict(await asyncio.gather(*map(one, pods)))
 
 
-async def _asked(client: Client, pod: PodTemplate) -> Asked:
+async def _asked(client: Client, pod: PodTemplate) -> ProxyReadings:
     try:
         async with asyncio.timeout(_PATIENCE):
             certs = await port_forward.ask(client, pod.namespace, pod.name, ADMIN_PORT, "/certs")
             memory = await port_forward.ask(client, pod.namespace, pod.name, ADMIN_PORT, "/memory")
-        return Asked(tuple(audit.certificates_of(_named(pod), certs.body)), _envoys_memory(memory.body))
+        return ProxyReadings(tuple(audit.certificates_of(_named(pod), certs.body)), _envoys_memory(memory.body))
     except KubeError as error:
-        return Asked(error=error.problem.what)
+        return ProxyReadings(error=error.problem.what)
     except TimeoutError:
-        return Asked(error=f"no answer within {_PATIENCE:g} s")
+        return ProxyReadings(error=f"no answer within {_PATIENCE:g} s")
     except (OSError, ValueError) as error:
-        return Asked(error=str(error))
+        return ProxyReadings(error=str(error))
 
 
 def _envoys_memory(answer: bytes) -> int | None:

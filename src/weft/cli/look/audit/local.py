@@ -14,11 +14,11 @@ from weft.inspect.audit import report as audit
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from weft.cli.reach.local import Local
+    from weft.cli.reach.local import LocalReach
     from weft.local.status import PodStatus
 
 
-def look_over(reached: Local, namespace: str = "") -> audit.AuditReport:
+def look_over(reached: LocalReach, namespace: str = "") -> audit.AuditReport:
     import msgspec
 
     from weft.local.client import fetch_status
@@ -74,14 +74,14 @@ def _without_proxy(pods: list[PodStatus]) -> audit.Section:
     return audit.Section("without-proxy", "Workloads without a proxy", findings=tuple(findings))
 
 
-def _certificates(reached: Local, pods: list[PodStatus], authority: list[Problem]) -> audit.Section:
-    from weft.cli.reach.interface import Proxy
+def _certificates(reached: LocalReach, pods: list[PodStatus], authority: list[Problem]) -> audit.Section:
+    from weft.cli.reach.interface import PodProxy
     from weft.local.error import LocalError
 
     held: list[audit.Certificate] = []
     silent: list[Problem] = []
     for pod in filter(_has_proxy, pods):
-        proxy = Proxy(pod.name, pod.namespace)
+        proxy = PodProxy(pod.name, pod.namespace)
         try:
             held += audit.certificates_of(str(proxy), reached.admin(proxy, "/certs"))
         except (LocalError, ValueError) as error:

@@ -1,6 +1,6 @@
 """`weft bug-report`: what somebody needs to see what is wrong with a mesh, in one archive: versions, status, problems,
 what each proxy has, logs, and the machine. Rule: Secrets, keys, tokens, environments and what applications print are
-not read; what others say is searched for them before it is written (`bundle.py`); what cannot be had is
+not read; what others say is searched for them before it is written (`archive.py`); what cannot be had is
 named."""
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from weft.cli.flags import shared
 from weft.cli.print.output import fail, say
 
 if TYPE_CHECKING:
-    from weft.cli.look.bug_report.bundle import Bundle
+    from weft.cli.look.bug_report.archive import ReportArchive
     from weft.cli.print.progress import Progress
-    from weft.cli.reach.interface import Proxy, Reach
+    from weft.cli.reach.interface import MeshReach, PodProxy
 
 MOST_PROXIES = 100
 LOG_LINES = 2_000  # of each proxy
@@ -71,7 +71,7 @@ def bug_report(
     """
     import time
 
-    from weft.cli.look.bug_report.bundle import Bundle
+    from weft.cli.look.bug_report.archive import ReportArchive
     from weft.cli.print.progress import progress
     from weft.cli.reach.connect import reach
     from weft.cli.reach.local_versions import is_somebody_there
@@ -87,7 +87,7 @@ def bug_report(
         file = path.open("xb")
     except OSError as error:
         fail(f"{path}: {error.strerror}", "give another file: -o FILE")
-    with file, Bundle(file, path.name.removesuffix(".gz").removesuffix(".tar")) as bundle, progress() as told:
+    with file, ReportArchive(file, path.name.removesuffix(".gz").removesuffix(".tar")) as bundle, progress() as told:
         path.chmod(0o600)
         _of_machine(bundle, told)
         if reached is not None:
@@ -102,7 +102,7 @@ def bug_report(
     click.echo(str(path))
 
 
-def _attempt(bundle: Bundle, name: str, get: Callable[[], bytes], *, tail: bool = False) -> bytes:
+def _attempt(bundle: ReportArchive, name: str, get: Callable[[], bytes], *, tail: bool = False) -> bytes:
     """What cannot be had is named, and stops nothing else."""
     try:
         said = get()
@@ -119,7 +119,7 @@ def _attempt(bundle: Bundle, name: str, get: Callable[[], bytes], *, tail: bool 
     return said
 
 
-def _of_machine(bundle: Bundle, told: Progress) -> None:
+def _of_machine(bundle: ReportArchive, told: Progress) -> None:
     import msgspec
 
     from weft.cli.reach.local_versions import here
@@ -135,11 +135,11 @@ def _of_machine(bundle: Bundle, told: Progress) -> None:
     bundle.add("machine/sysctl.txt", "\n".join([*lines, ""]).encode())
 
 
-def _of_mesh(reached: Reach, bundle: Bundle, told: Progress, namespace: str) -> None:
+def _of_mesh(reached: MeshReach, bundle: ReportArchive, told: Progress, namespace: str) -> None:
     """What is asked for in the same way wherever the mesh is."""
     import msgspec
 
-    from weft.cli.reach.interface import Proxy
+    from weft.cli.reach.interface import PodProxy
 
     said: dict[str, bytes] = {}
     for page in _PAGES:
@@ -147,7 +147,7 @@ def _of_mesh(reached: Reach, bundle: Bundle, told: Progress, namespace: str) -> 
         _attempt(bundle, f"control/{page}.json", partial(_joined, reached, said, page))
     known = [each for answer in [said.get("syncz", b"")] if answer for each in msgspec.json.decode(answer).values()]
     names = {str(proxy["proxy"]) for each in known for proxy in each}
-    proxies = [Proxy(*name.rpartition(".")[::2]) for name in sorted(names)]
+    proxies = [PodProxy(*name.rpartition(".")[::2]) for name in sorted(names)]
     chosen = [proxy for proxy in proxies if not namespace or proxy.namespace == namespace]
     if namespace and proxies and not chosen:
         others = ", ".join(sorted({proxy.namespace for proxy in proxies}))
@@ -158,7 +158,7 @@ def _of_mesh(reached: Reach, bundle: Bundle, told: Progress, namespace: str) -> 
     bundle.left_out += [f"proxies/{proxy}: there are too many" for proxy in chosen[MOST_PROXIES:]]
 
 
-def _of_proxy(reached: Reach, bundle: Bundle, proxy: Proxy) -> None:
+def _of_proxy(reached: MeshReach, bundle: ReportArchive, proxy: PodProxy) -> None:
     from weft.envoy.dump import read
 
     def dump() -> bytes:
@@ -173,19 +173,23 @@ def _of_proxy(reached: Reach, bundle: Bundle, proxy: Proxy) -> None:
 
 
 def _of_place(
-    reached: Reach, bundle: Bundle, told: Progress, namespace: str, cluster: tuple[Path | None, str | None, str]
+    reached: MeshReach,
+    bundle: ReportArchive,
+    told: Progress,
+    namespace: str,
+    cluster: tuple[Path | None, str | None, str],
 ) -> None:
     """What only one kind of place has: processes and their logs here, pods and theirs there."""
-    from weft.cli.reach.control import Control
-    from weft.cli.reach.local import Local
+    from weft.cli.reach.control import ControlReach
+    from weft.cli.reach.local import LocalReach
 
-    if isinstance(reached, Local):
+    if isinstance(reached, LocalReach):
         _of_pods_here(reached.mesh, bundle, told, namespace)
-    elif not isinstance(reached, Control):
+    elif not isinstance(reached, ControlReach):
         _of_cluster(bundle, told, namespace, *cluster)
 
 
-def _of_pods_here(mesh: str, bundle: Bundle, told: Progress, namespace: str) -> None:
+def _of_pods_here(mesh: str, bundle: ReportArchive, told: Progress, namespace: str) -> None:
     import msgspec
 
     from weft.local.client import fetch_problems, fetch_status, read_logs
@@ -209,7 +213,7 @@ def _of_pods_here(mesh: str, bundle: Bundle, told: Progress, namespace: str) -> 
 
 
 def _of_cluster(
-    bundle: Bundle, told: Progress, namespace: str, kubeconfig: Path | None, context: str | None, system: str
+    bundle: ReportArchive, told: Progress, namespace: str, kubeconfig: Path | None, context: str | None, system: str
 ) -> None:
     """Pods are told by where they are and how they do, without what is written in them: that may hold secrets."""
     import asyncio
@@ -266,7 +270,7 @@ def _text(lines: Iterable[str]) -> bytes:
     return "".join(f"{each}\n" for each in lines).encode()
 
 
-def _joined(reached: Reach, said: dict[str, bytes], page: str) -> bytes:
+def _joined(reached: MeshReach, said: dict[str, bytes], page: str) -> bytes:
     """What each replica has said, by its name."""
     import msgspec
 

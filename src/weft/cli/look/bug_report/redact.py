@@ -1,5 +1,5 @@
 """What a name says about its value: documents come in as plain data, and leave without the values of whatever is called
-a password, a token, a cookie or a key; lines of logs too, and without queries. `bundle.py` asks.
+a password, a token, a cookie or a key; lines of logs too, and without queries. `archive.py` asks.
 
 Rule: names decide, not how a value looks; Envoy's pairs `{"key": …, "value": …}` have their name in a value. Of URLs,
 queries go whatever they are called, and users with their passwords.

@@ -15,9 +15,9 @@ from weft.cli.reach.connect import refuse_two
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from weft.cli.look.check_inject.files import FileVerdict, Written
-    from weft.cli.look.check_inject.webhooks import Configuration, Verdict
-    from weft.cli.reach.local import Local
+    from weft.cli.look.check_inject.files import FileVerdict, WrittenPods
+    from weft.cli.look.check_inject.webhooks import Configuration, InjectionVerdict
+    from weft.cli.reach.local import LocalReach
     from weft.inject.settings import InjectionSettings
     from weft.kube.client import Client
     from weft.kube.resource import ResourceKind
@@ -83,12 +83,12 @@ def check_inject(
         return
     from weft.cli.reach.connect import reach
     from weft.cli.reach.control import only_pods
-    from weft.cli.reach.local import Local
+    from weft.cli.reach.local import LocalReach
 
     reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
     reached.close()
     only_pods(reached, "injection")
-    if isinstance(reached, Local):
+    if isinstance(reached, LocalReach):
         if target is None:
             fail("labels are asked of a cluster", "on one machine, name a pod or a workload: weft ps", code=2)
         _print([_by_workload(reached, target, namespace)], output)
@@ -97,7 +97,7 @@ def check_inject(
 
     from weft.cli.reach.cluster import client
 
-    async def asked() -> list[Verdict]:
+    async def asked() -> list[InjectionVerdict]:
         async with client(kubeconfig, context) as cluster:
             within = namespace or cluster.connection.namespace
             if target is not None:
@@ -109,19 +109,19 @@ def check_inject(
     _print(asyncio.run(asked()), output)
 
 
-def _by_workload(reached: Local, target: str, namespace: str) -> Verdict:
+def _by_workload(reached: LocalReach, target: str, namespace: str) -> InjectionVerdict:
     import msgspec
 
-    from weft.cli.look.check_inject.webhooks import Verdict
+    from weft.cli.look.check_inject.webhooks import InjectionVerdict
 
     question = msgspec.json.encode({"kind": "pod", "name": target, "namespace": namespace}).decode()
     proxy = msgspec.json.decode(reached.ask("describe", {"question": question}))["facts"]["proxy"]
     where = proxy["where"]
     place = f": {where['object']} ({where['file']}:{where['line']})" if where else ""
-    return Verdict("-", "-", proxy["has"], f"{proxy['why']}{place}")
+    return InjectionVerdict("-", "-", proxy["has"], f"{proxy['why']}{place}")
 
 
-async def _of_cluster(cluster: Client, pod: dict[str, Any], namespace: str) -> list[Verdict]:
+async def _of_cluster(cluster: Client, pod: dict[str, Any], namespace: str) -> list[InjectionVerdict]:
     from weft.cli.look.check_inject.webhooks import configurations, verdict
     from weft.kube.error import ApiError
     from weft.kube.resource import MUTATING_WEBHOOKS, NAMESPACES
@@ -214,7 +214,7 @@ async def _found(cluster: Client, word: str, namespace: str) -> tuple[dict[str, 
 
 
 def _of_files(
-    paths: Sequence[Path], namespace: str, revision: str, ask: Callable[[Written], list[FileVerdict]] | None
+    paths: Sequence[Path], namespace: str, revision: str, ask: Callable[[WrittenPods], list[FileVerdict]] | None
 ) -> list[FileVerdict]:
     import msgspec
 
@@ -234,7 +234,7 @@ def _of_files(
     return verdicts(written, msgspec.structs.replace(InjectionSettings(), revision=revision))
 
 
-def _of_files_there(written: Written, kubeconfig: Path | None, context: str | None) -> list[FileVerdict]:
+def _of_files_there(written: WrittenPods, kubeconfig: Path | None, context: str | None) -> list[FileVerdict]:
     """As a cluster's webhooks would have it."""
     import asyncio
 
@@ -259,7 +259,7 @@ def _labels(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _tell(pod: Mapping[str, Any], verdicts: Iterable[Verdict]) -> None:
+def _tell(pod: Mapping[str, Any], verdicts: Iterable[InjectionVerdict]) -> None:
     """What the table does not say: two that inject, and a pod that is not as it would be made now."""
     injecting = [each.webhook for each in verdicts if each.injected]
     if len(injecting) > 1:
@@ -279,7 +279,7 @@ def _tell(pod: Mapping[str, Any], verdicts: Iterable[Verdict]) -> None:
         )
 
 
-def _print(verdicts: list[Verdict], output: str) -> None:
+def _print(verdicts: list[InjectionVerdict], output: str) -> None:
     from weft.cli.print.columns import lines
 
     if is_data(output):

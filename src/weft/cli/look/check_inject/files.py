@@ -36,7 +36,7 @@ class Template(msgspec.Struct, frozen=True):
         return f"{self.file}:{self.line}"
 
 
-class Written(msgspec.Struct, frozen=True):
+class WrittenPods(msgspec.Struct, frozen=True):
     templates: tuple[Template, ...]
     namespaces: Mapping[str, Mapping[str, str]]  # the labels of those that are written too
 
@@ -50,7 +50,7 @@ class FileVerdict(msgspec.Struct, frozen=True):
     reason: str
 
 
-def read(paths: Sequence[Path], namespace: str) -> Written:
+def read(paths: Sequence[Path], namespace: str) -> WrittenPods:
     """`namespace` is of objects that name none. Ends the command if a file is no YAML, or if nothing makes pods."""
     templates: list[Template] = []
     namespaces: dict[str, Mapping[str, str]] = {}
@@ -68,10 +68,10 @@ def read(paths: Sequence[Path], namespace: str) -> Written:
             f"{', '.join(map(str, paths))}: no pod and no workload is written there",
             "give files with a Pod, a Deployment, or another object that makes pods",
         )
-    return Written(tuple(templates), namespaces)
+    return WrittenPods(tuple(templates), namespaces)
 
 
-def verdicts(written: Written, settings: InjectionSettings) -> list[FileVerdict]:
+def verdicts(written: WrittenPods, settings: InjectionSettings) -> list[FileVerdict]:
     """As an injector with these settings, and the webhooks that come with it, would have it."""
     revision = settings.revision or DEFAULT_REVISION
     found = []

@@ -19,14 +19,14 @@ from weft.inject.webhooks import DEFAULT_REVISION, REVISION_LABEL
 _NAMESPACE_NAME = "kubernetes.io/metadata.name"  # of every namespace: it says whom nobody is asked about
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class InjectionVerdict(msgspec.Struct, frozen=True):
     webhook: str
     revision: str
     injected: bool
     reason: str
 
 
-class Webhook(msgspec.Struct, frozen=True):
+class WebhookSelectors(msgspec.Struct, frozen=True):
     name: str
     namespaces: Selector
     objects: Selector
@@ -35,7 +35,7 @@ class Webhook(msgspec.Struct, frozen=True):
 class Configuration(msgspec.Struct, frozen=True):
     name: str
     revision: str
-    webhooks: tuple[Webhook, ...]
+    webhooks: tuple[WebhookSelectors, ...]
     namespace: str = ""  # of the service that is asked
 
 
@@ -64,7 +64,7 @@ def verdict(
     namespace: str,
     labels: Mapping[str, str],
     settings: InjectionSettings,
-) -> Verdict:
+) -> InjectionVerdict:
     """`labels` are the namespace's; `settings`, those of the injector that would be asked."""
     namespace_labels = {**labels, _NAMESPACE_NAME: namespace}
     pod_labels = (pod.get("metadata") or {}).get("labels") or {}
@@ -73,11 +73,14 @@ def verdict(
         decision = required(pod, namespace, settings)
         if not decision.inject:
             injected, reason = False, f"{reason}, but the injector leaves it alone: {decision.reason}"
-    return Verdict(configuration.name, configuration.revision, injected, reason)
+    return InjectionVerdict(configuration.name, configuration.revision, injected, reason)
 
 
 def _asked(
-    webhooks: Iterable[Webhook], namespace: str, namespace_labels: Mapping[str, str], pod_labels: Mapping[str, str]
+    webhooks: Iterable[WebhookSelectors],
+    namespace: str,
+    namespace_labels: Mapping[str, str],
+    pod_labels: Mapping[str, str],
 ) -> tuple[bool, str]:
     prevented = ""
     for each in webhooks:
@@ -127,8 +130,8 @@ def _pairs(requirement: SelectorRequirement) -> str:
     return f"{requirement.key}={'|'.join(requirement.values)}"
 
 
-def _webhook(document: Mapping[str, Any]) -> Webhook:
-    return Webhook(
+def _webhook(document: Mapping[str, Any]) -> WebhookSelectors:
+    return WebhookSelectors(
         str(document["name"]), _selector(document.get("namespaceSelector")), _selector(document.get("objectSelector"))
     )
 

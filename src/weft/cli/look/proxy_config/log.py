@@ -8,11 +8,11 @@ import click
 
 from weft.cli.flags import completions, shared
 from weft.cli.look.proxy_config import filters
-from weft.cli.look.proxy_config.source import Source, with_source
+from weft.cli.look.proxy_config.source import ProxySource, with_source
 from weft.cli.print.output import fail, is_data, print_data
 
 if TYPE_CHECKING:
-    from weft.cli.reach.interface import Proxy, Reach
+    from weft.cli.reach.interface import MeshReach, PodProxy
 
 
 @click.command()
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @shared.selector
 @click.option("-r", "--reset", is_flag=True, help="The levels that it was started with.")
 @filters.output
-def log(source: Source, level: str, selector: str, reset: bool, output: str) -> None:
+def log(source: ProxySource, level: str, selector: str, reset: bool, output: str) -> None:
     """Show what it logs, or change that until it restarts; of deploy/NAME, or with -l, all pods at once.
 
     Levels are trace, debug, info, warning, error, critical and off. Without a logger: all of them. What it says then is
@@ -58,7 +58,7 @@ def log(source: Source, level: str, selector: str, reset: bool, output: str) -> 
         click.echo(f"{name}:\n{said.decode(errors='replace').rstrip()}")
 
 
-def _set(reach: Reach, proxy: Proxy, wanted: list[tuple[str, str]], *, reset: bool) -> bytes:
+def _set(reach: MeshReach, proxy: PodProxy, wanted: list[tuple[str, str]], *, reset: bool) -> bytes:
     if reset:
         import msgspec
 
@@ -70,5 +70,5 @@ def _set(reach: Reach, proxy: Proxy, wanted: list[tuple[str, str]], *, reset: bo
     return _ask(reach, proxy)
 
 
-def _ask(reach: Reach, proxy: Proxy) -> bytes:
+def _ask(reach: MeshReach, proxy: PodProxy) -> bytes:
     return reach.admin(proxy, "/logging", method="POST")

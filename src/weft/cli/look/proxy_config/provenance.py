@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weft.cli.print.output import fail
 
 if TYPE_CHECKING:
-    from weft.cli.look.proxy_config.source import Source
+    from weft.cli.look.proxy_config.source import ProxySource
 
 _ENDPOINT = re.compile(r"endpoints\[\d+\]\.lb_endpoints\[(.+)\]")
 
@@ -47,7 +47,7 @@ class Provenance:
         return [{**each, "why": self.parts(str(each.get("name", "")))} for each in found]
 
 
-def provenance(source: Source, *kinds: str) -> Provenance:
+def provenance(source: ProxySource, *kinds: str) -> Provenance:
     """Asks the control plane; of a file nobody knows it."""
     import msgspec
 

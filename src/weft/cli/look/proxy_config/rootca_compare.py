@@ -11,7 +11,7 @@ from weft.cli.flags import completions, shared
 from weft.cli.print.output import fail
 
 if TYPE_CHECKING:
-    from weft.cli.reach.interface import Proxy, Reach
+    from weft.cli.reach.interface import MeshReach, PodProxy
 
 
 @click.command()
@@ -53,7 +53,7 @@ def compare(
     click.echo(f"{both} identical ROOTCA, theoretically the connectivity between them is available")
 
 
-def _roots(reached: Reach, proxy: Proxy) -> frozenset[bytes]:
+def _roots(reached: MeshReach, proxy: PodProxy) -> frozenset[bytes]:
     from weft.envoy.dump import MASKS, SECRETS, read
     from weft.envoy.dump_secrets import roots, secrets
 

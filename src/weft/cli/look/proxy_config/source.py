@@ -15,11 +15,11 @@ from weft.cli.flags import completions, shared
 from weft.cli.print.output import fail, print_data
 
 if TYPE_CHECKING:
-    from weft.cli.reach.interface import Proxy, Reach
+    from weft.cli.reach.interface import MeshReach, PodProxy
     from weft.envoy.dump import Dump, DumpTable
 
 
-class Source:
+class ProxySource:
     def __init__(
         self,
         target: str | None = None,
@@ -42,7 +42,7 @@ class Source:
             fail(what, "give one of them: weft proxy-config clusters POD, or --file DUMP", code=2)
 
     @cached_property
-    def reach(self) -> Reach:
+    def reach(self) -> MeshReach:
         from weft.cli.reach.connect import reach
 
         return reach(
@@ -54,7 +54,7 @@ class Source:
         )
 
     @cached_property
-    def proxy(self) -> Proxy:
+    def proxy(self) -> PodProxy:
         return self.reach.find(self.target, self.namespace)
 
     def config(self, kind: str) -> Dump:
@@ -117,7 +117,7 @@ def with_source(command: Callable[..., None]) -> Callable[..., None]:
         system: str,
         **arguments: Any,
     ) -> None:
-        source = Source(target, namespace, file, mesh, kubernetes, kubeconfig, context, system)
+        source = ProxySource(target, namespace, file, mesh, kubernetes, kubeconfig, context, system)
         if not arguments.get("selector"):  # which is in the place of a pod
             source.check()
         try:

@@ -10,7 +10,7 @@ import click
 from weft.cli.lazy_commands import LazyGroup, Listing
 from weft.cli.look.proxy_config import filters
 from weft.cli.look.proxy_config.provenance import provenance
-from weft.cli.look.proxy_config.source import Source, print_rows, print_whole, with_source
+from weft.cli.look.proxy_config.source import ProxySource, print_rows, print_whole, with_source
 from weft.cli.print.output import fail, say
 
 _LISTENER_GAP = 1  # as istioctl has it: its rows are the longest
@@ -93,7 +93,7 @@ GROUP, PC = _group("proxy-config"), _group("pc")
 @filters.verbose
 @filters.why
 @filters.output
-def listeners(source: Source, address: str, port: int, type_: str, verbose: bool, why: bool, output: str) -> None:
+def listeners(source: ProxySource, address: str, port: int, type_: str, verbose: bool, why: bool, output: str) -> None:
     """Where it listens, what each filter chain takes, and where that goes.
 
     \b
@@ -121,7 +121,7 @@ def listeners(source: Source, address: str, port: int, type_: str, verbose: bool
 @filters.verbose
 @filters.why
 @filters.output
-def routes(source: Source, name: str, verbose: bool, why: bool, output: str) -> None:
+def routes(source: ProxySource, name: str, verbose: bool, why: bool, output: str) -> None:
     """Which paths of which hosts it knows, and the VirtualService behind each.
 
     \b
@@ -148,7 +148,7 @@ def routes(source: Source, name: str, verbose: bool, why: bool, output: str) -> 
 @filters.direction
 @filters.why
 @filters.output
-def clusters(source: Source, fqdn: str, port: int, subset: str, direction: str, why: bool, output: str) -> None:
+def clusters(source: ProxySource, fqdn: str, port: int, subset: str, direction: str, why: bool, output: str) -> None:
     """Whom it can call, and the DestinationRule behind each.
 
     \b
@@ -178,7 +178,7 @@ def clusters(source: Source, fqdn: str, port: int, subset: str, direction: str, 
 @filters.status
 @filters.why
 @filters.output
-def endpoints(source: Source, address: str, port: int, cluster: str, status: str, why: bool, output: str) -> None:
+def endpoints(source: ProxySource, address: str, port: int, cluster: str, status: str, why: bool, output: str) -> None:
     """Every address behind its clusters, and how it finds each. With --file: what /clusters?format=json said; of a
     whole dump (weft pc all POD -o json), what the proxy was told.
 
@@ -206,7 +206,7 @@ def endpoints(source: Source, address: str, port: int, cluster: str, status: str
 @with_source
 @filters.why
 @filters.output
-def secret(source: Source, why: bool, output: str) -> None:
+def secret(source: ProxySource, why: bool, output: str) -> None:
     """Its certificates and what it trusts, and how long each holds. Never a key.
 
     \b
@@ -240,7 +240,7 @@ def secret(source: Source, why: bool, output: str) -> None:
     show_default=True,
     help="json, yaml, or short (table is the same): only the versions.",
 )
-def bootstrap(source: Source, output: str) -> None:
+def bootstrap(source: ProxySource, output: str) -> None:
     """What it was started with.
 
     \b
@@ -259,7 +259,7 @@ def bootstrap(source: Source, output: str) -> None:
 @click.command()
 @with_source
 @filters.output
-def ecds(source: Source, output: str) -> None:
+def ecds(source: ProxySource, output: str) -> None:
     """Filters that it was sent by themselves; weft sends none.
 
     \b
@@ -291,7 +291,7 @@ def ecds(source: Source, output: str) -> None:
 @filters.why
 @filters.output
 def all_(
-    source: Source,
+    source: ProxySource,
     fqdn: str,
     port: int,
     subset: str,

@@ -34,7 +34,7 @@ _SECRETS = (
 )
 
 
-class Bundle:
+class ReportArchive:
     """Use it as a context: with its end the archive is whole."""
 
     def __init__(self, file: IO[bytes], root: str) -> None:
@@ -63,7 +63,7 @@ class Bundle:
             self._write("left-out.txt", without_secrets("\n".join([*self.left_out, ""]).encode()))
         self._archive.close()
 
-    def __enter__(self) -> Bundle:
+    def __enter__(self) -> ReportArchive:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -6,15 +6,15 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from weft.base.key_search import kinds_of_keys
-from weft.cli.look.bug_report import bundle as bundles
-from weft.cli.look.bug_report.bundle import Bundle, without_secrets
+from weft.cli.look.bug_report import archive as archives
+from weft.cli.look.bug_report.archive import ReportArchive, without_secrets
 
 TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlcm5ldGVzIn0.c2lnbmF0dXJlLW9mLWl0"
 
 
 def bundled(*parts, **options):
     file = io.BytesIO()
-    with Bundle(file, "report") as bundle:
+    with ReportArchive(file, "report") as bundle:
         for name, data in parts:
             bundle.add(name, data, **options)
     file.seek(0)
@@ -65,7 +65,7 @@ def test_tokens_passwords_and_symmetric_keys_go_out(said, left):
 
 
 def test_a_long_file_keeps_its_beginning_and_a_log_its_end(monkeypatch):
-    monkeypatch.setattr(bundles, "MOST_FILE", 10)
+    monkeypatch.setattr(archives, "MOST_FILE", 10)
     _, files = bundled(("a", b"0123456789abcdef"))
     assert files["report/a"] == b"0123456789[weft: 6 bytes are left out here]\n"
     _, files = bundled(("a", b"0123456789abcdef"), tail=True)
@@ -73,7 +73,7 @@ def test_a_long_file_keeps_its_beginning_and_a_log_its_end(monkeypatch):
 
 
 def test_the_whole_is_bounded_and_says_what_is_missing(monkeypatch):
-    monkeypatch.setattr(bundles, "MOST_TOTAL", 10)
+    monkeypatch.setattr(archives, "MOST_TOTAL", 10)
     bundle, files = bundled(("a", b"x" * 8), ("b", b"x" * 8), ("c", b"x"))
     assert set(files) == {"report/a", "report/c", "report/left-out.txt"}
     assert bundle.left_out == ["b: the report is full"]
