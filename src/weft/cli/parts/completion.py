@@ -38,8 +38,9 @@ complete -o default -o nosort -F %(complete_func)s %(prog_name)s
 """
 _FISH = """\
 function %(complete_func)s
-    set -l offered (env COMP_WORDS=(commandline -cp | string collect) COMP_CWORD=(commandline -ct | string collect) \\
-        %(complete_var)s=fish_complete %(prog_name)s)
+    set -l typed (commandline -cp)
+    set -l word (commandline -ct)
+    set -l offered (env COMP_WORDS="$typed" COMP_CWORD="$word" %(complete_var)s=fish_complete %(prog_name)s)
     if test -n "$offered"
         printf '%%s\\n' $offered
     else
