@@ -18,6 +18,7 @@ from tools.ports import free_port
 
 from authority import Authority
 from control.proxy import changes
+from eventually import eventually
 from translate.live import agent
 from weft.control.plane import ControlPlane
 from weft.envoy import binary
@@ -44,20 +45,13 @@ class Gateway:
     async def until_listening(self, *ports):
         """Until something answers there: a connection that is closed at once is an answer, too."""
         for port in ports:
-            await until(lambda port=port: _listens(port))
+            await eventually(lambda port=port: _listens(port))
 
     async def until_has(self, *words):
-        async with asyncio.timeout(30):
-            dump = await self.dump()
-            while any(word not in dump for word in words):
-                await asyncio.sleep(0.02)
-                dump = await self.dump()
-        return dump
+        return await eventually(self.dump, lambda dump: all(word in dump for word in words))
 
     async def until_lacks(self, word):
-        async with asyncio.timeout(30):
-            while word in await self.dump():
-                await asyncio.sleep(0.02)
+        await eventually(self.dump, lambda dump: word not in dump)
 
 
 @contextlib.asynccontextmanager
@@ -230,12 +224,6 @@ def trusting(credentials, *, shows=None, directory=None, protocols=("http/1.1",)
             Path(place, "key").write_bytes(shows.key)
             context.load_cert_chain(Path(place, "crt"), Path(place, "key"))
     return context
-
-
-async def until(condition):
-    async with asyncio.timeout(30):
-        while not await condition():
-            await asyncio.sleep(0.02)
 
 
 async def _listens(port):

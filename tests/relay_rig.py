@@ -7,12 +7,13 @@ async with cluster(plane, placements) as rig:
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import functools
 import os
 from collections import defaultdict
 from datetime import timedelta
 
+from eventually import eventually
 from weft.ca.authority import Authority
 from weft.ca.server import CaServer
 from weft.ca.service import CertificateService
@@ -149,7 +150,4 @@ async def cluster(documents=(), placed=None):
         await rig.close()
 
 
-async def until(condition, seconds=60):
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
+until = functools.partial(eventually, limit=60)  # seconds: what is waited for here passes three programs

@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from ca import making
+from eventually import eventually
 from weft.ca.authority import Authority
 from weft.ca.error import AuthorityError
 from weft.ca.serving import ServingCertificate
@@ -44,9 +45,7 @@ def shown(port: int, roots: tuple[str, ...]) -> bytes:
 
 
 async def until(condition):
-    async with asyncio.timeout(20):
-        while not await asyncio.to_thread(condition):
-            await asyncio.sleep(0.02)
+    await eventually(lambda: asyncio.to_thread(condition))
 
 
 async def test_is_renewed_before_it_ends_on_the_same_listener(listening):

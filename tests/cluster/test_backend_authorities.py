@@ -7,7 +7,8 @@ import pytest
 
 from ca.making import ca, p256
 from cluster.kubernetes import unique
-from control.proxy import changes, until
+from control.proxy import changes
+from eventually import eventually
 from kube.following import QUICK
 from weft.ca.certificates import certificate_pem
 from weft.cluster.backend_authorities import BackendAuthorities, named
@@ -93,18 +94,18 @@ async def test_who_stands_in_a_named_config_map_is_believed_as_long_as_it_is_the
         plane.apply(policy(namespace))
         assert told(plane) == LACKING
         await client.create(CONFIG_MAPS, config_map("roots", {"ca.crt": ROOT}), namespace=namespace)
-        await until(lambda: told(plane) == WELL)
+        await eventually(lambda: told(plane) == WELL)
         patch = {
             **config_map("roots", {"ca.crt": "no certificate"}),
             "metadata": {"name": "roots", "namespace": namespace},
         }
         await client.apply(patch, manager="test", force=True)
-        await until(lambda: told(plane) == LACKING)
+        await eventually(lambda: told(plane) == LACKING)
         patch["data"] = {"ca.crt": ROOT}
         await client.apply(patch, manager="test", force=True)
-        await until(lambda: told(plane) == WELL)
+        await eventually(lambda: told(plane) == WELL)
         await client.delete(CONFIG_MAPS, "roots", namespace=namespace)
-        await until(lambda: told(plane) == LACKING)
+        await eventually(lambda: told(plane) == LACKING)
 
 
 async def test_a_config_map_that_no_policy_names_is_not_read(client, namespace):
@@ -113,11 +114,11 @@ async def test_a_config_map_that_no_policy_names_is_not_read(client, namespace):
     async with following(client) as plane:
         plane.apply(policy(namespace))
         assert named(plane.mesh) == ((namespace, "roots"),)
-        await until(lambda: told(plane) == WELL)
+        await eventually(lambda: told(plane) == WELL)
         assert not plane.mesh.get(ObjectKey("ConfigMap", namespace, "other"))
         plane.apply(policy(namespace, "other"))
-        await until(lambda: plane.mesh.get(ObjectKey("ConfigMap", namespace, "other")))
-        await until(lambda: not plane.mesh.get(ObjectKey("ConfigMap", namespace, "roots")))
+        await eventually(lambda: plane.mesh.get(ObjectKey("ConfigMap", namespace, "other")))
+        await eventually(lambda: not plane.mesh.get(ObjectKey("ConfigMap", namespace, "roots")))
 
 
 async def test_nobody_sets_the_mesh_by_a_config_map_that_a_policy_names(client, namespace):
@@ -125,7 +126,7 @@ async def test_nobody_sets_the_mesh_by_a_config_map_that_a_policy_names(client, 
     await client.create(CONFIG_MAPS, config_map("istio-evil", settings), namespace=namespace)
     async with following(client) as plane:
         plane.apply(policy(namespace, "istio-evil"))
-        await until(lambda: told(plane) == WELL)
+        await eventually(lambda: told(plane) == WELL)
         assert plane.mesh.settings == Settings()
 
 
@@ -138,5 +139,5 @@ async def test_the_meshs_own_settings_stay_though_a_policy_names_them(client, na
         plane.put(own, (chosen,))
         both = "NAME}, {group: '', kind: ConfigMap, name: roots}"
         plane.apply(changes(POLICY.replace(": shop", f": {namespace}").replace("NAME}", both.replace("NAME", "istio"))))
-        await until(lambda: plane.mesh.get(ObjectKey("ConfigMap", namespace, "roots")))
+        await eventually(lambda: plane.mesh.get(ObjectKey("ConfigMap", namespace, "roots")))
         assert plane.mesh.get(own) == (chosen,)

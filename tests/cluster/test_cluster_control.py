@@ -17,8 +17,9 @@ from tests.inspect.debug.test_stream import Istioctl
 from tools.ports import free_port
 
 from ca import making
-from cluster.kubernetes import unique, until
+from cluster.kubernetes import unique
 from cluster.test_tls_front import Proxy
+from eventually import eventually
 from kube import standard
 from kube.wire import Wire
 from weft.ca.certificates import certificate_pem
@@ -78,7 +79,7 @@ async def replica(client, root, name="one"):
     made = Replica(client, root, name)
     running = asyncio.create_task(made.control.run())
     try:
-        await until(lambda: made.is_ready or running.done())
+        await eventually(lambda: made.is_ready or running.done())
         if running.done():
             running.result()
         yield made
@@ -97,6 +98,10 @@ async def pod_with_token(client, namespace, name="web-0"):
     manifest = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", **request}
     made = await client.create(SERVICE_ACCOUNTS, manifest, namespace=namespace, name="default", subresource="token")
     return pod, made["status"]["token"]
+
+
+def conditions(document):
+    return (document.get("status") or {}).get("conditions") or []
 
 
 async def test_a_pods_token_is_worth_a_certificate_of_its_account_and_anything_else_is_not(client, api_server, root):
@@ -151,14 +156,12 @@ async def test_what_the_api_server_has_is_what_the_mesh_is_and_its_judgement_is_
         assert host in set(mesh.hosts())
         [found] = [each for each in mesh.services() if each.host == host]
         assert [each.address for each in mesh.endpoints(found, found.ports[0])] == ["10.1.2.3"]
-        async with asyncio.timeout(30):
-            while True:
-                status = (await client.get(resource, "web", namespace=namespace)).get("status") or {}
-                conditions = status.get("conditions") or [{"message": ""}]
-                if "nowhere" in conditions[0]["message"]:
-                    break
-                await asyncio.sleep(0.1)
-        [condition] = conditions
+        found = await eventually(
+            lambda: client.get(resource, "web", namespace=namespace),
+            lambda found: any("nowhere" in each["message"] for each in conditions(found)[:1]),
+            every=0.1,
+        )
+        [condition] = conditions(found)
         assert (condition["type"], condition["observedGeneration"]) == ("Accepted", 1)
 
 
@@ -175,9 +178,7 @@ async def test_the_standards_statuses_do_not_wait_for_an_analysis_that_changes_k
                 told = {each["type"]: each["status"] for each in found.get("status", {}).get("conditions", ())}
                 return told.get("Accepted") == "True"
 
-            async with asyncio.timeout(30):
-                while not await asyncio.to_thread(accepted):
-                    await asyncio.sleep(0.1)
+            await eventually(lambda: asyncio.to_thread(accepted), every=0.1)
 
 
 async def test_what_is_wrong_for_a_proxy_is_told_whether_it_is_connected_here_or_not(
@@ -196,12 +197,12 @@ async def test_what_is_wrong_for_a_proxy_is_told_whether_it_is_connected_here_or
     }
     await client.apply(routes, manager="test")
     resource = await client.find("networking.istio.io/v1", "VirtualService")
-    async with replica(client, root), asyncio.timeout(30):
-        while True:
-            status = (await client.get(resource, "web", namespace=namespace)).get("status") or {}
-            if any("v9" in each["message"] for each in status.get("conditions") or ()):
-                break
-            await asyncio.sleep(0.1)
+    async with replica(client, root):
+        await eventually(
+            lambda: client.get(resource, "web", namespace=namespace),
+            lambda found: any("v9" in each["message"] for each in conditions(found)),
+            every=0.1,
+        )
 
 
 async def test_what_a_proxy_refuses_is_told_to_people_whichever_replica_it_is_connected_to(
@@ -221,16 +222,15 @@ async def test_what_a_proxy_refuses_is_told_to_people_whichever_replica_it_is_co
     bad = f"outbound|80|v9|web.{namespace}.svc.cluster.local"
 
     async def accepted(expected):
-        async with asyncio.timeout(30):
-            while True:
-                status = (await client.get(resource, "web", namespace=namespace)).get("status") or {}
-                found = {each["status"]: each["message"] for each in status.get("conditions") or ()}
-                if expected in found:
-                    return found[expected]
-                await asyncio.sleep(0.1)
+        found = await eventually(
+            lambda: client.get(resource, "web", namespace=namespace),
+            lambda found: expected in {each["status"] for each in conditions(found)},
+            every=0.1,
+        )
+        return {each["status"]: each["message"] for each in conditions(found)}[expected]
 
     async with replica(client, root, "one") as one, replica(client, root, "two") as two:
-        await until(lambda: one.control._leader.leading)
+        await eventually(lambda: one.control._leader.leading)
         await accepted("True")
         roots = "".join(two.control.authority.bundle()).encode()
         target = f"127.0.0.1:{two.control.ports['secure']}"
@@ -270,7 +270,7 @@ async def test_a_defect_in_what_becomes_of_objects_ends_no_control_plane(client,
         for name in ("first", "second"):
             service = {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}}
             await client.create(SERVICES, service, namespace=namespace)
-            await until(lambda name=name: made.control.plane.mesh.get(ObjectKey("Service", namespace, name)))
+            await eventually(lambda name=name: made.control.plane.mesh.get(ObjectKey("Service", namespace, name)))
             failing.append(False)
         assert "could not be taken in whole" in caplog.text
         assert made.is_ready
@@ -280,15 +280,13 @@ async def test_of_two_replicas_one_leads_and_both_sign_with_one_root(client, roo
     async with replica(client, root, "one") as one:
         async with replica(client, root, "two") as two:
             assert one.control.authority.bundle() == two.control.authority.bundle()
-            await until(lambda: one.control._leader.leading)
+            await eventually(lambda: one.control._leader.leading)
             assert not two.control._leader.leading
             wanted = "".join(one.control.authority.bundle())
-            async with asyncio.timeout(30):
-                while (await published_in(client, root)) != wanted:
-                    await asyncio.sleep(0.1)
+            await eventually(lambda: published_in(client, root), lambda value: value == wanted, every=0.1)
         assert (await one.get("/ready"))[0] == 200
     async with replica(client, root, "three") as three:
-        await until(lambda: three.control._leader.leading)
+        await eventually(lambda: three.control._leader.leading)
 
 
 async def test_the_trust_domain_is_the_mesh_configurations(client, root):
@@ -307,14 +305,14 @@ async def test_another_trust_domain_is_told_of_and_waits_for_the_next_start(clie
         assert plane.mesh.settings.trust_domain == "example.org" and not about(plane, "trustDomain")
         changed = {"data": {"mesh": "trustDomain: other.org\naccessLogFile: /dev/stdout\n"}}
         await client.patch(CONFIG_MAPS, "istio", changed, namespace=root)
-        await until(lambda: about(plane, "trustDomain"))
+        await eventually(lambda: about(plane, "trustDomain"))
         [problem] = about(plane, "trustDomain")
         assert str(problem).startswith(
             f"ConfigMap {root}/istio: trustDomain: error: it is other.org now, and certificates are still of example.org"
         )
         assert plane.mesh.settings.trust_domain == "example.org"
         await client.patch(CONFIG_MAPS, "istio", {"data": manifest["data"]}, namespace=root)
-        await until(lambda: not about(plane, "trustDomain"))
+        await eventually(lambda: not about(plane, "trustDomain"))
 
 
 def about(plane, words):
@@ -330,11 +328,11 @@ async def test_a_plugged_in_ca_that_comes_later_is_told_of_and_waits_for_the_nex
     control = ClusterControl(client, settings)
     running = asyncio.create_task(control.run())
     try:
-        await until(lambda: control.ports.get("secure") or running.done())
+        await eventually(lambda: control.ports.get("secure") or running.done())
         before = control.authority.bundle()
         key = making.p256()
         making.plug_in(tmp_path, certificate=making.ca("root", key), key=key)
-        await until(lambda: about(control.plane, str(tmp_path)))
+        await eventually(lambda: about(control.plane, str(tmp_path)))
         [problem] = about(control.plane, str(tmp_path))
         assert "it is there now, and a root that weft made signs until the next start" in str(problem)
         assert f"kubectl -n {root} rollout restart deployment/weft-control" in problem.hint
@@ -354,7 +352,7 @@ async def test_a_plugged_in_ca_signs_where_there_is_one(client, root, tmp_path):
     control = ClusterControl(client, settings)
     running = asyncio.create_task(control.run())
     try:
-        await until(lambda: control.ports.get("secure") or running.done())
+        await eventually(lambda: control.ports.get("secure") or running.done())
         assert control.authority.bundle() == (certificate_pem(own),)
     finally:
         running.cancel()
@@ -370,14 +368,14 @@ async def test_an_api_server_that_is_away_at_the_start_is_waited_for(api_server,
         made = Replica(client, root, "one")
         running = asyncio.create_task(made.control.run())
         try:
-            await until(lambda: made.control.ports.get("monitoring"))
+            await eventually(lambda: made.control.ports.get("monitoring"))
             assert [(await made.get(path))[0] for path in ("/healthz", "/ready")] == [200, 503]
             refused = asyncio.create_task(client.raw("GET", "/version"))
             await asyncio.wait({refused})
             assert isinstance(refused.exception(), ApiUnavailable) and not running.done()
             carry = functools.partial(line.carry, (there.hostname, there.port))
             async with await asyncio.start_server(carry, "127.0.0.1", port):
-                await until(lambda: made.is_ready or running.done())
+                await eventually(lambda: made.is_ready or running.done())
                 assert not running.done() and (await made.get("/ready"))[0] == 200
                 made.control.leave()
                 assert (await made.get("/ready"))[0] == 503

@@ -8,7 +8,8 @@ import pytest
 
 from authority import Authority
 from cluster.kubernetes import unique
-from control.proxy import changes, until
+from control.proxy import changes
+from eventually import eventually
 from kube.following import QUICK
 from kube.manifests import pod
 from weft.cluster.gateway_credentials import GatewayCredentials, named
@@ -130,7 +131,7 @@ async def test_a_rule_that_comes_later_has_its_secret_read(client, namespace):
         plane.apply(changes(gateway))
         pods.put(edge(namespace))
         plane.apply(changes(rule))
-        await until(lambda: plane.mesh.credential(CredentialRef("partner", namespace)) is not None)
+        await eventually(lambda: plane.mesh.credential(CredentialRef("partner", namespace)) is not None)
     finally:
         running.cancel()
         await asyncio.wait([running])
@@ -152,10 +153,10 @@ async def test_a_secret_is_read_as_long_as_a_pod_serves_a_gateway_that_names_it(
         plane.apply(changes(GATEWAY))
         pods.put(edge(namespace))
         reference = CredentialRef("shop-cert", namespace)
-        await until(lambda: plane.mesh.credential(reference) is not None)
+        await eventually(lambda: plane.mesh.credential(reference) is not None)
         assert plane.mesh.credential(CredentialRef("another", namespace)) is None
         pods.discard(namespace, "edge-0")
-        await until(lambda: plane.mesh.credential(reference) is None)
+        await eventually(lambda: plane.mesh.credential(reference) is None)
     finally:
         running.cancel()
         await asyncio.wait({running})

@@ -9,7 +9,8 @@ import ssl
 import aiohttp
 import pytest
 
-from cluster.kubernetes import unique, until
+from cluster.kubernetes import unique
+from eventually import eventually
 from weft.base.metrics_page import MetricsPage
 from weft.ca.authority import Authority
 from weft.ca.serving import ServingCertificate
@@ -83,10 +84,10 @@ async def test_pods_are_injected_by_the_config_map_and_by_what_it_becomes(client
         assert injection._server.injector.settings.image == "weft:one"
         assert injection._server.injector.native_sidecars
         await put(client, names, '{"image": "weft:two"}')
-        await until(lambda: injection._server.injector.settings.image == "weft:two")
+        await eventually(lambda: injection._server.injector.settings.image == "weft:two")
         await put(client, names, '{"imago": "weft:three"}')
         await put(client, names, '{"image": "weft:four"}')
-        await until(lambda: injection._server.injector.settings.image == "weft:four")
+        await eventually(lambda: injection._server.injector.settings.image == "weft:four")
         assert "sidecar_injection_requests_total 1" in MetricsPage(injection.metrics).text()
 
 
@@ -105,12 +106,8 @@ async def test_the_api_server_is_shown_a_certificate_of_each_root_that_signs(cli
         authority.switch()
         only_the_new_one = Authority.in_memory("cluster.local")
         only_the_new_one.bundle = lambda: authority.bundle()[:1]
-        async with asyncio.timeout(30):
-            while True:
-                with contextlib.suppress(aiohttp.ClientError):
-                    assert (await images(port, only_the_new_one))["allowed"]
-                    break
-                await asyncio.sleep(0.05)
+        reviewed = await eventually(lambda: images(port, only_the_new_one), retry=aiohttp.ClientError)
+        assert reviewed["allowed"]
 
 
 async def test_without_a_config_map_the_defaults_hold(client, names):

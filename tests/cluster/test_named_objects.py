@@ -1,7 +1,7 @@
 import asyncio
 import contextlib
 
-from control.proxy import until
+from eventually import eventually
 from weft.api.document import Change
 from weft.cluster.named_objects import NamedObjects
 from weft.model.names import ObjectKey
@@ -45,10 +45,10 @@ async def test_many_changes_are_one_look_and_each_later_one_another():
     async with running(objects):
         for _ in range(5):
             objects.look()
-        await until(lambda: told.wanted == [(("shop", "a"),)])
+        await eventually(lambda: told.wanted == [(("shop", "a"),)])
         names.append(("shop", "b"))
         objects.look()
-        await until(lambda: told.wanted[1:] == [(("shop", "a"), ("shop", "b"))])
+        await eventually(lambda: told.wanted[1:] == [(("shop", "a"), ("shop", "b"))])
     assert told.closed
 
 
@@ -61,10 +61,10 @@ async def test_a_look_that_fails_is_said_and_the_next_is_taken(caplog):
     objects = NamedObjects(told, wanted, lambda changes: None, lambda problems: None)
     async with running(objects):
         objects.look()
-        await until(lambda: "nobody knows which objects are named" in caplog.text)
+        await eventually(lambda: "nobody knows which objects are named" in caplog.text)
         names.append(("shop", "a"))
         objects.look()
-        await until(lambda: told.wanted == [(("shop", "a"),)])
+        await eventually(lambda: told.wanted == [(("shop", "a"),)])
 
 
 async def test_a_batch_that_cannot_be_taken_in_is_said_and_the_next_is(caplog):
@@ -79,7 +79,7 @@ async def test_a_batch_that_cannot_be_taken_in_is_said_and_the_next_is(caplog):
         for name in ("bad", "good"):
             told.arriving.put_nowait((change(name),))
         told.arriving.put_nowait(())  # nothing of them has changed, but what cannot be read has
-        await until(lambda: len(noted) == 3)
+        await eventually(lambda: len(noted) == 3)
     assert taken == ["good"]
     assert "Secret shop/bad could not be taken in" in caplog.text
 

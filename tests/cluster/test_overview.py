@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from cluster.kubernetes import until
+from eventually import eventually
 from weft.cluster import overview
 from weft.cluster.overview import Overview
 from weft.kube.pods import PodIndex, PodRecord
@@ -44,26 +44,26 @@ async def test_each_group_is_looked_at_once_while_a_pod_of_it_lives(looking):
     plane, pods, _ = looking
     pods.put(pod("b"))
     pods.put(pod("c", SHELL))
-    await until(lambda: +plane.held == Counter({WEB: 1, SHELL: 1}))
+    await eventually(lambda: +plane.held == Counter({WEB: 1, SHELL: 1}))
     pods.discard("shop", "c")
-    await until(lambda: +plane.held == Counter({WEB: 1}))
+    await eventually(lambda: +plane.held == Counter({WEB: 1}))
     pods.discard("shop", "a")
     pods.put(pod("b", SHELL))
-    await until(lambda: +plane.held == Counter({SHELL: 1}))
+    await eventually(lambda: +plane.held == Counter({SHELL: 1}))
 
 
 async def test_pods_without_a_proxy_see_nothing(looking):
     plane, pods, _ = looking
     pods.put(pod("plain", SHELL, meshed=False))
     pods.put(pod("late", SHELL))
-    await until(lambda: plane.held[SHELL] == 1)
+    await eventually(lambda: plane.held[SHELL] == 1)
     pods.put(pod("late", SHELL, meshed=False))
-    await until(lambda: plane.held[SHELL] == 0)
+    await eventually(lambda: plane.held[SHELL] == 0)
 
 
 async def test_who_leads_no_more_looks_no_more(looking):
     plane, pods, task = looking
-    await until(lambda: plane.held[WEB] == 1)
+    await eventually(lambda: plane.held[WEB] == 1)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert not +plane.held

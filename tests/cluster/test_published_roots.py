@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from cluster.kubernetes import unique, until
+from cluster.kubernetes import unique
+from eventually import eventually
 from weft.ca.authority import Authority
 from weft.cluster.published_roots import KEY, PublishedRoots
 from weft.install.names import InstallationNames
@@ -60,13 +61,8 @@ async def published(client, authority, names):
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def eventually(look, wanted):
-    found = None
-    async with asyncio.timeout(20):
-        while found != wanted:
-            with contextlib.suppress(ApiError):
-                found = await look()
-            await asyncio.sleep(0.05)
+async def becomes(look, wanted):
+    await eventually(look, lambda value: value == wanted, every=0.05, retry=ApiError)
 
 
 async def bundle_in(client, namespace):
@@ -86,14 +82,14 @@ async def test_every_namespace_and_every_webhook_has_the_roots_and_each_new_one_
     before, after = api_server.make_namespace(unique("before")), unique("after")
     async with published(client, authority, names):
         roots = "".join(authority.bundle())
-        await eventually(lambda: bundle_in(client, before), roots)
-        await eventually(lambda: bundles_of(client, names), {roots})
+        await becomes(lambda: bundle_in(client, before), roots)
+        await becomes(lambda: bundles_of(client, names), {roots})
         api_server.make_namespace(after)
-        await eventually(lambda: bundle_in(client, after), roots)
+        await becomes(lambda: bundle_in(client, after), roots)
         authority.rotate()
         roots = "".join(authority.bundle())
-        await eventually(lambda: bundle_in(client, before), roots)
-        await eventually(lambda: bundles_of(client, names), {roots})
+        await becomes(lambda: bundle_in(client, before), roots)
+        await becomes(lambda: bundles_of(client, names), {roots})
 
 
 async def test_what_somebody_breaks_is_mended_and_what_others_keep_there_stays(client, api_server, names):
@@ -101,26 +97,26 @@ async def test_what_somebody_breaks_is_mended_and_what_others_keep_there_stays(c
     namespace = api_server.make_namespace(unique("mended"))
     async with published(client, authority, names):
         roots = "".join(authority.bundle())
-        await eventually(lambda: bundle_in(client, namespace), roots)
+        await becomes(lambda: bundle_in(client, namespace), roots)
         patch = {"metadata": {"labels": {"theirs": "yes"}}, "data": {KEY: "nonsense", "other": "kept"}}
         await client.patch(CONFIG_MAPS, ROOT_CONFIG_MAP, patch, namespace=namespace, manager="somebody")
-        await eventually(lambda: bundle_in(client, namespace), roots)
+        await becomes(lambda: bundle_in(client, namespace), roots)
         found = await client.get(CONFIG_MAPS, ROOT_CONFIG_MAP, namespace=namespace)
         assert found["data"]["other"] == "kept" and found["metadata"]["labels"]["theirs"] == "yes"
         await client.delete(CONFIG_MAPS, ROOT_CONFIG_MAP, namespace=namespace)
-        await eventually(lambda: bundle_in(client, namespace), roots)
+        await becomes(lambda: bundle_in(client, namespace), roots)
 
 
 async def test_nothing_is_written_twice(client, api_server, names):
     authority = Authority.in_memory("cluster.local")
     namespace = api_server.make_namespace(unique("calm"))
     async with published(client, authority, names) as roots:
-        await eventually(lambda: bundle_in(client, namespace), "".join(authority.bundle()))
-        await until(lambda: not roots._due.is_set())
+        await becomes(lambda: bundle_in(client, namespace), "".join(authority.bundle()))
+        await eventually(lambda: not roots._due.is_set())
         version = (await client.get(CONFIG_MAPS, ROOT_CONFIG_MAP, namespace=namespace))["metadata"]["resourceVersion"]
         roots._due.set()
         api_server.make_namespace(another := unique("another"))
-        await eventually(lambda: bundle_in(client, another), "".join(authority.bundle()))
+        await becomes(lambda: bundle_in(client, another), "".join(authority.bundle()))
         found = await client.get(CONFIG_MAPS, ROOT_CONFIG_MAP, namespace=namespace)
         assert found["metadata"]["resourceVersion"] == version
 
@@ -132,7 +128,7 @@ async def test_a_namespace_that_is_going_is_left_alone(client, api_server, names
     # Without controllers a deleted namespace stays Terminating: nobody empties it.
     await client.delete(NAMESPACES, namespace)
     async with published(client, authority, names):
-        await eventually(lambda: bundle_in(client, stays), "".join(authority.bundle()))
+        await becomes(lambda: bundle_in(client, stays), "".join(authority.bundle()))
         with pytest.raises(ApiError, match="404"):
             await bundle_in(client, namespace)
     assert "cannot be published" not in caplog.text
@@ -148,17 +144,17 @@ async def test_control_planes_with_other_roots_share_the_config_map(client, api_
         return set(CERTIFICATE.findall(await bundle_in(client, namespace)))
 
     async with published(client, ours, names), published(client, theirs, other):
-        await eventually(found, {*roots_of(ours), *roots_of(theirs)})
+        await becomes(found, {*roots_of(ours), *roots_of(theirs)})
         theirs.rotate()
-        await eventually(found, {*roots_of(ours), *roots_of(theirs)})
+        await becomes(found, {*roots_of(ours), *roots_of(theirs)})
         assert len(roots_of(theirs)) == 2
     theirs = Authority.in_memory("cluster.local")  # another, and of the one before nothing stays
     async with published(client, ours, names), published(client, theirs, other):
-        await eventually(found, {*roots_of(ours), *roots_of(theirs)})
+        await becomes(found, {*roots_of(ours), *roots_of(theirs)})
     async with published(client, ours, names):  # and the other is uninstalled
         patch = {"metadata": {"annotations": {other.roots_annotation: None}}}
         await client.patch(CONFIG_MAPS, ROOT_CONFIG_MAP, patch, namespace=namespace, manager="somebody")
-        await eventually(found, set(roots_of(ours)))
+        await becomes(found, set(roots_of(ours)))
 
 
 CERTIFICATE = re.compile(r"-----BEGIN.*?END CERTIFICATE-----", re.DOTALL)
@@ -184,7 +180,7 @@ async def test_a_stranger_that_does_not_agree_is_not_fought_as_fast_as_one_can(
     monkeypatch.setattr(PublishedRoots, "_put", counted)
 
     async def stranger():
-        await eventually(lambda: bundle_in(client, namespace), "".join(ours.bundle()))
+        await becomes(lambda: bundle_in(client, namespace), "".join(ours.bundle()))
         while True:
             if await bundle_in(client, namespace) != theirs:
                 await client.patch(CONFIG_MAPS, ROOT_CONFIG_MAP, {"data": {KEY: theirs}}, namespace=namespace)
@@ -193,6 +189,6 @@ async def test_a_stranger_that_does_not_agree_is_not_fought_as_fast_as_one_can(
     async with published(client, ours, names):
         fighting = asyncio.create_task(stranger())
         told = f"somebody writes other roots to ConfigMap {namespace}/{ROOT_CONFIG_MAP} again and again"
-        await until(lambda: told in caplog.text)
+        await eventually(lambda: told in caplog.text)
         fighting.cancel()
     assert writes.count(namespace) == 5

@@ -7,7 +7,8 @@ import contextlib
 
 import pytest
 
-from cluster.kubernetes import unique, until
+from cluster.kubernetes import unique
+from eventually import eventually
 from weft.base.problem import Problem, Where
 from weft.cluster import refusals as room
 from weft.cluster.refusals import Refusals
@@ -62,12 +63,12 @@ async def kept(client, names):
 async def test_what_is_refused_at_one_replica_is_known_at_the_others_until_it_is_mended(client, names):
     async with replica(client, names, "one") as one, replica(client, names, "two") as two:
         one.own, two.own = (BAD,), (WORSE,)
-        await until(lambda: (one.told, two.told) == ({WORSE}, {BAD}))
+        await eventually(lambda: (one.told, two.told) == ({WORSE}, {BAD}))
         assert (await kept(client, names)).keys() == {"one", "two"}
         async with replica(client, names, "late") as late:
-            await until(lambda: late.told == {BAD, WORSE})
+            await eventually(lambda: late.told == {BAD, WORSE})
         one.own = ()
-        await until(lambda: two.told == set() and one.told == {WORSE})
+        await eventually(lambda: two.told == set() and one.told == {WORSE})
         assert (await kept(client, names)).keys() == {"two"}
 
 
@@ -81,7 +82,7 @@ async def test_nothing_is_written_while_nothing_is_refused(client, names):
             return ()
 
         one.refusals = look
-        await until(lambda: looked > 3)
+        await eventually(lambda: looked > 3)
     with pytest.raises(ApiError) as caught:
         await kept(client, names)
     assert caught.value.not_found
@@ -92,15 +93,13 @@ async def test_who_is_not_heard_of_any_more_has_nothing_to_tell(client, names, m
     async with replica(client, names, "dies") as dies:
         dies.own = (BAD,)
         async with replica(client, names, "stays") as stays:
-            await until(lambda: stays.told == {BAD})
+            await eventually(lambda: stays.told == {BAD})
     monkeypatch.setattr(room, "FORGET_SECONDS", 8.0)
     async with replica(client, names, "lives") as lives, replica(client, names, "stays") as stays:
         lives.own = (WORSE,)
-        await until(lambda: stays.told == {BAD, WORSE})
-        await until(lambda: stays.told == {WORSE})
-        async with asyncio.timeout(30):
-            while (await kept(client, names)).keys() != {"lives"}:
-                await asyncio.sleep(0.05)
+        await eventually(lambda: stays.told == {BAD, WORSE})
+        await eventually(lambda: stays.told == {WORSE})
+        await eventually(lambda: kept(client, names), lambda value: value.keys() == {"lives"})
         assert stays.told == {WORSE}
 
 
@@ -118,13 +117,11 @@ async def test_of_replicas_that_have_gone_nothing_is_left(client, names, monkeyp
         for name in ("mended", "dies"):
             async with replica(client, names, name) as other:
                 other.own = (BAD,)
-                await until(lambda: stays.told == {BAD})
+                await eventually(lambda: stays.told == {BAD})
                 if name == "mended":
                     other.own = ()
-                    await until(lambda: not stays.told)
-        async with asyncio.timeout(30):
-            while (await kept(client, names)).keys() != {"stays"}:
-                await asyncio.sleep(0.05)
+                    await eventually(lambda: not stays.told)
+        await eventually(lambda: kept(client, names), lambda value: value.keys() == {"stays"})
         assert not {"weft-mended", "weft-dies"} & await managers()
         labels = (await client.get(CONFIG_MAPS, names.refusals, namespace=names.namespace))["metadata"]["labels"]
         assert labels == names.labels
@@ -136,5 +133,5 @@ async def test_nonsense_and_floods_harm_nobody(client, names, monkeypatch):
     await client.create(CONFIG_MAPS, manifest, namespace=names.namespace)
     async with replica(client, names, "one") as one, replica(client, names, "two") as two:
         one.own = tuple(Problem(Where(object=f"VirtualService shop/{number}"), "x" * 5_000) for number in range(9))
-        await until(lambda: len(two.told) == 3)
+        await eventually(lambda: len(two.told) == 3)
         assert {len(each.what) for each in two.told} == {1_000}

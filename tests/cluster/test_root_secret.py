@@ -10,7 +10,8 @@ from datetime import timedelta
 import pytest
 
 from ca import making
-from cluster.kubernetes import unique, until
+from cluster.kubernetes import unique
+from eventually import eventually
 from weft.ca.authority import Terms
 from weft.ca.error import AuthorityError
 from weft.ca.rotation import RotationPhase
@@ -66,9 +67,9 @@ async def test_a_rotation_that_is_asked_for_on_the_secret_reaches_all_replicas_i
             leading.rotate_if_asked()
             return other.phase is not RotationPhase.STEADY
 
-        await until(asked)
+        await eventually(asked)
         assert len(other.bundle()) == 2
-        await until(lambda: other.bundle()[0] != old and one.bundle() == other.bundle())
+        await eventually(lambda: other.bundle()[0] != old and one.bundle() == other.bundle())
         signed = other.sign(making.csr(), making.WEB)
         assert making.verifies(signed.chain, other.bundle()[:1])
         secret = await client.get(SECRETS, NAME, namespace=namespace)
@@ -80,7 +81,7 @@ async def test_nothing_decided_on_an_old_secret_is_written(client, namespace):
         stale = (secret._states[secret._version], "1")
         secret._wanted = stale
         secret._wish.set()
-        await until(lambda: secret._wanted is None)
+        await eventually(lambda: secret._wanted is None)
         before = authority.bundle()
         found = await client.get(SECRETS, NAME, namespace=namespace)
         assert found["metadata"]["resourceVersion"] == secret._version
@@ -99,9 +100,9 @@ async def test_a_secret_that_is_broken_or_gone_takes_nothing_from_who_signs(clie
         before = authority.bundle()
         broken = base64.b64encode(b"{}").decode()
         await client.patch(SECRETS, NAME, {"data": {STATE: broken}}, namespace=namespace)
-        await until(lambda: "the changed root is not used" in caplog.text)
+        await eventually(lambda: "the changed root is not used" in caplog.text)
         await client.delete(SECRETS, NAME, namespace=namespace)
-        await until(lambda: "the root lives on in memory" in caplog.text)
+        await eventually(lambda: "the root lives on in memory" in caplog.text)
         assert authority.bundle() == before
         assert making.verifies(authority.sign(making.csr(), making.WEB).chain, before)
 
@@ -110,7 +111,7 @@ async def test_who_leads_writes_a_deleted_secret_again_so_that_the_next_replica_
     async with replica(client, namespace) as (leading, authority):
         await leading.restore_if_gone()
         await client.delete(SECRETS, NAME, namespace=namespace)
-        await until(lambda: leading._is_gone)
+        await eventually(lambda: leading._is_gone)
         await leading.restore_if_gone()
         await leading.restore_if_gone()
         async with replica(client, namespace) as (_, next_one):
@@ -129,7 +130,7 @@ async def test_who_starts_just_after_the_secret_was_deleted_waits_for_the_root_t
         await published(client, namespace)
         await client.delete(SECRETS, NAME, namespace=namespace)
         starting = asyncio.create_task(RootSecret(client, namespace, "cluster.local", TERMS).open())
-        await until(lambda: leading._is_gone)
+        await eventually(lambda: leading._is_gone)
         assert not starting.done()
         await leading.restore_if_gone()
         assert (await starting).bundle() == authority.bundle()

@@ -15,8 +15,9 @@ import pytest
 from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, DeltaDiscoveryResponse
 
 from authority import Authority as StrangeAuthority
-from control.proxy import METHOD, Client, changes, until
+from control.proxy import METHOD, Client, changes
 from control.test_quarantine import services
+from eventually import eventually
 from model.builders import group
 from relay_rig import cluster
 from weft.base.tls_transport import _TlsLayer
@@ -132,7 +133,7 @@ async def test_forgets_visitors_who_go(rig):
         assert rig.front.host_of(peer) == "127.0.0.1"
     del proxy  # it keeps its connection, and so does what is left of its calls
     gc.collect()
-    await until(lambda: not rig.front._visitors and not rig.front._sides)
+    await eventually(lambda: not rig.front._visitors and not rig.front._sides)
     assert rig.front.identity_of(peer) is None and rig.front.host_of(peer) == ""
 
 
@@ -141,7 +142,7 @@ async def test_forgets_who_goes_before_there_is_a_way_inside(rig, monkeypatch, c
 
     async def when_nobody_is_there(self, *, known):
         goes.set()
-        await until(lambda: not front._sides)
+        await eventually(lambda: not front._sides)
         made.append(await inside(self, known=known))
         return made[-1]
 
@@ -155,15 +156,15 @@ async def test_forgets_who_goes_before_there_is_a_way_inside(rig, monkeypatch, c
     # At once, without a word: what is said in TLS is not read before there is a way inside.
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
-    await until(lambda: made and not any(each.entering for each in front._acceptors))
-    await until(lambda: not front._sides and not front._visitors and not front._hosts)
+    await eventually(lambda: made and not any(each.entering for each in front._acceptors))
+    await eventually(lambda: not front._sides and not front._visitors and not front._hosts)
     assert not [each for each in caplog.records if each.name == "asyncio"]  # by ourselves, and not by an accident
 
 
 async def test_a_connection_holds_little_memory(rig):
     async with channel(rig, *rig.certificate("shop", "web")) as to:
         await Proxy(to).subscribe(CLUSTER)
-        await until(lambda: rig.front._sides)
+        await eventually(lambda: rig.front._sides)
         held = [len(each._buffer) + len(each._waiting) for each in gc.get_objects() if type(each) is _TlsLayer]
         assert held
         assert max(held) <= 32 * 1024
@@ -219,7 +220,7 @@ async def test_one_host_cannot_take_every_connection(rig, monkeypatch):
         await asyncio.open_connection(host, int(port), ssl=context, server_hostname="localhost")
     for _, writer in held:
         writer.close()
-    await until(lambda: not rig.front._hosts)
+    await eventually(lambda: not rig.front._hosts)
     await test_a_token_is_as_good_as_a_certificate(rig)
 
 
@@ -228,7 +229,7 @@ async def test_who_goes_in_the_middle_of_the_handshake_is_told_of_with_a_reason(
     with caplog.at_level("INFO", "weft.cluster.tls_front"):
         _, writer = await asyncio.open_connection(host, int(port))
         writer.close()
-        await until(lambda: "did not get in: the connection was lost (ConnectionResetError)" in caplog.text)
+        await eventually(lambda: "did not get in: the connection was lost (ConnectionResetError)" in caplog.text)
 
 
 async def test_who_shows_no_certificate_cannot_fill_the_memory_with_words(rig):

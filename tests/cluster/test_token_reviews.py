@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from cluster.kubernetes import unique
+from eventually import eventually
 from kube.wire import wire
 from weft.ca.signer import CaUnavailable
 from weft.ca.tokens import TokenReason, TokenRefused
@@ -65,8 +66,8 @@ async def test_a_token_dies_with_its_pod(client, pod):
     await client.delete(PODS, "web-0", namespace=pod["metadata"]["namespace"])
     async with asyncio.timeout(20):
         with contextlib.suppress(TokenRefused):
-            while await TokenReviews(client).check(token):  # the server's own cache of pods has yet to hear of it
-                await asyncio.sleep(0.01)
+            # the server's own cache of pods has yet to hear of it
+            await eventually(lambda: TokenReviews(client).check(token), lambda value: not value)
     assert await refused(client, token) is TokenReason.REVOKED
 
 

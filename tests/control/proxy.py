@@ -67,9 +67,3 @@ async def serving(tmp_path, documents=None, only=None):
             yield plane, channel
     finally:  # a server that is left open keeps the interpreter from ending
         await plane.close()
-
-
-async def until(condition):
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.01)

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from control.proxy import until
+from eventually import eventually
 from model.builders import put, service
 from weft.control import analysis
 from weft.control.analysis import Analysis
@@ -26,11 +26,11 @@ async def test_what_does_not_fit_is_a_problem_until_it_fits():
     mesh, problems, one = analyzing()
     put(mesh, RULE)
     one.wake()
-    await until(problems.all)
+    await eventually(problems.all)
     assert "no Service or ServiceEntry has the host web.shop" in problems.all()[0].what
     put(mesh, service("web"))
     one.wake()
-    await until(lambda: not problems.all())
+    await eventually(lambda: not problems.all())
 
 
 async def test_a_burst_of_changes_is_looked_at_once_and_not_on_the_loop(monkeypatch):
@@ -41,7 +41,7 @@ async def test_a_burst_of_changes_is_looked_at_once_and_not_on_the_loop(monkeypa
     for _ in range(100):
         one.wake()
         await asyncio.sleep(0)
-    await until(lambda: not one.pending)
+    await eventually(lambda: not one.pending)
     assert len(threads) == 1
     assert threads[0] is not threading.main_thread()
 
@@ -59,21 +59,21 @@ async def test_a_change_during_the_analysis_is_looked_at_after_it(monkeypatch):
     monkeypatch.setattr(analysis, "facts_of", slow)
     monkeypatch.setattr(analysis, "REST", 0)
     one.wake()
-    await until(going.is_set)
+    await eventually(going.is_set)
     put(mesh, RULE)
     one.wake()
     go_on.set()
-    await until(problems.all)
+    await eventually(problems.all)
 
 
 async def test_one_that_fails_says_so_and_keeps_what_was_found(monkeypatch, caplog):
     mesh, problems, one = analyzing()
     put(mesh, RULE)
     one.wake()
-    await until(problems.all)
+    await eventually(problems.all)
     monkeypatch.setattr(analysis, "facts_of", lambda *_: 1 / 0)
     one.wake()
-    await until(lambda: not one.pending)
+    await eventually(lambda: not one.pending)
     assert problems.all()
     assert "cannot be analyzed" in caplog.text
 
@@ -82,7 +82,7 @@ async def test_an_object_with_errors_counts_for_those_who_refer_to_it():
     mesh, problems, one = analyzing(refused={ObjectKey("Service", "shop", "web"): (service("web"),)})
     put(mesh, RULE)
     one.wake()
-    await until(lambda: not one.pending)
+    await eventually(lambda: not one.pending)
     assert problems.all() == ()
 
 
@@ -91,7 +91,7 @@ async def test_a_mesh_that_is_too_large_is_left_alone(monkeypatch):
     put(mesh, RULE)
     monkeypatch.setattr(analysis, "MOST_OBJECTS", 0)
     one.wake()
-    await until(lambda: not one.pending)
+    await eventually(lambda: not one.pending)
     assert problems.all() == ()
 
 
@@ -113,11 +113,11 @@ async def test_a_finding_is_at_the_line_of_its_field_although_nobody_keeps_lines
     mesh, problems, one = analyzing()
     put(mesh, DestinationRule("web", "shop", "web.shop.svc.cluster.local", origin=Origin(KEY, "", str(file), 1)))
     one.wake()
-    await until(problems.all)
+    await eventually(problems.all)
     assert [(each.where.file, each.where.line) for each in problems.all()] == [(str(file), 5)]
     file.unlink()
     one.wake()
-    await until(lambda: [each.where.line for each in problems.all()] == [1])
+    await eventually(lambda: [each.where.line for each in problems.all()] == [1])
 
 
 async def test_an_object_with_errors_stands_in_nobodys_way():
@@ -131,5 +131,5 @@ async def test_an_object_with_errors_stands_in_nobodys_way():
         if not refused:
             mesh.apply(ObjectKey("Sidecar", "shop", "first"), (first,))
         one.wake()
-        await until(lambda one=one: not one.pending)
+        await eventually(lambda one=one: not one.pending)
         assert [each.code for each in problems.all()] == told

@@ -6,9 +6,10 @@ import asyncio
 
 import grpc.aio
 
-from control.proxy import NODE, Client, changes, serving, until
+from control.proxy import NODE, Client, changes, serving
 from control.test_quarantine import Picky, routes, services
 from control.test_relays import relayed
+from eventually import eventually
 from model.builders import group
 from relay_rig import cluster
 from weft.control.connected_proxies import syncs
@@ -20,7 +21,7 @@ from weft.xds.types import CLUSTER, LISTENER, ROUTE
 async def settled(plane, client):
     """Takes its clusters."""
     await client.answer(await client.read())
-    await until(lambda: sync(plane, CLUSTER).state == SYNCED)
+    await eventually(lambda: sync(plane, CLUSTER).state == SYNCED)
 
 
 def sync(plane, type_url):
@@ -31,13 +32,13 @@ async def test_a_proxy_is_stale_since_the_push_that_it_has_not_answered(tmp_path
     async with serving(tmp_path, services()) as (plane, channel):
         client = Client(channel)
         await client.subscribe(CLUSTER)
-        await until(lambda: plane.diagnosis.proxies())
+        await eventually(lambda: plane.diagnosis.proxies())
         await settled(plane, client)
         before = sync(plane, CLUSTER)
         assert before.sent == before.acked == str(plane.pushes) and before.sent_time.endswith("Z")
         pushes = plane.pushes
         plane.apply(changes(services().replace("port: 80", "port: 81")))
-        await until(lambda: sync(plane, CLUSTER).state == STALE)
+        await eventually(lambda: sync(plane, CLUSTER).state == STALE)
         await asyncio.sleep(0.15)  # to be behind for a while is what is told
         first = sync(plane, CLUSTER)
         plane.apply(changes(services().replace("port: 80", "port: 82")))
@@ -52,7 +53,7 @@ async def test_a_proxy_that_got_nothing_yet_is_not_sent(tmp_path):
     async with serving(tmp_path) as (plane, channel):
         client = Client(channel)
         await client.subscribe(CLUSTER)
-        await until(lambda: plane.diagnosis.proxies())
+        await eventually(lambda: plane.diagnosis.proxies())
         found = sync(plane, CLUSTER)
         assert (found.state, found.sent, found.acked) == (NOT_SENT, "", "")
 
@@ -62,7 +63,7 @@ async def test_who_it_is_and_what_it_asked_for_is_known(tmp_path):
         client = Client(channel)
         await client.subscribe(CLUSTER)
         await client.subscribe(ROUTE, "80", "81")
-        await until(lambda: plane.diagnosis.proxies() and len(plane.diagnosis.proxies()[0].sync.resources) == 2)
+        await eventually(lambda: plane.diagnosis.proxies() and len(plane.diagnosis.proxies()[0].sync.resources) == 2)
         (known,) = plane.diagnosis.proxies()
         assert (known.sync.proxy, known.sync.namespace, known.sync.proxy_type) == ("web-0.shop", "shop", "sidecar")
         assert (known.node_id, known.group, known.labels) == (NODE, group("web"), {"app": "web"})
@@ -78,13 +79,13 @@ async def test_a_refusal_is_known_until_what_caused_it_has_gone(tmp_path):
     async with serving(tmp_path, services()) as (plane, channel):
         proxy = Picky(channel)
         running = asyncio.create_task(proxy.run())
-        await until(lambda: proxy.has)
+        await eventually(lambda: proxy.has)
         plane.apply(changes(routes(stock="/bad")))
-        await until(lambda: plane.problems())
+        await eventually(lambda: plane.problems())
         said = "stock.shop.svc.cluster.local: no such path (mesh.yaml:2: VirtualService shop/stock)"
         assert sync(plane, ROUTE).last_error == said
         plane.apply(changes(routes(stock="/good")))
-        await until(lambda: not sync(plane, ROUTE).last_error)
+        await eventually(lambda: not sync(plane, ROUTE).last_error)
         running.cancel()
 
 
@@ -92,20 +93,20 @@ async def test_a_proxy_behind_an_agent_is_known_as_well_and_by_which_node(tmp_pa
     async with cluster(changes(services())) as rig, relayed(rig, tmp_path) as (_, channel):
         client = Client(channel)
         await client.subscribe(CLUSTER)
-        await until(lambda: rig.plane.diagnosis.proxies())
+        await eventually(lambda: rig.plane.diagnosis.proxies())
         await settled(rig.plane, client)
         (known,) = rig.plane.diagnosis.proxies()
         assert (known.sync.proxy, known.sync.node, known.stream) == ("web-0.shop", "node-1", 0)
         assert known.sync.cluster_sent == known.sync.cluster_acked != ""
         pushes = rig.plane.pushes
         rig.plane.apply(changes(services().replace("port: 80", "port: 81")))
-        await until(lambda: sync(rig.plane, CLUSTER).state == STALE)
+        await eventually(lambda: sync(rig.plane, CLUSTER).state == STALE)
         await client.read()  # and does not answer
         first = sync(rig.plane, CLUSTER).stale_since_push
         assert pushes < first <= rig.plane.pushes
         rig.plane.apply(changes(services().replace("port: 80", "port: 82")))
         await rig.plane.pushed()
-        await until(lambda: sync(rig.plane, CLUSTER).stale_since_push == first)
+        await eventually(lambda: sync(rig.plane, CLUSTER).stale_since_push == first)
         assert rig.plane.diagnosis.proxies()[0].sync.cluster_sent != rig.plane.diagnosis.proxies()[0].sync.cluster_acked
 
 

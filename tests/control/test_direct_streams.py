@@ -5,8 +5,9 @@ import msgspec
 import pytest
 
 from cluster.test_tls_front import Proxy, channel
-from control.proxy import changes, until
+from control.proxy import changes
 from control.test_quarantine import services
+from eventually import eventually
 from model.builders import group
 from relay_rig import cluster
 from weft.ca.tokens import Caller
@@ -57,7 +58,7 @@ async def test_a_proxy_whose_pod_gets_other_labels_comes_again_as_what_it_is_the
         assert (await again.read()).resources
         assert [each.group for each in rig.plane.proxies()] == [GOLD]
         again.cancel()
-        await until(lambda: not rig.plane.proxies())
+        await eventually(lambda: not rig.plane.proxies())
         assert not rig.plane._direct._unfollow
 
 

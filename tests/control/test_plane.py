@@ -6,7 +6,8 @@ import contextlib
 import grpc
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 
-from control.proxy import NODE, Client, changes, serving, until
+from control.proxy import NODE, Client, changes, serving
+from eventually import eventually
 from model.builders import group, instance
 from weft.control import intake
 from weft.control.plane import ControlPlane
@@ -48,7 +49,7 @@ async def test_a_proxy_that_comes_before_the_objects_waits_for_them(tmp_path):
     async with serving(tmp_path) as (plane, channel):
         client = Client(channel)
         await client.subscribe(CLUSTER)
-        await until(lambda: plane.proxies())
+        await eventually(lambda: plane.proxies())
         plane.apply(changes(ORDERS))
         names = {resource.name for resource in (await client.read()).resources}
         assert "outbound|80||orders.shop.svc.cluster.local" in names
@@ -74,7 +75,7 @@ async def test_a_refused_resource_is_a_problem_of_the_object_that_made_it_until_
             is_bad = bad in {resource.name for resource in response.resources}
             await client.answer(response, error=f"{bad} is bad" if is_bad else "")
             if is_bad and len(response.resources) == 1:
-                await until(plane.problems)
+                await eventually(plane.problems)
         (problem,) = plane.problems()
         assert problem.where.object == "Service shop/orders"
         assert (problem.where.file, problem.where.line) == ("mesh.yaml", 2)
@@ -93,11 +94,11 @@ async def test_a_group_is_kept_while_one_of_its_proxies_is_there(tmp_path, monke
             await client.subscribe(CLUSTER)
             await client.answer(await client.read())
         goes.cancel()
-        await until(lambda: len(plane.proxies()) == 1)
+        await eventually(lambda: len(plane.proxies()) == 1)
         plane.apply(changes(ORDERS.replace("port: 80", "port: 81")))
         assert "outbound|81||orders.shop.svc.cluster.local" in {each.name for each in (await stays.read()).resources}
         stays.cancel()
-        await until(lambda: not list(plane._push.groups()))
+        await eventually(lambda: not list(plane._push.groups()))
 
 
 async def test_a_proxy_that_comes_back_in_time_finds_its_group_and_keeps_it(tmp_path, monkeypatch):
@@ -107,13 +108,13 @@ async def test_a_proxy_that_comes_back_in_time_finds_its_group_and_keeps_it(tmp_
             await client.subscribe(CLUSTER)
             await client.answer(await client.read())
         goes.cancel()
-        await until(lambda: len(plane.proxies()) == 1)
+        await eventually(lambda: len(plane.proxies()) == 1)
         back = Client(channel)
         await back.subscribe(CLUSTER)
         await back.read()
         monkeypatch.setattr("weft.control.plane.IDLE_SECONDS", 0.0)
         goes_later.cancel()
-        await until(lambda: [each.namespace for each in plane._push.groups()] == ["shop"])
+        await eventually(lambda: [each.namespace for each in plane._push.groups()] == ["shop"])
         assert not plane._idle
 
 
@@ -137,19 +138,19 @@ spec: {command: [sleep, infinity]}
 async def test_objects_that_do_not_fit_together_are_a_problem_until_they_do():
     plane = ControlPlane()
     plane.apply(changes(ORDERS + "---" + WEB))
-    await until(plane.problems)
+    await eventually(plane.problems)
     assert "no workload of namespace shop has the labels app=orders" in plane.problems()[0].what
     plane.apply(changes(WEB.replace("name: web", "name: orders")))
-    await until(lambda: not plane.problems())
+    await eventually(lambda: not plane.problems())
     await plane.close()
 
 
 async def test_instances_that_somebody_else_runs_fit_too():
     plane = ControlPlane()
     plane.apply(changes(ORDERS + "---" + WEB))
-    await until(plane.problems)
+    await eventually(plane.problems)
     plane.put(ObjectKey("Pod", "shop", "orders-0"), (instance("orders-0", "orders"),))
-    await until(lambda: not plane.problems())
+    await eventually(lambda: not plane.problems())
     await plane.close()
 
 
@@ -157,7 +158,7 @@ async def test_a_proxy_that_waited_gets_the_objects_and_who_answers_at_once(tmp_
     async with serving(tmp_path) as (plane, channel):
         client = Client(channel)
         await client.subscribe(ENDPOINT, "outbound|80||orders.shop.svc.cluster.local")
-        await until(lambda: plane.proxies())
+        await eventually(lambda: plane.proxies())
         pod = (ObjectKey("Pod", "shop", "orders-0"), (instance("orders-0", "orders", by_slice=True),))
         named = EndpointSlice("x", "shop", "orders", (("http", 8080),), (SliceEndpoint("10.244.0.1", "orders-0"),))
         plane.apply(changes(ORDERS), (), [pod, (ObjectKey("EndpointSlice", "shop", "x"), (named,))])
@@ -190,7 +191,7 @@ async def test_a_proxy_that_comes_back_is_told_of_what_it_had(tmp_path):
     async with serving(tmp_path) as (plane, channel):
         client = Client(channel)
         await client.subscribe(CLUSTER, had={orders: "1", "PassthroughCluster": "1"})
-        await until(lambda: plane.proxies())
+        await eventually(lambda: plane.proxies())
         plane.apply(changes(ON_DEMAND))
         response = await client.read()
         outbound = {each.name for each in response.resources if each.name.startswith("outbound|")}

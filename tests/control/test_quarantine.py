@@ -6,7 +6,8 @@ import asyncio
 import pytest
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
-from control.proxy import Client, changes, serving, until
+from control.proxy import Client, changes, serving
+from eventually import eventually
 from weft.control.quarantine import reason
 from weft.xds.clients import Sync
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
@@ -79,12 +80,11 @@ async def rig(tmp_path):
 
 
 async def settles(plane, proxy, has, blamed=()):
-    async with asyncio.timeout(30):
-        while True:
-            found = {problem.where.object for problem in plane.problems()}
-            if has.items() <= proxy.has.items() and found == {f"VirtualService shop/{name}" for name in blamed}:
-                return
-            await asyncio.sleep(0.01)
+    expected = {f"VirtualService shop/{name}" for name in blamed}
+    await eventually(
+        lambda: (proxy.has, {problem.where.object for problem in plane.problems()}),
+        lambda seen: has.items() <= seen[0].items() and seen[1] == expected,
+    )
 
 
 async def test_one_bad_host_holds_back_nobody_who_changed_with_it(rig):
@@ -163,14 +163,14 @@ async def test_a_proxy_that_refuses_a_policy_lifts_it_from_nobody_who_takes_it(t
         for client in (honest, other):
             await client.subscribe(LISTENER)
             await client.answer(await client.read())
-        await until(lambda: all(status.sync is Sync.SYNCED for status in plane.proxies()))
+        await eventually(lambda: all(status.sync is Sync.SYNCED for status in plane.proxies()))
         plane.apply(changes(POLICY))
         guarded, has_it = await read(honest)
         assert has_it
         await other.answer(await other.read(), error="virtualInbound: I will not have it")
-        await until(plane.problems)
+        await eventually(plane.problems)
         await honest.answer(guarded)
-        await until(lambda: not plane.problems())
+        await eventually(lambda: not plane.problems())
         late = Client(channel)
         await late.subscribe(LISTENER)
         assert (await read(late))[1]
@@ -225,14 +225,14 @@ async def test_of_all_policies_before_a_workload_the_one_rule_at_fault_is_named(
         client = Client(channel)
         await client.subscribe(LISTENER)
         running = asyncio.create_task(answer_all())
-        await until(lambda: "virtualInbound" in told)
+        await eventually(lambda: "virtualInbound" in told)
         plane.apply(changes(ONE_OF_TWO))
-        await until(lambda: [each.where.line for each in plane.problems()] == [14])
+        await eventually(lambda: [each.where.line for each in plane.problems()] == [14])
         (problem,) = plane.problems()
         assert problem.where.object == "AuthorizationPolicy shop/mixed"
         (group,) = {status.group for status in plane.proxies()}
         assert plane.refused(group) == {(LISTENER, "virtualInbound"): (problem,)}
         plane.apply(changes(ONE_OF_TWO.replace("BAD", "BETTER")))
-        await until(lambda: not plane.problems() and not plane.refused(group))
+        await eventually(lambda: not plane.problems() and not plane.refused(group))
         running.cancel()
         client.cancel()

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 
+from eventually import eventually
 from weft.base.problem import Where
 from weft.control.problems import Problems
 from weft.control.quarantine import Quarantine
@@ -47,9 +48,7 @@ class Rig:
         return [each.hint for each in self.problems.all()]
 
     async def until_sent(self):
-        async with asyncio.timeout(10):
-            while self.sent is None:
-                await asyncio.sleep(0.005)
+        await eventually(lambda: self.sent is not None)
         return self.sent
 
 

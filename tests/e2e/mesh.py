@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import json
 import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from typing import Any
 import yaml
 
 from e2e.objects import Document, text
+from eventually import eventually
 from weft.api.kinds import key_kind
 from weft.control.plane import ControlPlane
 from weft.local.engine import Engine
@@ -36,20 +35,6 @@ def unique_name(word: str = "e2e") -> str:
     return f"{word}-{os.getpid()}-{next(_meshes)}"
 
 
-async def eventually(check: Callable[[], Any], timeout: float = 20.0) -> Any:
-    """The first true answer of a check; what it said last if none comes in time."""
-    deadline = time.monotonic() + timeout
-    while True:
-        answer: Any = check()
-        if inspect.isawaitable(answer):
-            answer = await answer
-        if answer:
-            return answer
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout:.0f} s: {inspect.getsource(check).strip()} (last: {answer!r})")
-        await asyncio.sleep(0.02)
-
-
 async def tell(control: Path, pod: str, command: str, **arguments: Any) -> Any:
     """Have the program of a pod do something; its result, or its error as an AssertionError."""
     reader, writer = await _reach(control / f"{pod}.sock")
@@ -63,14 +48,8 @@ async def tell(control: Path, pod: str, command: str, **arguments: Any) -> Any:
 
 
 async def _reach(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            return await asyncio.open_unix_connection(path, limit=1 << 26)
-        except (FileNotFoundError, ConnectionRefusedError):  # its program has just been started, or restarted
-            if time.monotonic() > deadline:
-                raise
-            await asyncio.sleep(0.02)
+    just_started = (FileNotFoundError, ConnectionRefusedError)  # its program has just been started, or restarted
+    return await eventually(lambda: asyncio.open_unix_connection(path, limit=1 << 26), retry=just_started)
 
 
 class Mesh:
@@ -91,7 +70,7 @@ class Mesh:
 
     async def ready(self, timeout: float = 60.0) -> None:
         """Every pod is ready or has done its work, and its proxy has what it should have."""
-        await eventually(lambda: self._states() <= {PodPhase.READY, PodPhase.COMPLETED}, timeout)
+        await eventually(lambda: self._states() <= {PodPhase.READY, PodPhase.COMPLETED}, limit=timeout)
         await self.synced()
 
     def _states(self) -> set[PodPhase]:
@@ -169,7 +148,7 @@ class Mesh:
         new.rename(path)
 
     async def synced(self, timeout: float = 20.0) -> None:
-        await eventually(lambda: not self.control.pending and self._answered(), timeout)
+        await eventually(lambda: not self.control.pending and self._answered(), limit=timeout)
 
     def _answered(self) -> bool:
         return {proxy.sync.value for proxy in self.control.proxies()} <= {"SYNCED"}

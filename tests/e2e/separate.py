@@ -33,7 +33,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tools.ports import free_port
 
 from e2e import objects
-from e2e.mesh import eventually, tell, unique_name
+from e2e.mesh import tell, unique_name
+from eventually import eventually
 from weft.envoy.binary import find
 from weft.envoy.bootstrap import Bootstrap, BootstrapNode, Unix
 from weft.netns import links, namespace
@@ -87,7 +88,7 @@ class Part:
 
     async def until_said(self, words: str, since: int = 0, timeout: float = 30.0) -> None:
         try:
-            await eventually(lambda: words in self.said(since), timeout)
+            await eventually(lambda: words in self.said(since), limit=timeout)
         except AssertionError:
             raise AssertionError(f"it never said `{words}`:\n{self.said()[-4000:]}") from None
 
@@ -208,7 +209,7 @@ class Pod:
         )
         self.proxy = SupervisedProxy(plan, synced=_at_once, changed=lambda: None, output=self._keep)
         self._running = asyncio.create_task(self.proxy.run())
-        await eventually(lambda: self.proxy.ready, 40)
+        await eventually(lambda: self.proxy.ready, limit=40)
         self._app = await spawn(
             Spawn(
                 argv=(sys.executable, "pod.py"),
@@ -228,7 +229,7 @@ class Pod:
     async def restart_proxy(self) -> None:
         restarts = self.proxy.restarts
         os.kill(self.proxy.pid, signal.SIGKILL)
-        await eventually(lambda: self.proxy.restarts > restarts and self.proxy.ready, 40)
+        await eventually(lambda: self.proxy.restarts > restarts and self.proxy.ready, limit=40)
 
     async def trusted(self) -> set[str]:
         """Serials of the roots that its Envoy trusts, as Envoy itself says."""
@@ -347,7 +348,9 @@ class Separate:
     async def new_certificates(self) -> None:
         """Every proxy presents another certificate than it does now."""
         before = {name: pod.presented[-1].serial for name, pod in self.pods.items()}
-        await eventually(lambda: all(pod.presented[-1].serial != before[pod.name] for pod in self.pods.values()), 30)
+        await eventually(
+            lambda: all(pod.presented[-1].serial != before[pod.name] for pod in self.pods.values()), limit=30
+        )
 
     def last_words(self) -> str:
         """For who has to find out why a test failed."""

@@ -9,8 +9,8 @@ from datetime import datetime
 import pytest
 
 from e2e.looking import envoy
-from e2e.mesh import eventually
 from e2e.objects import http_service, text, to, virtual_service, workload
+from eventually import eventually
 from weft.base.key_search import kinds_of_keys
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.mesh import eventually
 from e2e.objects import http_service, istio, service, text, workload
+from eventually import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -9,8 +9,8 @@ import random
 import pytest
 import pytest_asyncio
 
-from e2e.mesh import eventually
 from e2e.objects import destination_rule, http_service, text, to, virtual_service, workload
+from eventually import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -11,7 +11,8 @@ from tools.troubleshooting import MESHES, broken
 
 from e2e import commands
 from e2e.commands import missing, weft
-from e2e.mesh import eventually, running_mesh
+from e2e.mesh import running_mesh
+from eventually import eventually
 from weft.local.status import PodPhase
 
 pytestmark = [pytest.mark.root, pytest.mark.asyncio(loop_scope="module")]
@@ -29,7 +30,7 @@ def files(control):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def whole_mesh():
     async with running_mesh(files, wait=False) as mesh:
-        await eventually(lambda: settled(mesh), 90)
+        await eventually(lambda: settled(mesh), limit=90)
         yield mesh
 
 

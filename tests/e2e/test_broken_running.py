@@ -20,9 +20,10 @@ from tools.troubleshooting import MESHES, broken
 
 from e2e import commands
 from e2e.commands import missing, weft
-from e2e.mesh import eventually, proxy_process, running_mesh, unique_name
+from e2e.mesh import proxy_process, running_mesh, unique_name
 from e2e.objects import http_service, text
 from e2e.test_config_changes import with_text
+from eventually import eventually
 from weft.ca.error import AuthorityError
 from weft.local.client import fetch_status
 from weft.local.identities import Trust
@@ -177,7 +178,7 @@ async def test_what_is_typed_first_says_what_has_broken(case, mesh):
             async def has_come(caller=caller, url=url, end=end):
                 return (await commands.ends(caller, [url], mesh.directory))[url] == end
 
-            await eventually(has_come, 40)
+            await eventually(has_come, limit=40)
         for _ in range(20):  # what has just been broken takes a moment to be noticed
             wrong = await lacking(case, mesh)
             if not wrong:

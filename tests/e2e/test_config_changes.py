@@ -9,8 +9,9 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from e2e.mesh import eventually, proxy_process
+from e2e.mesh import proxy_process
 from e2e.objects import NAMESPACE, destination_rule, http_service, istio, service, text, to, virtual_service, workload
+from eventually import eventually
 from fields import proves
 from weft.model.names import ObjectKey
 

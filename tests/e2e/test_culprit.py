@@ -15,8 +15,8 @@ import sys
 import pytest
 
 from e2e import looking
-from e2e.mesh import eventually
 from e2e.objects import istio, service, text, to, virtual_service, workload
+from eventually import eventually
 from weft.api import authorization_policy, traffic_policy
 from weft.api.reader import Fields
 

@@ -9,8 +9,8 @@ import pytest
 
 from e2e import looking
 from e2e.looking import envoy, parsed, weft
-from e2e.mesh import eventually
 from e2e.objects import destination_rule, text, to, virtual_service, workload
+from eventually import eventually
 
 pytestmark = [pytest.mark.root, pytest.mark.asyncio(loop_scope="module")]
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import pytest
 
 from e2e import objects
-from e2e.mesh import eventually
 from e2e.separate import Separate, separate_mesh, weft
+from eventually import eventually
 
 log = logging.getLogger(__name__)
 pytestmark = pytest.mark.root
@@ -111,14 +111,14 @@ async def test_no_request_fails_while_every_part_is_replaced_but_for_a_ca_away_l
         await kill_the_control_plane_while_a_root_is_announced(mesh, journal)
         await kill_an_envoy(mesh, journal)
         journal.note("certificates rotate")
-        await eventually(lambda: is_steady(mesh), 60)
+        await eventually(lambda: is_steady(mesh), limit=60)
         assert old_root not in await trusted(mesh, 1)
         gone = journal.note("the old root is gone")
         for pod in mesh.pods.values():
             kept = [each.ends for each in pod.presented if each.issuer == pod.presented[0].issuer]
             assert max(kept) <= gone, "the old root went before a certificate of it had ended"
             assert pod.presented[-1].issuer != pod.presented[0].issuer
-        await eventually(lambda: all(len(pod.serials) > ROTATIONS for pod in mesh.pods.values()), 100)
+        await eventually(lambda: all(len(pod.serials) > ROTATIONS for pod in mesh.pods.values()), limit=100)
         seen = await caller.tell("steady_seen")
         assert seen["failures"] == [], journal.tell(seen["failures"])
         window = await lose_the_ca_for_longer_than_a_certificate_lives(mesh, journal)
@@ -165,7 +165,7 @@ async def kill_the_control_plane_while_a_root_is_announced(mesh: Separate, journ
     await mesh.start_control(skew=SKEW)
     journal.note("control plane back")
     await answers(mesh, "2")
-    await eventually(lambda: all(pod.presented[-1].left < 6 for pod in mesh.pods.values()), 25)
+    await eventually(lambda: all(pod.presented[-1].left < 6 for pod in mesh.pods.values()), limit=25)
 
 
 async def kill_an_envoy(mesh: Separate, journal: Journal) -> None:
@@ -189,7 +189,7 @@ async def lose_the_ca_for_longer_than_a_certificate_lives(mesh: Separate, journa
     await eventually(lambda: failed_since(mesh, killed))
     journal.note("the CA is back")
     await mesh.start_control(skew=SKEW)
-    await eventually(lambda: all(pod.presented[-1].left > 1 for pod in mesh.pods.values()), 30)
+    await eventually(lambda: all(pod.presented[-1].left > 1 for pod in mesh.pods.values()), limit=30)
     ends = journal.note("every proxy has a certificate again")
     await mesh.agent.until_said("has a certificate again", since)
     await answers(mesh, "2")
@@ -225,7 +225,7 @@ async def answers(mesh: Separate, step: str, count: int = 20) -> None:
 
     before = await seen()
     try:
-        await eventually(enough, 40)
+        await eventually(enough, limit=40)
     except AssertionError as error:
         raise AssertionError(f"{error}\n{await seen()}\n{mesh.control.said()[-3000:]}") from None
 

@@ -14,8 +14,8 @@ import dns.rrset
 import pytest
 import pytest_asyncio
 
-from e2e.mesh import eventually
 from e2e.objects import http_service, istio, service, text, to, virtual_service, workload
+from eventually import eventually
 from fields import proves
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -322,8 +322,10 @@ async def test_a_workload_entry_with_a_name_answers_where_names_are_looked_up(me
     for resolution, answers in (("STATIC", {"one"}), ("DNS", {"one", "two"})):
         selecting = entry("machines", "machines.example.com", HTTP, resolution=resolution, workloadSelector=labels)
         await mesh.try_out(selecting, *machines)
-        while await members(mesh, r"outbound\|8080\|\|machines\.example\.com") != len(answers):
-            await asyncio.sleep(0.05)
+        await eventually(
+            lambda: members(mesh, r"outbound\|8080\|\|machines\.example\.com"),
+            lambda count, answers=answers: count == len(answers),
+        )
         assert {*await answering(mesh, "http://machines.example.com:8080/", 30)} == answers
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from e2e import looking
 from e2e.looking import parsed, weft
-from e2e.mesh import eventually
 from e2e.objects import destination_rule, text, to, virtual_service
+from eventually import eventually
 from translate import tokens
 
 pytestmark = [pytest.mark.root, pytest.mark.asyncio(loop_scope="module")]

@@ -10,6 +10,7 @@ import pytest
 from e2e.commands import weft
 from e2e.mesh import tell
 from e2e.objects import http_route, service, standard, text, virtual_service, workload
+from eventually import eventually
 from fields import proves
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -378,9 +379,8 @@ async def test_requests_are_mirrored_by_their_share(mesh, share, least, most, ki
     answers = await mesh.requests("client", f"http://app{target}", 100)
     assert {each["body"]["version"] for each in answers} == {"v1"}
 
-    async with asyncio.timeout(20):  # copies are nobody's to wait for
-        while await mesh.received("away", target) < least:
-            await asyncio.sleep(0.02)
+    # copies are nobody's to wait for
+    await eventually(lambda: mesh.received("away", target), lambda value: value >= least)
     assert await mesh.received("away", target) <= most
 
 
@@ -403,9 +403,7 @@ async def test_only_services_get_copies(mesh, reference, kind):
     await mesh.try_out(http_route("app", {"backendRefs": [backend()], "filters": mirrors}) | {"kind": kind})
     target = f"/{kind}-{'-'.join(reference)}"
     await mesh.requests("client", f"http://app{target}", 20)
-    async with asyncio.timeout(20):
-        while await mesh.received("away", target) < 20:
-            await asyncio.sleep(0.02)
+    await eventually(lambda: mesh.received("away", target), lambda value: value >= 20)
     assert await mesh.received("two", target) == 0
 
 
@@ -569,9 +567,7 @@ async def test_calls_are_told_apart_and_changed_as_requests_are(mesh):
     answer = await mesh.get("client", "http://app/e2e.Echo/Said", method="POST", headers={"x-kind": "aaa"})
     assert {("x-rule", "yes"), ("x-own", "yes")} <= {tuple(each) for each in answer["body"]["headers"]}
     assert answer["headers"]["x-back"] == "yes"
-    async with asyncio.timeout(20):
-        while not await mesh.received("two", "/e2e.Echo/Said"):
-            await asyncio.sleep(0.02)
+    await eventually(lambda: mesh.received("two", "/e2e.Echo/Said"))
     assert await who(mesh, "/e2e.Echo/Said", method="POST", headers={"x-kind": "b"}) == 404
 
 

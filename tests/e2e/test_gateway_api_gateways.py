@@ -15,8 +15,8 @@ from tools.ports import free_port
 
 from ca.making import ca, p256
 from e2e.looking import weft
-from e2e.mesh import eventually
 from e2e.objects import service, standard, text, workload
+from eventually import eventually
 from fields import proves
 from translate.raw_http2 import ask_by_http2
 from weft.ca.certificates import Signing, Validity, certificate_pem, key_pem, make_leaf, make_server
@@ -236,11 +236,11 @@ async def test_who_calls_a_gateway_by_http2_is_answered_by_a_port_that_says_noth
 
 
 async def eventually_answers(host, path="/", port=HTTP, **more):
-    async with asyncio.timeout(20):
-        while not isinstance(await ask(host, path, port, **more), str | int):
-            await asyncio.sleep(0.05)
-        while await ask(host, path, port, **more) in ("ConnectionRefusedError", "closed", "ConnectionResetError"):
-            await asyncio.sleep(0.05)
+    not_yet = ("ConnectionRefusedError", "closed", "ConnectionResetError")
+    await eventually(
+        lambda: ask(host, path, port, **more),
+        lambda answer: isinstance(answer, str | int) and answer not in not_yet,
+    )
 
 
 async def test_rules_for_the_narrower_hostname_are_tried_first_and_then_the_wider_ones(mesh):
@@ -491,10 +491,12 @@ async def test_bytes_go_where_a_tcp_route_sends_them(mesh, parent):
     tcp = route("bytes", {"backendRefs": backends}, kind="TCPRoute", version="v1alpha2", namespace="far", **parent)
     both = gateway(listener("tcp", 9000, "TCP", **ANYBODY), listener("other", 8443, "TCP", **ANYBODY))
     await settled(mesh, both, tcp, grant_to("TCPRoute"))
-    async with asyncio.timeout(20):
-        while (said := await named()) != "two":
-            assert said == ""
-            await asyncio.sleep(0.05)
+
+    def reached(name):
+        assert name in ("", "two")
+        return name == "two"
+
+    await eventually(named, reached)
     assert {await named() for _ in range(12)} == {"two"}
     assert await named(PASSED) == ""
 
@@ -686,9 +688,7 @@ async def test_connections_for_who_is_not_there_are_closed_by_weight(mesh, kind)
     async def answered():
         return await ask("safe.example.com", port=PASSED, name="safe.example.com")
 
-    async with asyncio.timeout(20):
-        while await answered() != "safe":
-            await asyncio.sleep(0.05)
+    await eventually(answered, lambda value: value == "safe")
     found = [await answered() for _ in range(60)]
     assert set(found) - {"safe"} <= {"ConnectionResetError", "closed", "SSLEOFError", "SSLError"}, found
     assert 15 <= found.count("safe") <= 45, found

@@ -18,8 +18,9 @@ from tools.ports import free_port
 
 from authority import Authority
 from e2e.commands import weft
-from e2e.mesh import eventually, running_mesh, unique_name
+from e2e.mesh import running_mesh, unique_name
 from e2e.objects import http_service, istio, text, workload
+from eventually import eventually
 from translate.raw_http2 import MOST, flood_by_http2, settings_by_http2
 from weft.envoy import bootstrap
 from weft.local.status import PodPhase

@@ -14,8 +14,8 @@ from tools.ports import free_port
 
 from authority import Authority, Credentials
 from e2e.commands import weft
-from e2e.mesh import eventually
 from e2e.objects import Document, http_service, istio, service, text, workload
+from eventually import eventually
 from gateway_rig import ask, trusting
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

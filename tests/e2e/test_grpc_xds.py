@@ -11,8 +11,8 @@ import sys
 import grpc
 import pytest
 
-from e2e.mesh import eventually
 from e2e.objects import destination_rule, istio, text, to
+from eventually import eventually
 from weft.control.plane import ControlPlane
 from weft.files.directory import Directory
 

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from e2e.mesh import eventually
 from e2e.objects import http_service, text, to, virtual_service, workload
+from eventually import eventually
 from weft.translate import resilience
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -28,6 +28,7 @@ from ca.making import verifies
 from e2e.mesh import control_directory, tell, unique_name
 from e2e.objects import http_service, istio, service, text, workload
 from e2e.outside import TLS_CLIENTS, Credentials, Outcome, Outside, TrustCenter
+from eventually import eventually_blocking
 from weft.base.key_search import files_below, search, started_with
 from weft.ca.authority import Terms
 from weft.ca.certificates import certificate_pem
@@ -130,7 +131,7 @@ class Running:
         def new() -> list[str]:
             return [line for line in self.lines(name) if line not in earlier and f" {outcome.address}" in line]
 
-        (line,) = wait_for(new)
+        (line,) = eventually_blocking(new)
         return outcome, line
 
     def close(self) -> None:
@@ -148,14 +149,6 @@ class Running:
 SERVERS = ("strict", "permissive", "impostor")
 
 
-def wait_for(look: Callable[[], Any], seconds: float = 20.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (seen := look()):
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s"
-        time.sleep(0.05)
-    return seen
-
-
 @pytest.fixture(scope="module")
 def mesh(run_base) -> Iterator[Running]:
     os.environ.setdefault("PYTHONPATH", os.pathsep.join(sys.path))
@@ -163,7 +156,7 @@ def mesh(run_base) -> Iterator[Running]:
     home.chmod(0o755)
     running = Running(home)
     try:
-        wait_for(running.ready, 60)
+        eventually_blocking(running.ready, limit=60)
         yield running
     finally:
         running.close()
@@ -273,14 +266,14 @@ def test_a_proxy_refuses_a_server_that_is_another_member_of_the_mesh(mesh, path)
         assert ask() == 503
         return next((each for each in mesh.lines("caller") if path in each and "SAN_matcher" in each), "")
 
-    said = wait_for(refusal)
+    said = eventually_blocking(refusal)
     assert " 503 URX,UF " in said  # it tries again, and is refused again
     assert "CERTIFICATE_VERIFY_FAILED" in said
     assert "[spiffe://cluster.local/ns/shop/sa/impostor]" in said
     assert path not in mesh.tell("impostor", "received")
     # The same server is believed by the name that it has.
     mesh.write("bank.yaml", bank(mesh.address("impostor"), "impostor"))
-    wait_for(lambda: ask() == 200)
+    eventually_blocking(lambda: ask() == 200)
     assert mesh.tell("impostor", "received")[path] >= 1
 
 
@@ -294,17 +287,17 @@ def test_a_policy_holds_on_connections_that_were_open_before_it(mesh):
         stats = fetch_admin(mesh.name, "shop/strict-0", "/stats", {"filter": "total_filter_chains_draining"})
         return int(stats.split()[-1]) > 0
 
-    wait_for(lambda: not in_force())  # of what another test has changed
+    eventually_blocking(lambda: not in_force())  # of what another test has changed
     assert ask() == 200
     rule = {"from": [{"source": {"serviceAccounts": ["caller"]}}]}
     spec = {"selector": {"matchLabels": {"app": "strict"}}, "action": "DENY", "rules": [rule]}
     mesh.write("deny.yaml", text(security("AuthorizationPolicy", "no-callers", spec)))
     try:
-        wait_for(in_force)
+        eventually_blocking(in_force)
         assert [ask(), ask(), ask()][1:] == [403, 403]
     finally:
         (mesh.directory / "deny.yaml").unlink()
-    wait_for(lambda: ask() == 200)
+    eventually_blocking(lambda: ask() == 200)
 
 
 def test_a_workload_shows_one_name_for_a_short_time_and_a_chain_up_to_the_root(mesh):

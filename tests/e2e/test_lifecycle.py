@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from e2e.mesh import eventually, proxy_process, tell
+from e2e.mesh import proxy_process, tell
 from e2e.objects import http_service, text, workload
+from eventually import eventually
 from weft.local.status import PodPhase
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -174,7 +175,7 @@ async def changed_under_load(mesh, content, done, name):
     """With POST, which nobody on the way repeats."""
     await mesh.tell("client", "load_start", name=name, url="http://app/load", parallel=4, pause=0.002, method="POST")
     mesh.write("app.yaml", content)
-    await eventually(done, 60)
+    await eventually(done, limit=60)
     seen = await mesh.tell("client", "load_stop", name=name)
     assert set(seen["statuses"]) == {"200"}, seen["failures"]
     return seen

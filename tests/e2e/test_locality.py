@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from e2e.mesh import eventually
 from e2e.objects import destination_rule, http_service, service, text, to, virtual_service, workload
+from eventually import eventually
 from fields import proves
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

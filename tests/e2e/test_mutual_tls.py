@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from authority import Authority
-from e2e.mesh import eventually
 from e2e.objects import destination_rule, http_service, istio, service, text, workload
+from eventually import eventually
 from fields import proves
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -15,8 +15,9 @@ import pytest
 import pytest_asyncio
 
 from e2e.looking import envoy
-from e2e.mesh import eventually, running_mesh, tell
+from e2e.mesh import running_mesh, tell
 from e2e.objects import http_service, istio, service, text, to, virtual_service, workload
+from eventually import eventually
 from weft.envoy import command
 from weft.envoy.difference import differences
 from weft.explain.decision import Kind

@@ -12,10 +12,11 @@ import pytest_asyncio
 
 from e2e import behind_agent as behind
 from e2e.behind_agent import NODE, behind_agent
-from e2e.mesh import eventually, running_mesh
+from e2e.mesh import running_mesh
 from e2e.objects import http_service, service, text, workload
 from e2e.separate import separate_mesh
 from e2e.test_on_demand import ON, address, held
+from eventually import eventually
 from weft.control.node_metadata import group_of
 from weft.xds.clients import Sync
 from weft.xds.types import CLUSTER, LISTENER
@@ -219,7 +220,7 @@ async def test_a_control_plane_that_is_killed_learns_from_the_proxies_what_they_
         mesh.control.kill()
         assert await status("10.96.0.7") == 200
         await mesh.start_control(skew="5s")
-        await eventually(lambda: _connected(stats), 40)
+        await eventually(lambda: _connected(stats), limit=40)
         assert await status("10.96.0.8") == 200
         after = await stats(changes)
         assert {name: after[name] for name in after if name.endswith("removed")} == {

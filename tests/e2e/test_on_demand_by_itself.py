@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from e2e.mesh import eventually, running_mesh
+from e2e.mesh import running_mesh
 from e2e.objects import http_service, service, text, workload
 from e2e.test_on_demand import address, group, held, names
+from eventually import eventually
 from weft.inspect.describe.pods_and_services import describe_pod
 from weft.inspect.describe.text import pod_lines
 from weft.inspect.live import live_stage

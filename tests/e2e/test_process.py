@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 import host
-from e2e.mesh import control_directory, eventually, tell, unique_name
+from e2e.mesh import control_directory, tell, unique_name
 from e2e.objects import http_service, text, virtual_service, workload
+from eventually import eventually
 from weft.local.client import fetch_status
 from weft.local.error import LocalError
 from weft.local.status import PodPhase, PodStatus
@@ -72,7 +73,7 @@ class Command:
             pods = self.pods()
             return pods if len(pods) == 2 and {pod.phase for pod in pods.values()} == {PodPhase.READY} else None
 
-        return await eventually(all_ready, 60)
+        return await eventually(all_ready, limit=60)
 
     async def get(self, url: str) -> dict:
         return (await tell(self.sockets, self.pods()["client"].name, "http", url=url))[0]

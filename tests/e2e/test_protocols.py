@@ -7,8 +7,8 @@ import hashlib
 
 import pytest
 
-from e2e.mesh import eventually
 from e2e.objects import destination_rule, http_service, istio, service, text, workload
+from eventually import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -11,9 +11,10 @@ import signal
 
 import pytest
 
-from e2e.mesh import eventually, proxy_process
+from e2e.mesh import proxy_process
 from e2e.objects import NAMESPACE, destination_rule, http_service, text, to, virtual_service, workload
 from e2e.test_config_changes import with_text
+from eventually import eventually
 from weft.model.names import ObjectKey
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -9,8 +9,8 @@ import json
 
 import pytest
 
-from e2e.mesh import eventually
 from e2e.objects import istio, service, text, to, virtual_service, workload
+from eventually import eventually
 from translate.raw_http2 import MOST, flood_by_http2
 from weft.netns.namespace import socket_in
 
@@ -331,4 +331,4 @@ async def quiet(mesh, workload, direction):
         await asyncio.sleep(0.2)
         return len(seen) > 4 and seen[-1] > 1_000_000 and len(set(seen[-4:])) == 1
 
-    await eventually(unchanged, timeout=60)
+    await eventually(unchanged, limit=60)

@@ -7,8 +7,9 @@ from collections import Counter
 import pytest
 
 from e2e.looking import cluster
-from e2e.mesh import eventually, tell
+from e2e.mesh import tell
 from e2e.objects import destination_rule, http_service, service, text, to, virtual_service, workload
+from eventually import eventually
 from fields import proves
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -215,7 +216,7 @@ async def test_a_pod_that_keeps_failing_is_ejected_and_gets_no_more_requests_unt
         return bad in {each["body"]["pod"] for each in await mesh.requests("client", "http://pool/work", 6, parallel=1)}
 
     assert not await back()
-    assert await eventually(back, timeout=40)
+    assert await eventually(back, limit=40)
 
 
 @proves(

@@ -10,8 +10,9 @@ from collections import Counter
 import pytest
 
 from e2e.looking import cluster
-from e2e.mesh import eventually, tell
+from e2e.mesh import tell
 from e2e.objects import destination_rule, istio, service, text, to, virtual_service, workload
+from eventually import eventually
 from fields import proves
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

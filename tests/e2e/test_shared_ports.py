@@ -10,8 +10,8 @@ from typing import NamedTuple
 import pytest
 
 from e2e.looking import parsed, weft
-from e2e.mesh import eventually
 from e2e.objects import destination_rule, istio, service, text, workload
+from eventually import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

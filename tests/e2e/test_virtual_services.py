@@ -6,8 +6,9 @@ from collections import Counter
 
 import pytest
 
-from e2e.mesh import eventually, tell
+from e2e.mesh import tell
 from e2e.objects import destination_rule, http_service, istio, service, text, to, virtual_service, workload
+from eventually import eventually
 from fields import proves
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -17,7 +17,8 @@ from envoy.service.discovery.v3.discovery_pb2 import DiscoveryRequest
 from tests.inspect.debug.test_stream import METHOD as STREAM
 
 from e2e.looking import cells, parsed, rows, weft
-from e2e.mesh import eventually, proxy_process
+from e2e.mesh import proxy_process
+from eventually import eventually
 from weft.local.run_directory import socket_of
 from weft.xds.types import ROUTE
 

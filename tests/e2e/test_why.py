@@ -7,8 +7,8 @@ import pytest
 
 from e2e import looking
 from e2e.looking import envoy, parsed
-from e2e.mesh import eventually
 from e2e.objects import NAMESPACE, istio, text
+from eventually import eventually
 
 pytestmark = [pytest.mark.root, pytest.mark.asyncio(loop_scope="module")]
 

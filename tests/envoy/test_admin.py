@@ -4,6 +4,7 @@ import socket
 
 import pytest
 
+from eventually import eventually
 from weft.envoy.admin import Admin, parse_stats
 from weft.envoy.binary import EnvoyError
 from weft.netns import namespace as netns
@@ -44,11 +45,11 @@ async def test_reads_counters_and_histograms(ready_envoy, namespace):
     stats = await admin.stats(r"^cluster\.own-admin\.")
     assert stats.values["cluster.own-admin.upstream_rq_200"] == 1
     assert stats.values["cluster.own-admin.upstream_rq_total"] == 1
-    async with asyncio.timeout(20):
-        # Workers' histograms are merged after each question.
-        while stats.histograms.get("cluster.own-admin.upstream_rq_time") is None:
-            stats = await admin.stats(r"^cluster\.own-admin\.")
-            await asyncio.sleep(0.05)
+    # Workers' histograms are merged after each question.
+    stats = await eventually(
+        lambda: admin.stats(r"^cluster\.own-admin\."),
+        lambda stats: stats.histograms.get("cluster.own-admin.upstream_rq_time") is not None,
+    )
     assert stats.histograms["cluster.own-admin.upstream_rq_time"].total[99] is not None
     assert set(stats.values) == {name for name in stats.values if name.startswith("cluster.own-admin.")}
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from eventually import eventually
 from weft.envoy import binary
 from weft.envoy.admin import Admin
 from weft.envoy.binary import EnvoyError
@@ -105,13 +106,7 @@ async def test_readiness_and_metrics_and_nothing_else_are_served_on_both_familie
 
 async def test_is_not_ready_until_the_control_plane_has_spoken(start_envoy, namespace, pod_directory):
     admin, _, _ = await start_envoy(str(pod_directory / "nobody.sock"))
-    async with asyncio.timeout(20):
-        while True:
-            try:
-                info = await admin.server_info()
-                break
-            except EnvoyError:
-                await asyncio.sleep(0.01)
+    info = await eventually(admin.server_info, retry=EnvoyError)
     assert info["state"] in ("PRE_INITIALIZING", "INITIALIZING")
     assert await admin.ready() is False
 
@@ -147,8 +142,7 @@ async def test_times_are_merged_whenever_somebody_asks(ready_envoy, namespace):
         for _ in range(2):
             before = await counted()
             await get(namespace, 15021, "/healthz/ready")
-            while await counted() == before:
-                await asyncio.sleep(0.01)
+            await eventually(counted, lambda value, before=before: value != before)
 
     for attempt in reversed(range(5)):  # on a busy machine, once is enough
         try:
@@ -183,6 +177,5 @@ async def test_a_proxy_that_has_too_little_memory_takes_no_requests_and_still_sa
     async with asyncio.timeout(30):
         await admin.wait_until_ready()
         name = "overload.envoy.overload_actions.stop_accepting_requests.active"
-        while (await admin.stats("overload", used_only=False)).values.get(name) != 1:
-            await asyncio.sleep(0.05)
+        await eventually(lambda: admin.stats("overload", used_only=False), lambda value: value.values.get(name) == 1)
     assert (await get(namespace, 15021, "/healthz/ready"))[0] == 200

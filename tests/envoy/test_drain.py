@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from eventually import eventually
 from weft.envoy import binary, command
 from weft.envoy.bootstrap import Bootstrap, BootstrapNode, Unix
 from weft.envoy.drain import Active, drain, wait_until_ready
@@ -172,9 +173,7 @@ async def test_a_request_under_way_is_answered_before_the_end(pod):
     reader, writer = await pod.connect(HTTP)
     writer.write(b"GET /slow HTTP/1.1\r\nhost: app\r\n\r\n")
     task, said = await pod.draining(least=0.1)
-    async with asyncio.timeout(30):
-        while not said:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: said)
     assert said == ["waiting for 1 requests, 0 other streams, 1 connections"]
     assert not task.done()
     pod.answer.set()
@@ -186,9 +185,7 @@ async def test_callers_are_served_and_sent_away_with_their_answer(pod):
     reader, writer = await pod.connect(HTTP)
     assert "connection: close" not in await ask(reader, writer)
     task, _ = await pod.draining(least=2.0)
-    async with asyncio.timeout(30):
-        while "connection: close" not in await ask(reader, writer):
-            await asyncio.sleep(0.01)
+    await eventually(lambda: ask(reader, writer), lambda value: "connection: close" in value)
     # Who does not know yet that this pod ends still comes in.
     assert "200 ok" in await ask(*(await pod.connect(HTTP)))
     assert not task.done()
@@ -207,9 +204,7 @@ async def test_an_open_stream_of_another_protocol_is_waited_for(pod):
     reader, writer = await pod.connect(TCP)
     assert "200 ok" in await ask(reader, writer)
     task, said = await pod.draining(least=0.0)
-    async with asyncio.timeout(30):
-        while not said:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: said)
     assert said == ["waiting for 0 requests, 1 other streams, 1 connections"]
     writer.close()
     await asyncio.wait_for(task, 30)
@@ -221,9 +216,7 @@ async def test_an_idle_connection_is_waited_for_only_if_that_is_wanted(pod):
     task, _ = await pod.draining(least=0.0)
     await asyncio.wait_for(task, 30)
     task, said = await pod.draining(least=0.0, until_idle=True)
-    async with asyncio.timeout(30):
-        while not said:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: said)
     assert said == ["waiting for 0 requests, 0 other streams, 1 connections"]
     writer.close()
     await asyncio.wait_for(task, 30)

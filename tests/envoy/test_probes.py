@@ -19,6 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from eventually import eventually
 from weft.envoy import binary, command
 from weft.envoy.bootstrap import Bootstrap, BootstrapNode, Unix
 from weft.model.app_probe import AppProbe, GrpcCheck, HttpCheck, TcpCheck
@@ -97,9 +98,7 @@ class World:
         return (await self.kubelet(path))[0]
 
     async def until(self, path, status):
-        async with asyncio.timeout(30):
-            while await self.verdict(path) != status:
-                await asyncio.sleep(0.05)
+        await eventually(lambda: self.verdict(path), lambda value: value == status)
 
 
 @pytest.fixture
@@ -153,12 +152,12 @@ async def envoy(world, tmp_path, control_plane):
                 )
             )
             cleanup.push_async_callback(end, process)
-            async with asyncio.timeout(20):
-                while True:
-                    with contextlib.suppress(OSError, aiohttp.ClientError):
-                        if (await world.kubelet("/healthz/ready", port=15021))[0] == 200:
-                            return tmp_path / "envoy.log"
-                    await asyncio.sleep(0.02)
+            await eventually(
+                lambda: world.kubelet("/healthz/ready", port=15021),
+                lambda answer: answer[0] == 200,
+                retry=(OSError, aiohttp.ClientError),
+            )
+            return tmp_path / "envoy.log"
 
         yield start
 

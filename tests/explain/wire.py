@@ -20,6 +20,7 @@ from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpPro
 from google.protobuf.json_format import ParseDict
 
 from explain.asked import Answer
+from listening import until_listening
 from translate.live import agent, ask_for_secrets_at
 from weft.envoy import binary
 from weft.explain.request import Speaks
@@ -120,23 +121,11 @@ async def envoy(document, identity, places):
             )
             try:
                 for place in places:
-                    await _listening(place, process)
+                    await until_listening(*place, process)
                 yield Path(directory, "access.log")
             finally:
                 process.terminate()
                 await process.wait()
-
-
-async def _listening(place, process):
-    while True:
-        assert process.returncode is None, "Envoy did not start"
-        try:
-            _, writer = await asyncio.open_connection(*place)
-        except ConnectionRefusedError:
-            await asyncio.sleep(0.01)
-        else:
-            writer.close()
-            return
 
 
 async def ask_http(reader, writer, request):

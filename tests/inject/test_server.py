@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from eventually import eventually
 from inject.pods import apply, names, pod
 from weft.base.metrics_page import MetricsPage
 from weft.cluster.sidecar_arguments import arguments
@@ -254,8 +255,7 @@ async def test_few_large_reviews_are_read_at_once_and_small_ones_wait_for_none_o
 
     _, first = await begin(asking.SMALL_BYTES + 1)
     async with asyncio.timeout(30):
-        while not server._places.locked():
-            await asyncio.sleep(0.01)
+        await eventually(server._places.locked)
         waiting, second = await begin(asking.SMALL_BYTES + 1)
         assert (await post(server, "/inject", b"{}"))[0] == 400
         second.write(b" " * asking.SMALL_BYTES)

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from control.proxy import Client, changes, serving, until
+from control.proxy import Client, changes, serving
 from control.test_quarantine import services
+from eventually import eventually
 from model.builders import instance, service
 from weft.base.ambiguous import AMBIGUOUS
 from weft.control.plane import ControlPlane
@@ -79,11 +80,11 @@ async def test_a_proxy_that_has_not_answered_is_told_of(tmp_path):
         client = Client(channel)
         await client.subscribe(CLUSTER)
         await client.answer(await client.read())
-        await until(lambda: plane.diagnosis.proxies()[0].sync.resources[CLUSTER].state == SYNCED)
+        await eventually(lambda: plane.diagnosis.proxies()[0].sync.resources[CLUSTER].state == SYNCED)
         asks = question(caller="web-0")
         assert "STALE" not in str(await asked(plane, "explain", question=asks))
         plane.apply(changes(services().replace("port: 80", "port: 81")))
-        await until(lambda: plane.diagnosis.proxies()[0].sync.resources[CLUSTER].state == STALE)
+        await eventually(lambda: plane.diagnosis.proxies()[0].sync.resources[CLUSTER].state == STALE)
         _, said = await asked(plane, "explain", question=asks)
         assert said["problems"][0]["what"].startswith("web-0's proxy is STALE since push ")
 

@@ -1,12 +1,12 @@
 """A real API server with weft's objects on it, for what only such a one can tell."""
 
 import json
-import time
 from urllib.parse import quote
 
 import pytest
 from tools.kube.api_server import RequestFailed
 
+from eventually import eventually_blocking
 from weft.install.manifests import manifests
 from weft.install.values import Values
 from weft.kube.resource import CUSTOM_RESOURCE_DEFINITIONS, known
@@ -56,10 +56,13 @@ class Judge:
 def judge(own_api_server):
     """With everything of the default revision but its webhooks, which nobody would answer."""
     found = Judge(own_api_server)
-    definitions, deadline = CUSTOM_RESOURCE_DEFINITIONS.path(), time.monotonic() + 90
-    while any("deletionTimestamp" in each["metadata"] for each in own_api_server.request("GET", definitions)["items"]):
-        assert time.monotonic() < deadline, "what other tests have removed is still there"
-        time.sleep(0.1)
+    eventually_blocking(
+        lambda: own_api_server.request("GET", CUSTOM_RESOURCE_DEFINITIONS.path())["items"],
+        lambda items: not any("deletionTimestamp" in each["metadata"] for each in items),
+        limit=90,
+        every=0.1,
+        what="what other tests have removed to be gone",
+    )
     for manifest in manifests(Values()):
         if "Webhook" not in manifest["kind"]:
             found.apply(manifest)

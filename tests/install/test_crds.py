@@ -3,12 +3,12 @@ and refuse what is obviously wrong."""
 
 import copy
 import json
-import time
 from pathlib import Path
 
 import pytest
 import yaml
 
+from eventually import eventually_blocking
 from weft.api.document import Document
 from weft.api.parse import parse
 from weft.base.problem import Severity
@@ -52,18 +52,17 @@ def sent(body):
 @pytest.fixture(scope="module")
 def served(judge):
     """The judge, once it serves every version."""
-    deadline = time.monotonic() + 30
     for definition in crds():
         name = definition["metadata"]["name"]
-        while True:
-            found = judge.server.request("GET", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")
-            conditions = {each["type"]: each["status"] for each in found["status"].get("conditions", ())}
-            assert conditions.get("NonStructuralSchema") != "True", found["status"]
-            if conditions.get("Established") == "True":
-                break
-            assert time.monotonic() < deadline, found["status"]
-            time.sleep(0.1)
+        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+        eventually_blocking(lambda path=path: judge.server.request("GET", path), established, every=0.1)
     return judge
+
+
+def established(definition):
+    conditions = {each["type"]: each["status"] for each in definition["status"].get("conditions", ())}
+    assert conditions.get("NonStructuralSchema") != "True", definition["status"]
+    return conditions.get("Established") == "True"
 
 
 def test_there_are_valid_objects_of_most_kinds_to_try():

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from control.proxy import changes
+from eventually import eventually
 from kube.cluster import MERGE, client_of, watched
 from kube.standard import GROUP, put, served, url
 from weft.control.plane import ControlPlane
@@ -276,13 +277,12 @@ async def judging(server):
 
 async def status(server, kind, namespace, name, holds):
     """Its status, once it is as it should be."""
-    found = {}
-    async with asyncio.timeout(30):
-        while not holds(found):
-            whole = await asyncio.to_thread(server.request, "GET", url(kind, namespace, name))
-            found = {**whole.get("status", {}), "generation": whole["metadata"]["generation"]}
-            await asyncio.sleep(0.1)
-    return found
+
+    async def look():
+        whole = await asyncio.to_thread(server.request, "GET", url(kind, namespace, name))
+        return {**whole.get("status", {}), "generation": whole["metadata"]["generation"]}
+
+    return await eventually(look, holds, every=0.1)
 
 
 def conditions(holder):

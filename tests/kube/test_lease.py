@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from eventually import eventually
 from kube.following import connected
 from kube.wire import wire
 from weft.kube.client import Client
@@ -86,9 +87,7 @@ async def test_one_leads_and_the_next_takes_over_at_once_when_it_gives_back(clie
         await soon(one.begun)
         assert one.leader.leading
         async with candidate(client, namespace, "two", LeaseTiming(duration=60.0, deadline=40.0, retry=0.2)) as two:
-            async with asyncio.timeout(20):
-                while two.leader.holder != "one":
-                    await asyncio.sleep(0.02)
+            await eventually(lambda: two.leader.holder == "one")
             assert not two.begun.is_set()
             one.task.cancel()
             await asyncio.gather(one.task, return_exceptions=True)
@@ -132,9 +131,7 @@ async def test_a_leader_that_is_cut_off_stops_before_the_next_one_begins(api_ser
             assert not near.begun.is_set(), "two would have led"
             await soon(near.begun)
             line.flow()
-            async with asyncio.timeout(20):
-                while far.leader.holder != "near":
-                    await asyncio.sleep(0.02)
+            await eventually(lambda: far.leader.holder == "near")
             assert far.times == 1
             assert not far.leader.leading
 
@@ -193,9 +190,7 @@ async def test_a_deleted_lease_is_made_anew_by_its_holder(client, namespace):
     async with candidate(client, namespace, "one", STEADY) as one:
         await soon(one.begun)
         await client.delete(LEASES, "lead", namespace=namespace)
-        async with asyncio.timeout(20):
-            while not (await client.list(LEASES, dict, namespace=namespace)).items:
-                await asyncio.sleep(0.05)
+        await eventually(lambda: client.list(LEASES, dict, namespace=namespace), lambda value: value.items, every=0.05)
         assert one.times == 1
 
 
@@ -260,18 +255,16 @@ async def test_a_writer_that_takes_nothing_away_does_not_end_the_lead(api_server
     ):
         await soon(one.begun)
         before = await spec(client, namespace)
-        async with asyncio.timeout(20):
-            while (await spec(client, namespace))["renewTime"] == before["renewTime"]:
-                await asyncio.sleep(0.05)
+        await eventually(
+            lambda: spec(client, namespace), lambda value: value["renewTime"] != before["renewTime"], every=0.05
+        )
         assert client.races == 3
         assert one.times == 1
 
 
 async def test_a_namespace_that_is_not_there_yet_is_waited_for(client, api_server, caplog):
     async with candidate(client, "lease-later", "one") as one:
-        async with asyncio.timeout(20):
-            while "cannot be had" not in caplog.text:
-                await asyncio.sleep(0.02)
+        await eventually(lambda: "cannot be had" in caplog.text)
         api_server.make_namespace("lease-later")
         await soon(one.begun)
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from tools.kube.api_server import ApiServer, started
 
+from eventually import eventually
 from kube.following import QUICK, ConfigMap, config_map, connected, following, put
 from kube.wire import wire
 from weft.kube.client import Client
@@ -428,28 +429,28 @@ async def _define(client):
             "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
         },
     }
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                await client.create(CUSTOM_RESOURCE_DEFINITIONS, manifest)
-                return
-            except ApiError as error:
-                if not error.already_exists:
-                    raise
-                await asyncio.sleep(0.1)
+
+    async def created():
+        try:
+            return await client.create(CUSTOM_RESOURCE_DEFINITIONS, manifest)
+        except ApiError as error:
+            if not error.already_exists:
+                raise
+
+    await eventually(created, lambda definition: definition is not None, limit=60, every=0.1)
 
 
 async def _create_widget(client, name):
     manifest = {"apiVersion": "reflector.example.org/v1", "kind": "Widget", "metadata": {"name": name}}
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                await client.create(WIDGETS, manifest, namespace="default")
-                return
-            except ApiError as error:
-                if not error.not_found:
-                    raise
-                await asyncio.sleep(0.1)
+
+    async def created():
+        try:
+            return await client.create(WIDGETS, manifest, namespace="default")
+        except ApiError as error:
+            if not error.not_found:
+                raise
+
+    await eventually(created, lambda widget: widget is not None, limit=60, every=0.1)
 
 
 async def _allow(client, namespace):

@@ -5,6 +5,7 @@ import asyncio
 
 import pytest
 
+from eventually import eventually
 from weft.kube.client import Client
 from weft.kube.config import load
 from weft.kube.resource import DAEMON_SETS, DEPLOYMENTS, NAMESPACES, PODS, STATEFUL_SETS
@@ -117,7 +118,6 @@ async def test_following_ends_when_it_is_done(client):
 
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
         tasks.create_task(watch())
-        while not seen:
-            await asyncio.sleep(0.05)
+        await eventually(lambda: seen)
         await write_status(client, DEPLOYMENTS, replicas=1, updatedReplicas=1, readyReplicas=1, availableReplicas=1)
     assert seen == [False, True]

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from tools.kube.process import wait_for
 
+from eventually import eventually
 from kube.cluster import MERGE, client_of, path, put, remove, watched
 from kube.manifests import definition, virtual_service
 from weft.base.problem import Problem, Severity, Where
@@ -118,9 +119,7 @@ async def writing(server, connection=None, **options):
 
 
 async def until(holds, seconds=30):
-    async with asyncio.timeout(seconds):
-        while not await asyncio.to_thread(holds):
-            await asyncio.sleep(0.05)
+    await eventually(lambda: asyncio.to_thread(holds), limit=seconds, every=0.05)
 
 
 async def test_what_is_thought_of_an_object_stands_in_its_status(cluster, merging):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from eventually import eventually
 from weft.local import run_directory
 from weft.local.engine import Engine
 from weft.local.identities import Trust
@@ -103,13 +104,7 @@ class Rig:
 
     async def until(self, condition: Callable[[MeshStatus], object], timeout: float = 30) -> MeshStatus:
         """Polls: what is waited for is a whole mesh's state, which many things change."""
-        try:
-            async with asyncio.timeout(timeout):
-                while not condition(status := self.engine.status()):
-                    await asyncio.sleep(0.01)
-                return status
-        except TimeoutError:
-            raise AssertionError(f"not seen within {timeout} s; last: {self.engine.status()}") from None
+        return await eventually(self.engine.status, condition, limit=timeout)
 
     async def until_ready(self, *names: str) -> MeshStatus:
         """These pods are there and ready, and no others, and every proxy knows it."""

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from eventually import eventually
 from local.rig import CALLER, SERVICE, mesh, web
 from weft.local import client
 from weft.local.error import LocalError, NoSuchMesh
@@ -64,8 +65,7 @@ async def test_following_ends_with_the_pod():
             asyncio.to_thread(lambda: list(client.read_logs(rig.engine.name, "caller", follow=True)))
         )
         log = rig.pod("caller").log.app
-        while not log._followers:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: log._followers)
         log.write("one")
         (rig.directory / "0.yaml").unlink()
         async with asyncio.timeout(20):

@@ -7,12 +7,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 
 import host
+from eventually import eventually, eventually_blocking
 from local.rig import CALLER, SERVER, SERVICE, mesh, pods, settings, traces, unique, web
 from weft.local.engine import Engine
 from weft.local.error import LocalError
@@ -177,9 +177,7 @@ async def test_a_telemetry_turns_the_log_on_while_the_mesh_runs_and_only_where_i
             assert (await rig.fetch("caller", rig.address(), path="/in-the-log"))[0] == 200
             return [line for line in rig.pod("web").log.proxy.tail() if "/in-the-log" in line]
 
-        async with asyncio.timeout(30):
-            while not await logged():
-                await asyncio.sleep(0.05)
+        await eventually(logged)
         assert not [line for line in rig.pod("caller").log.proxy.tail() if "/in-the-log" in line]
         assert 'downstream_peer="' in (await logged())[0]
 
@@ -247,8 +245,7 @@ async def test_a_start_that_is_interrupted_leaves_nothing(after):
 async def test_stopping_while_it_starts_leaves_nothing(tmp_path):
     engine = Engine(tmp_path, name=unique())
     starting = asyncio.ensure_future(engine.start())
-    while not traces(engine.name):
-        await asyncio.sleep(0)
+    await eventually(lambda: traces(engine.name), every=0)
     await engine.stop()
     with pytest.raises(asyncio.CancelledError):
         await starting
@@ -276,16 +273,16 @@ def test_what_a_mesh_killed_with_9_left_is_cleaned_up(tmp_path, by):
     (tmp_path / "server.py").write_text(SERVER)
     (tmp_path / "mesh.yaml").write_text(f"{SERVICE}---{web(replicas=2)}")
     engine = subprocess.Popen([sys.executable, "-c", ENGINE, str(tmp_path), name])
-    inside: set[int] = set()
-    deadline = time.monotonic() + 90
-    while len(inside) < 4 and time.monotonic() < deadline:
-        prefix = namespace_prefix(name)
-        found = [each for each in namespace.namespaces() if each.name.startswith(prefix)]
-        inside = {pid for each in found for pid in namespace.processes_in(each)}
-        time.sleep(0.02)
-    os.kill(engine.pid, signal.SIGKILL)  # before anything is judged: it must not outlive a test that fails
-    engine.wait()
-    assert len(inside) >= 4
+
+    def processes() -> set[int]:
+        own = [each for each in namespace.namespaces() if each.name.startswith(namespace_prefix(name))]
+        return {pid for each in own for pid in namespace.processes_in(each)}
+
+    try:
+        inside = eventually_blocking(processes, lambda pids: len(pids) >= 4, limit=90)
+    finally:
+        os.kill(engine.pid, signal.SIGKILL)  # it must not outlive a test that fails
+        engine.wait()
     assert traces(name)
     if by == "down":
         assert clean(name)

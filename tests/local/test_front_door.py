@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import socket
 import struct
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 from tools.ports import free_port
 
+from eventually import eventually
 from weft.base.problem import Where
 from weft.envoy import binary
 from weft.local import front_door as module
@@ -76,13 +76,7 @@ async def call(port: int) -> tuple[str, int]:
 
 
 async def until_answered(port: int) -> tuple[str, int]:
-    async with asyncio.timeout(30):
-        while True:
-            with contextlib.suppress(OSError):
-                answer = await call(port)
-                if answer[0]:
-                    return answer
-            await asyncio.sleep(0.02)
+    return await eventually(lambda: call(port), lambda answer: answer[0], retry=OSError)
 
 
 async def test_a_caller_of_the_machine_comes_to_the_gateway_with_its_own_address(door, tmp_path):
@@ -102,14 +96,10 @@ async def test_pods_come_and_go_behind_an_open_door(door, tmp_path):
         await until_answered(port)
         pid = door.pid
         door.want([published(port, "2/s")])
-        async with asyncio.timeout(30):
-            while not (await call(port))[0].startswith("2 "):
-                await asyncio.sleep(0.02)
+        await eventually(lambda: call(port), lambda value: value[0].startswith("2 "))
         assert door.pid == pid
         door.want([published(port)])  # nobody is ready: who calls is sent away
-        async with asyncio.timeout(30):
-            while (await call_or_nothing(port)) != "":
-                await asyncio.sleep(0.02)
+        await eventually(lambda: call_or_nothing(port), lambda value: value == "")
 
 
 async def call_or_nothing(port: int) -> str:
@@ -159,15 +149,11 @@ async def test_its_envoy_comes_back_and_ends_with_the_last_door(door, tmp_path):
         await until_answered(port)
         first = door.pid
         os.kill(first, 9)
-        async with asyncio.timeout(30):
-            while door.pid in (0, first):
-                await asyncio.sleep(0.02)
+        await eventually(lambda: door.pid not in (0, first))
         await until_answered(port)
         second = door.pid
         door.want([])
-        async with asyncio.timeout(30):
-            while Path(f"/proc/{second}").exists():
-                await asyncio.sleep(0.02)
+        await eventually(lambda: not Path(f"/proc/{second}").exists())
         assert door.problems() == ()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ca import making
+from eventually import eventually
 from local.rig import CALLER, SERVICE, mesh, pods, settings, web
 from weft.ca.admin import SOCKET, Wish, ask
 from weft.ca.authority import Authority
@@ -121,9 +122,8 @@ async def test_a_ca_in_a_directory_is_the_same_for_the_next_mesh(tmp_path):
     for _ in range(2):
         async with mesh(SERVICE, trust=Trust(ca=tmp_path / "ca")) as rig:
             roots.append(rig.engine.ca_status().certificates[0].fingerprint)
-            async with asyncio.timeout(30):
-                while not (tmp_path / "ca" / SOCKET).exists():  # by which `weft ca rotate DIR` reaches it
-                    await asyncio.sleep(0.01)
+            # by which `weft ca rotate DIR` reaches it
+            await eventually(lambda: (tmp_path / "ca" / SOCKET).exists())
             (status,) = await asyncio.to_thread(lambda: list(ask(tmp_path / "ca", Wish(do="status"))))
             assert status.certificates[0].fingerprint == roots[0]
         assert not (tmp_path / "ca" / SOCKET).exists()

@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from eventually import eventually
 from local.pod_rig import running, web
 from weft.local.blocking import to_its_end
 from weft.local.pod import LocalPod
@@ -94,8 +95,7 @@ async def test_a_command_that_does_not_exist_is_said_and_tried_again(bridge, tmp
 async def test_an_app_that_ignores_sigterm_and_its_children_are_ended(bridge, tmp_path):
     script = "trap '' TERM; sleep 1000 & echo $!; wait; sleep 1000"
     async with running(web(tmp_path, command=("sh", "-c", script), ports=()), bridge, tmp_path) as (pod, _, _):
-        while not pod.log.app.tail():
-            await asyncio.sleep(0.01)
+        await eventually(pod.log.app.tail)
         inside = namespace.processes_in(pod.namespace)
         assert len(inside) >= 2
     assert all(has_ended(pid) for pid in inside)
@@ -104,8 +104,7 @@ async def test_an_app_that_ignores_sigterm_and_its_children_are_ended(bridge, tm
 async def test_an_app_that_leaves_children_is_seen_to_end_and_they_end_with_it(bridge, tmp_path):
     script = "sleep 1000 & echo $!; setsid sleep 1000 & echo $!; wait"
     async with running(web(tmp_path, command=("sh", "-c", script), ports=()), bridge, tmp_path) as (pod, watcher, _):
-        while len(pod.log.app.tail()) < 2:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: len(pod.log.app.tail()) >= 2)
         children = [int(line) for line in pod.log.app.tail()]
         os.kill(pod.status({}).pid, signal.SIGKILL)
         await watcher.until(lambda: "killed by signal 9" in pod.message)

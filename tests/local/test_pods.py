@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from eventually import eventually
 from local.rig import CALLER, SERVICE, mesh, pods, web
 from weft.local.error import LocalError
 from weft.local.status import PodPhase
@@ -63,8 +64,7 @@ async def test_a_changed_workload_is_rolled_out_without_a_failed_request():
 
         await rig.until(rolled_out)
         enough = len(answers) + 20
-        while len(answers) < enough:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: len(answers) >= enough)
         done.set()
         await asyncio.gather(*calling)
         assert {status for status, _ in answers} == {200}

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 
 import pytest
 
+from eventually import eventually
 from local.pod_rig import running, web
 from weft.local import probe
 from weft.local.status import PodPhase
@@ -50,9 +50,7 @@ async def test_an_app_that_listens_nowhere_is_not_ready_however_long_it_takes(br
     monkeypatch.setattr(probe, "check", counted)
     workload = web(tmp_path, command=("python3", "-c", LISTENS_WHEN_ASKED % ("0.0.0.0", "AF_INET")))
     async with running(workload, bridge, tmp_path) as (pod, watcher, _):
-        async with asyncio.timeout(60):
-            while len(asked) < 100:
-                await asyncio.sleep(0)
+        await eventually(lambda: len(asked) >= 100, limit=60, every=0)
         assert (pod.phase, pod.message) == (PodPhase.RUNNING, "not ready: nothing listens on 8080")
         (tmp_path / "broken").touch()
         await watcher.until(lambda: pod.ready)

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from eventually import eventually
 from weft.local.error import LocalError
 from weft.local.replicas import Replicas
 from weft.local.status import PodPhase
@@ -143,8 +144,7 @@ async def test_a_pod_that_cannot_be_made_is_tried_again_and_does_not_end_the_loo
     await stage.settle()
     assert len(stage.names()) == 13 and "no address is left" in caplog.text
     caplog.clear()
-    while "no address is left" not in caplog.text:
-        await asyncio.sleep(0.001)
+    await eventually(lambda: "no address is left" in caplog.text)
     stage.replicas.want(web(1))
     await stage.settle()
     assert stage.names() == ["web-0"]

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from tests.inspect.debug.test_stream import Istioctl
 
+from eventually import eventually
 from local.rig import CALLER, SERVICE, mesh, web
 from weft.base.problem import Problem
 from weft.local.client import fetch_debug
@@ -119,8 +120,7 @@ async def test_a_follower_that_hangs_up_disturbs_nobody():
     async with mesh(SERVICE, web()) as rig:
         await rig.until_ready("web-0")
         task = asyncio.ensure_future(ask(rig, "/logs?pod=web&follow=1"))
-        while not rig.pod("web").log.app._followers:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: rig.pod("web").log.app._followers)
         task.cancel()
         rig.pod("web").log.app.write("still here")
         assert (await ask(rig, "/logs?pod=web&lines=1"))[1] == b"still here\n"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from eventually import eventually
 from weft.netns import namespace as netns
 from weft.netns import process as process_module
 from weft.netns.namespace import NetworkError, NetworkNamespace
@@ -45,8 +46,13 @@ def own_mounts():
 
 
 async def wait_until_gone(pid):
-    while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0]:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: ended(pid))
+
+
+def ended(pid):
+    """Whether the process is gone, or a zombie."""
+    status = Path(f"/proc/{pid}/stat")
+    return not status.exists() or "Z" in status.read_text().split(")")[1].split()[0]
 
 
 async def test_runs_in_the_namespace_under_its_own_user_without_privileges(start):
@@ -257,8 +263,7 @@ async def test_dies_with_its_parent_even_by_kill_9(make_namespace):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, env=environment) as process:
         child = int(process.stdout.readline())
-        while Path(f"/proc/{child}/comm").read_text() != "sleep\n":
-            await asyncio.sleep(0.01)
+        await eventually(lambda: Path(f"/proc/{child}/comm").read_text() == "sleep\n")
         assert netns.processes_in(namespace) == [child]
         process.kill()
     await asyncio.wait_for(wait_until_gone(child), 30)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import grpc.aio
 
+from eventually import eventually
 from identity_rig import TRUST_DOMAIN
 from node_rig import Control
 from weft.ca.authority import Authority
@@ -59,8 +60,11 @@ class KubeletCaller:
     async def register(self, *, takes: bool = True):
         """As kubelet does when a socket appears in its registry. Returns what the driver said."""
         path = self.kubelet.registration(self.driver)
-        await until(path.is_socket)
-        info = await self.call(f"{messages.REGISTRATION_SERVICE}/GetInfo", None, messages.RegisteredPlugin, path=path)
+        await eventually(path.is_socket)
+        method = f"{messages.REGISTRATION_SERVICE}/GetInfo"
+        info = await eventually(  # the socket is there a moment before something listens on it
+            lambda: self.call(method, None, messages.RegisteredPlugin, path=path), retry=grpc.aio.AioRpcError
+        )
         status = messages.RegistrationStatus(plugin_registered=takes, error="" if takes else "not today")
         await self.call(f"{messages.REGISTRATION_SERVICE}/NotifyRegistrationStatus", status, path=path)
         return info
@@ -195,7 +199,7 @@ class KubernetesNode:
             async with asyncio.timeout(30):
                 await process.wait()
                 if prefix:
-                    await until(lambda: not registration.exists())
+                    await eventually(lambda: not registration.exists())
 
     def log(self) -> str:
         return (self.directory / "agent.log").read_text()
@@ -218,9 +222,3 @@ async def kubernetes_node():
         node.authority.close()
         for each in (directory, state):
             shutil.rmtree(each)
-
-
-async def until(condition, seconds: float = 20) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.02)

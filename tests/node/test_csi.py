@@ -10,7 +10,8 @@ import stat
 import grpc
 import pytest
 
-from node.kubelet_rig import NODE, kubernetes_node, pod, until
+from eventually import eventually
+from node.kubelet_rig import NODE, kubernetes_node, pod
 from weft.model.proxy import IDENTITY_DRIVER, PROXY_GID, SDS_SOCKET
 from weft.node import csi_messages as messages
 from weft.node.agent import Agent
@@ -71,8 +72,8 @@ async def test_a_kubelet_that_could_not_take_it_is_shown_a_new_socket(running):
     registration = running.kubelet.kubelet.registration(IDENTITY_DRIVER)
     before = registration.stat().st_ino
     await running.kubelet.register(takes=False)
-    await until(lambda: not registration.exists())
-    await until(lambda: registration.exists() and registration.stat().st_ino != before)
+    await eventually(lambda: not registration.exists())
+    await eventually(lambda: registration.exists() and registration.stat().st_ino != before)
     assert not running.driver.is_registered
     await running.kubelet.register()
     assert running.driver.is_registered
@@ -92,7 +93,7 @@ async def test_a_published_pod_has_a_socket_for_its_proxy_alone_and_gets_its_cer
     assert stat.S_ISSOCK(found.st_mode) and (found.st_uid, found.st_gid) == (0, PROXY_GID)
     assert stat.S_IMODE(found.st_mode) == 0o660 and stat.S_IMODE(volume.stat().st_mode) == 0o750
     assert len(os.fsencode(volume / SDS_SOCKET)) > 107  # as kubelet's are
-    await until(lambda: running.agent.status(web.uid).serial)
+    await eventually(lambda: running.agent.status(web.uid).serial)
     assert running.agent.status(web.uid).identity == "spiffe://cluster.local/ns/shop/sa/web"
     await running.kubelet.unpublish(web)
     assert not volume.exists() and running.agent.status(web.uid) is None
@@ -102,7 +103,7 @@ async def test_a_published_pod_has_a_socket_for_its_proxy_alone_and_gets_its_cer
 async def test_newer_kubelets_put_the_token_into_secrets(running):
     web = pod()
     await running.kubelet.publish(web, running.node.token(web), in_secrets=True)
-    await until(lambda: running.agent.status(web.uid).serial)
+    await eventually(lambda: running.agent.status(web.uid).serial)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ async def test_without_a_token_a_new_pod_waits_and_a_published_one_goes_on(runni
         await running.kubelet.publish(web)
     assert not running.kubelet.volume(web).path.exists()
     await running.kubelet.publish(web, running.node.token(web))
-    await until(lambda: running.agent.status(web.uid).serial)
+    await eventually(lambda: running.agent.status(web.uid).serial)
     serial, made = running.agent.status(web.uid).serial, (running.kubelet.volume(web).path / SDS_SOCKET).stat()
     await running.kubelet.publish(web)  # no error: kubelet would remove what a running pod sees
     assert running.agent.status(web.uid).serial == serial
@@ -172,7 +173,7 @@ async def test_a_mistake_of_ours_is_an_error_of_that_call_alone(running, monkeyp
 async def test_many_pods_at_once(running):
     pods = [pod(f"web-{number}") for number in range(20)]
     await asyncio.gather(*(running.kubelet.publish(each, running.node.token(each)) for each in pods))
-    await until(lambda: all(running.agent.status(each.uid).serial for each in pods))
+    await eventually(lambda: all(running.agent.status(each.uid).serial for each in pods))
     await asyncio.gather(*(running.kubelet.unpublish(each) for each in pods))
     assert len(running.pods) == 0 and running.agent.statuses() == []
 

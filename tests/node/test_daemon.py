@@ -11,8 +11,9 @@ from datetime import timedelta
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from eventually import eventually
 from identity_rig import identities
-from node.kubelet_rig import NODE, kubernetes_node, pod, until
+from node.kubelet_rig import NODE, kubernetes_node, pod
 from node.redirect_rig import ARGUMENTS, ask, rules
 from node.tls_envoy import connect, pod_network, tls_envoy, until_served
 from weft.ca.authority import Authority
@@ -115,7 +116,7 @@ async def test_with_no_more_than_three_capabilities_and_without_seeing_the_pods_
             assert await reader.read() == b""
         writer.close()
         os.close(directory)
-        await until(lambda: "refused process 0 of user 0: only user 1337 may come in" in node.log())
+        await eventually(lambda: "refused process 0 of user 0: only user 1337 may come in" in node.log())
 
 
 async def test_a_pod_asks_for_its_redirect_through_its_volume_and_the_agent_has_just_what_that_takes(node, network):
@@ -168,9 +169,7 @@ async def test_ended_and_back_with_nothing_kept_the_proxy_goes_on_and_kubelets_n
         assert (volume / SDS_SOCKET).is_socket()  # and says whom to trust
         assert await served(network, clients) == first
         await node.kubelet.publish(web, node.token(web))
-        async with asyncio.timeout(20):
-            while await served(network, clients) == first:
-                await asyncio.sleep(0.05)
+        await eventually(lambda: served(network, clients), lambda value: value != first)
 
 
 async def test_pods_that_went_while_no_agent_was_there_are_forgotten(node):
@@ -178,7 +177,7 @@ async def test_pods_that_went_while_no_agent_was_there_are_forgotten(node):
     async with node.agent():
         for each in (web, api):
             await node.kubelet.publish(each, node.token(each))
-        await until(lambda: len(list(node.state.glob("*.json"))) == 2)
+        await eventually(lambda: len(list(node.state.glob("*.json"))) == 2)
     gone = node.kubelet.volume(web).path
     (gone.parent / "vol_data.json").unlink()
     gone.rmdir()
@@ -209,10 +208,10 @@ async def test_a_ca_that_moved_to_another_root_while_away_is_known_again_by_the_
     async with daemon(node) as made:  # with the old root
         await node.open_ca()
         publishing = asyncio.create_task(node.kubelet.publish(web, node.token(web)))
-        await until(lambda: made.agent.statuses())
-        await until(lambda: "no certificate of a root that is trusted here" in made.agent.status(web.uid).error)
+        await eventually(lambda: made.agent.statuses())
+        await eventually(lambda: "no certificate of a root that is trusted here" in made.agent.status(web.uid).error)
         node.write_roots(node.authority)
-        await until(lambda: made.agent.status(web.uid).serial)
+        await eventually(lambda: made.agent.status(web.uid).serial)
         assert made.agent.bundle == node.authority.bundle()
         await publishing
     assert "has other roots, 1 of them" in caplog.text
@@ -223,10 +222,10 @@ async def test_two_agents_do_not_serve_at_once(node, caplog):
     async with daemon(node):
         second = asyncio.create_task(Daemon(settings(node)).run())
         await node.kubelet.register()
-        await until(lambda: "another agent is still here" in caplog.text)
+        await eventually(lambda: "another agent is still here" in caplog.text)
         assert not second.done()
     registration = node.kubelet.kubelet.registration(node.kubelet.driver)
-    await until(registration.is_socket)
+    await eventually(registration.is_socket)
     await node.kubelet.register()
     second.cancel()
     await asyncio.wait({second})
@@ -243,5 +242,5 @@ async def test_its_readiness_and_its_numbers(node):
         def value(name):
             return next(sample.value for each in made.metrics() for sample in each.samples if sample.name == name)
 
-        await until(lambda: value("weft_node_identities_held") == 1 and value("weft_node_own_identity_held") == 1)
+        await eventually(lambda: value("weft_node_identities_held") == 1 and value("weft_node_own_identity_held") == 1)
         assert value("weft_node_pods") == 1 and value("weft_node_identities_failing") == 0

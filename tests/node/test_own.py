@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from eventually import eventually
 from identity_rig import TRUST_DOMAIN
 from weft.ca.authority import Authority
 from weft.ca.service import CertificateService
@@ -30,12 +31,10 @@ async def test_waits_for_a_token_and_for_the_roots_and_then_has_credentials(tmp_
     credentials = own.identity.credentials()
     first = asyncio.ensure_future(anext(credentials))
     async with asyncio.timeout(30):
-        while "does not say who this agent is" not in caplog.text:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: "does not say who this agent is" in caplog.text)
         assert own.identity.status is None and own.identity.held is None
         own.file.write_text(own.token())
-        while own.identity.status is None or not own.identity.status.serial:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: not (own.identity.status is None or not own.identity.status.serial))
         assert not first.done() and own.identity.held is None  # whom to trust is not known
         own.identity.trust(own.authority.bundle())
         found = await first

@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from node.kubelet_rig import KubernetesNode, pod, until
+from eventually import eventually
+from node.kubelet_rig import KubernetesNode, pod
 from weft.ca.signer import CaUnavailable
 from weft.model.proxy import CERTIFICATE, REDIRECT_SOCKET, ROOTS, SDS_SOCKET, XDS_SOCKET
 from weft.node.agent import Agent
@@ -129,7 +130,7 @@ async def test_all_sockets_are_in_the_one_volume_and_go_with_it(node):
     volume = await node.publish(web)
     assert names(volume) == {SDS_SOCKET, XDS_SOCKET, REDIRECT_SOCKET}
     assert node.relay.added == [web]
-    await until(lambda: node.serial(web))
+    await eventually(lambda: node.serial(web))
     await node.pods.unpublish(node.kubelet.volume(web))
     assert not volume.exists() and list(node.around.state.iterdir()) == [] and len(node.pods) == 0
 
@@ -137,7 +138,7 @@ async def test_all_sockets_are_in_the_one_volume_and_go_with_it(node):
 async def test_spoken_of_again_nothing_moves_but_the_token(node):
     web = pod()
     volume = await node.publish(web)
-    await until(lambda: node.serial(web))
+    await eventually(lambda: node.serial(web))
     serial, before = node.serial(web), {name: (volume / name).stat() for name in names(volume)}
     await node.publish(web)
     assert node.serial(web) == serial and node.relay.added == [web]
@@ -153,9 +154,9 @@ def long_pauses(monkeypatch):
 async def test_a_fresh_token_is_used_at_once_where_the_old_one_failed(node, long_pauses):
     web = pod()
     await node.publish(web, token="not.a.token")
-    await until(lambda: node.agent.status(web.uid).error)
+    await eventually(lambda: node.agent.status(web.uid).error)
     await node.publish(web)
-    await until(lambda: node.serial(web), seconds=10)
+    await eventually(lambda: node.serial(web), limit=10)
 
 
 async def test_a_first_volume_that_cannot_be_made_whole_leaves_nothing(node):
@@ -173,7 +174,7 @@ async def test_a_first_volume_that_cannot_be_made_whole_leaves_nothing(node):
 async def test_what_cannot_be_made_for_a_running_pod_is_no_error_and_is_tried_again(node, error, caplog):
     web = pod()
     volume = await node.publish(web)
-    await until(lambda: node.serial(web))
+    await eventually(lambda: node.serial(web))
     node.relay.error = error
     await node.begin()
     assert names(volume) == {SDS_SOCKET, REDIRECT_SOCKET} and f"no socket `{XDS_SOCKET}`" in caplog.text
@@ -199,7 +200,7 @@ async def test_a_pod_that_would_wait_in_vain_gets_no_volume_and_is_told_why(node
 async def test_a_pod_gets_its_volume_as_soon_as_it_need_not_wait(node):
     web, node.lack = pod(), "the control plane is away"
     publishing = asyncio.create_task(node.publish(web))
-    await until(lambda: node.relay.added)
+    await eventually(lambda: node.relay.added)
     assert not publishing.done()
     node.lack = ""
     await publishing
@@ -208,11 +209,11 @@ async def test_a_pod_gets_its_volume_as_soon_as_it_need_not_wait(node):
 async def test_the_next_agent_has_the_same_certificate_and_needs_no_ca_for_it(node):
     web = pod()
     await node.publish(web)
-    await until(lambda: node.serial(web))
+    await eventually(lambda: node.serial(web))
     serial, renewal = node.serial(web), node.agent.status(web.uid).renewal
     node.line.cut = True
     await node.begin()
-    await until(lambda: node.agent.status(web.uid).serial)
+    await eventually(lambda: node.agent.status(web.uid).serial)
     assert node.serial(web) == serial and not node.agent.status(web.uid).error
     # It is renewed when it would have been, give or take the spread.
     assert abs(node.agent.status(web.uid).renewal - renewal) < 0.05 * 86_400
@@ -221,7 +222,7 @@ async def test_the_next_agent_has_the_same_certificate_and_needs_no_ca_for_it(no
 async def test_a_certificate_of_a_root_that_is_trusted_no_more_is_not_used_again(node):
     web = pod()
     await node.publish(web)
-    await until(lambda: node.serial(web))
+    await eventually(lambda: node.serial(web))
     serial = node.serial(web)
     from weft.ca.authority import Authority
     from weft.ca.service import CertificateService
@@ -229,20 +230,20 @@ async def test_a_certificate_of_a_root_that_is_trusted_no_more_is_not_used_again
     node.around.authority = Authority.in_memory("cluster.local")
     node.line.service = CertificateService(node.around.authority, node.around.issuer.checker())
     await node.begin()
-    await until(lambda: node.serial(web) and node.serial(web) != serial)
+    await eventually(lambda: node.serial(web) and node.serial(web) != serial)
 
 
 async def test_without_a_keepsake_the_roots_are_told_at_once_and_the_rest_with_kubelets_next_word(node):
     web = pod()
     volume = await node.publish(web)
-    await until(lambda: node.serial(web))
+    await eventually(lambda: node.serial(web))
     await node.begin(keeps=False)
     assert len(node.pods) == 0 and names(volume) == {SDS_SOCKET}
     secrets = node.agent._secrets
     assert secrets.has(web.uid, ROOTS) and not secrets.has(web.uid, CERTIFICATE)
     socket = (volume / SDS_SOCKET).stat()
     await node.publish(web)
-    await until(lambda: node.serial(web))
+    await eventually(lambda: node.serial(web))
     assert names(volume) == {SDS_SOCKET, XDS_SOCKET, REDIRECT_SOCKET}
     assert os.path.samestat((volume / SDS_SOCKET).stat(), socket)  # its proxy is not sent away
 
@@ -252,15 +253,15 @@ async def test_a_running_pod_that_nobody_knows_and_without_a_token_says_what_it_
     await node.publish(web)
     await node.begin(keeps=False)
     await node.publish(web, token="")
-    await until(lambda: "kubelet has given no token" in node.agent.status(web.uid).error)
+    await eventually(lambda: "kubelet has given no token" in node.agent.status(web.uid).error)
     await node.publish(web)
-    await until(lambda: node.serial(web), seconds=10)
+    await eventually(lambda: node.serial(web), limit=10)
 
 
 async def test_a_keepsake_of_another_volume_is_not_believed(node):
     web = pod()
     await node.publish(web)
-    await until(lambda: node.serial(web))
+    await eventually(lambda: node.serial(web))
     file = node.around.state / f"{web.uid}.json"
     said = msgspec.json.decode(file.read_bytes())
     file.write_bytes(msgspec.json.encode({**said, "volume_id": "csi-other"}))
@@ -292,7 +293,7 @@ async def test_one_name_twice_is_two_pods(node):
     old, new = pod(), pod()
     for each in (old, new):
         await node.publish(each)
-    await until(lambda: node.serial(old) and node.serial(new))
+    await eventually(lambda: node.serial(old) and node.serial(new))
     await node.pods.unpublish(node.kubelet.volume(old))
     assert node.serial(new) and node.kubelet.volume(new).path.exists()
 

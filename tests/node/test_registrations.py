@@ -7,6 +7,7 @@ from contextlib import aclosing
 
 import pytest
 
+from eventually import eventually
 from weft.node.registrations import DirectoryRefused, parse_registration, watch_registrations
 
 GOOD = {
@@ -151,9 +152,7 @@ async def test_while_the_directory_is_away_or_open_to_others_everything_stays(di
         assert await within(batches) == {"web.json": "shop/web-0"}
         waiting = asyncio.ensure_future(anext(batches))
         moved = directory.rename(directory.with_name("moved"))
-        async with asyncio.timeout(30):
-            while "everything stays as it was" not in caplog.text:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: "everything stays as it was" in caplog.text)
         assert not waiting.done()
         (moved / "web.json").write_bytes(text(service_account="api"))
         moved.rename(directory)

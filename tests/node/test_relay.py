@@ -14,6 +14,7 @@ import grpc.aio
 import pytest
 from resources import backend, by_name, cluster, endpoints, listener, route
 
+from eventually import eventually
 from node_rig import Control
 from relay_rig import doorway, pod, until
 from weft.envoy import binary
@@ -86,10 +87,12 @@ class Envoy:
                 stdout=output,
                 stderr=output,
             )
-        async with asyncio.timeout(20):
-            while not admin.exists() or not admin.read_text():
-                assert self._process.returncode is None, log.read_text()
-                await asyncio.sleep(0.01)
+
+        def started():
+            assert self._process.returncode is None, log.read_text()
+            return admin.exists() and admin.read_text()
+
+        await eventually(started)
         self._admin = admin.read_text()
         self.session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10))
 
@@ -117,15 +120,16 @@ class Envoy:
 
     async def ask(self, name="l"):
         """What is answered at a listener, once it is there."""
-        async with asyncio.timeout(20):
-            while True:
-                for status in (await self.get("/listeners?format=json")).get("listener_statuses", []):
-                    if status["name"] == name:
-                        port = status["local_address"]["socket_address"]["port_value"]
-                        with contextlib.suppress(aiohttp.ClientError):
-                            async with self.session.get(f"http://127.0.0.1:{port}/") as answer:
-                                return answer.status, await answer.text()
-                await asyncio.sleep(0.02)
+
+        async def answered():
+            for status in (await self.get("/listeners?format=json")).get("listener_statuses", []):
+                if status["name"] == name:
+                    port = status["local_address"]["socket_address"]["port_value"]
+                    async with self.session.get(f"http://127.0.0.1:{port}/") as answer:
+                        return answer.status, await answer.text()
+            return None
+
+        return await eventually(answered, retry=aiohttp.ClientError)
 
 
 class Machine:
@@ -231,9 +235,7 @@ async def test_envoys_of_two_groups_get_each_their_own_through_one_stream(machin
         assert machine.relay.upstream.calls == 1 and len(machine.nodes.nodes()) == 1
         machine.control.snapshots.update("web", {ENDPOINT: by_name(endpoints("a", api))})
         await until(lambda: machine.synced("web-0") and machine.synced("web-1"))
-        async with asyncio.timeout(20):
-            while await envoys["web-0"].ask() != (200, "api"):
-                await asyncio.sleep(0.02)
+        await eventually(lambda: envoys["web-0"].ask(), lambda value: value == (200, "api"))
 
 
 @contextlib.asynccontextmanager
@@ -294,9 +296,7 @@ async def test_without_an_agent_envoys_keep_their_config_and_the_next_agent_says
         assert await envoy.ask() == (200, "web")
         assert await envoy.counted(CHANGES) == before
         machine.control.snapshots.update("web", {CLUSTER: by_name(cluster("b"))})
-        async with asyncio.timeout(20):
-            while set(await envoy.clusters()) != {"a", "b"}:
-                await asyncio.sleep(0.02)
+        await eventually(envoy.clusters, lambda value: set(value) == {"a", "b"})
 
 
 NOBODY_CALLED = {
@@ -357,9 +357,7 @@ async def test_an_envoy_is_told_of_what_there_is_when_nobody_says_that_there_is_
         await machine.add("web-0")
         await until(lambda: machine.relay.streams() and machine.control.wanted)
         assert machine.control.wanted == [("web", ("outbound|80||a",), True)]
-        async with asyncio.timeout(20):
-            while set(await envoy.clusters()) != {"base"}:
-                await asyncio.sleep(0.02)
+        await eventually(envoy.clusters, lambda value: set(value) == {"base"})
         await machine.control_down()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(machine.relay._answered("web", 1), 1)
@@ -373,10 +371,12 @@ async def test_a_pod_whose_group_changes_is_given_the_other_config_without_a_gap
         envoy = await machine.envoy("web-0")
         assert await envoy.ask() == (200, "web")
         machine.place("web-0", "gold")
-        async with asyncio.timeout(20):
-            while (answer := await envoy.ask()) != (200, "gold"):
-                assert answer == (200, "web")
-                await asyncio.sleep(0.01)
+
+        def changed(answer):
+            assert answer in ((200, "web"), (200, "gold"))
+            return answer == (200, "gold")
+
+        await eventually(envoy.ask, changed)
         await until(lambda: machine.relay._copy.snapshots.groups() == ["gold"])
 
 
@@ -406,9 +406,7 @@ async def test_a_bad_resource_is_refused_by_name_quarantined_and_takes_no_other_
         assert (culprit.group, culprit.type_url, culprit.name, culprit.version) == ("web", CLUSTER, "a", bad.version)
         assert culprit.node_id == "web-0" and "Expected positive duration" in culprit.message
         assert machine.control.snapshots.resources("web", CLUSTER)["a"].version == good
-        async with asyncio.timeout(20):
-            while set(await envoy.clusters()) != {"a", "b", "c"}:
-                await asyncio.sleep(0.02)
+        await eventually(envoy.clusters, lambda value: set(value) == {"a", "b", "c"})
         assert (await envoy.clusters())["a"]["connect_timeout"] == "2s"
         assert await envoy.ask() == (200, "web")
 

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from authority import Authority
+from eventually import eventually
 from weft.node.roots import read_roots, watch_roots
 
 ONE, TWO = Authority().root, Authority().root
@@ -30,11 +31,11 @@ async def test_told_when_they_change_and_a_file_that_is_away_or_broken_takes_not
     next_one = asyncio.ensure_future(anext(told))
     file.unlink()
     async with asyncio.timeout(30):
-        while "No such file" not in caplog.text:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: "No such file" in caplog.text)
         file.write_text("broken")
-        while "root-cert.pem cannot be read as certificates: " not in caplog.text.replace("No such file", ""):
-            await asyncio.sleep(0.01)
+        await eventually(
+            lambda: "root-cert.pem cannot be read as certificates: " in caplog.text.replace("No such file", "")
+        )
         file.unlink()
         file.symlink_to("..data/root-cert.pem")
         await asyncio.sleep(0.05)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import os
 import re
 import ssl
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from eventually import eventually
 from identity_rig import identities, identity
 from node.tls_envoy import connect, pod_network, tls_envoy, until_served
 from weft.envoy.binary import EnvoyError
@@ -72,12 +72,11 @@ async def test_an_envoy_without_a_certificate_takes_no_connection_and_does_once_
         async with tls_envoy(open_directory / "envoy", sds, network) as (admin, _, _):
             await rig.until(lambda: rig.line.asked >= 2)
             # The roots were there at once: only the certificate is waited for.
-            stats = {}
-            async with asyncio.timeout(30):
-                while stats.get("cluster.sds-grpc.upstream_rq_total", 0) < 2:
-                    with contextlib.suppress(EnvoyError):  # its first moments
-                        stats = (await admin.stats("sds-grpc")).values
-                    await asyncio.sleep(0.01)
+            await eventually(
+                lambda: admin.stats("sds-grpc"),
+                lambda stats: stats.values.get("cluster.sds-grpc.upstream_rq_total", 0) >= 2,
+                retry=EnvoyError,  # its first moments
+            )
             with pytest.raises(OSError):
                 await connect(network, rig.tls())
             rig.line.cut = False

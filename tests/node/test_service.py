@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from eventually import eventually
 from identity_rig import TRUST_DOMAIN, identities, identity
 from node.tls_envoy import connect, pod_network, tls_envoy, until_served
 from weft.ca.authority import Authority
@@ -120,12 +121,6 @@ async def clients(tmp_path, machine):
         yield rig
 
 
-async def until(condition, seconds: float = 20) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
 async def served(network, clients) -> str:
     connection = await until_served(network, clients.tls())
     assert await connection.get() == 200
@@ -136,7 +131,7 @@ async def served(network, clients) -> str:
 async def test_an_agent_that_is_killed_and_comes_back_interrupts_nothing(machine, network, clients, tmp_path):
     sds = machine.register(network=network)
     async with machine.agent() as agent, contextlib.AsyncExitStack() as stack:
-        await until(sds.exists)
+        await eventually(sds.exists)
         await stack.enter_async_context(tls_envoy(tmp_path / "envoy", sds, network))
         first = await served(network, clients)
         connection = await connect(network, clients.tls())
@@ -144,10 +139,7 @@ async def test_an_agent_that_is_killed_and_comes_back_interrupts_nothing(machine
         await agent.wait()
         assert await served(network, clients) == first  # without an agent
         async with machine.agent():
-            async with asyncio.timeout(20):
-                while (fresh := await served(network, clients)) == first:
-                    await asyncio.sleep(0.02)
-            assert fresh != first
+            await eventually(lambda: served(network, clients), lambda fresh: fresh != first)
             assert await connection.get() == 200  # the one from before
         await connection.close()
 
@@ -157,7 +149,7 @@ async def test_without_a_ca_a_new_agent_takes_nothing_away_and_serves_when_the_c
 ):
     sds = machine.register(network=network)
     async with machine.agent() as agent, contextlib.AsyncExitStack() as stack:
-        await until(sds.exists)
+        await eventually(sds.exists)
         await stack.enter_async_context(tls_envoy(tmp_path / "envoy", sds, network))
         first = await served(network, clients)
         agent.send_signal(signal.SIGKILL)
@@ -165,13 +157,11 @@ async def test_without_a_ca_a_new_agent_takes_nothing_away_and_serves_when_the_c
         await machine.close_ca()
         before = sds.stat().st_ino
         async with machine.agent():
-            await until(lambda: sds.stat().st_ino != before)
-            await until(lambda: "no certificate since" in machine.log())
+            await eventually(lambda: sds.stat().st_ino != before)
+            await eventually(lambda: "no certificate since" in machine.log())
             assert await served(network, clients) == first
             await machine.open_ca()
-            async with asyncio.timeout(20):
-                while await served(network, clients) == first:
-                    await asyncio.sleep(0.02)
+            await eventually(lambda: served(network, clients), lambda value: value != first)
     assert "has a certificate again" in machine.log()
 
 
@@ -183,25 +173,25 @@ async def test_registrations_come_and_go_and_a_broken_one_stops_no_other(machine
     try:
         web = machine.register("web-0", network=network)
         api = machine.register("api-0", network=network)
-        await until(lambda: web.exists() and api.exists())
+        await eventually(lambda: web.exists() and api.exists())
         shown = web.parent.stat()
-        await until(
+        await eventually(
             lambda: len(service.agent.statuses()) == 2 and all(each.serial for each in service.agent.statuses())
         )
         assert {each.identity for each in service.agent.statuses()} == {str(identity("web"))}
         before = service.agent.status("shop/web-0").serial
         machine.write("web-0.json", "{not json")
         machine.write("other.json", "[]")
-        await until(lambda: "other.json" in caplog.text and "web-0.json" in caplog.text)
+        await eventually(lambda: "other.json" in caplog.text and "web-0.json" in caplog.text)
         assert web.exists() and service.agent.status("shop/web-0").serial == before
         (machine.workloads / "api-0.json").unlink()
-        await until(lambda: not api.parent.exists())
+        await eventually(lambda: not api.parent.exists())
         assert web.exists() and service.agent.status("shop/api-0") is None
         machine.register("web-0", network=network, service_account="other")
-        await until(lambda: str(identity("other")) in {each.identity for each in service.agent.statuses()})
+        await eventually(lambda: str(identity("other")) in {each.identity for each in service.agent.statuses()})
         # Its token is still the first account's: the certificate is for somebody else, and is not used.
         wrong = "not for spiffe://cluster.local/ns/shop/sa/other"
-        await until(lambda: (now := service.agent.status("shop/web-0")) is not None and wrong in now.error)
+        await eventually(lambda: (now := service.agent.status("shop/web-0")) is not None and wrong in now.error)
         assert service.agent.status("shop/web-0").serial == ""
     finally:
         running.cancel()
@@ -227,7 +217,7 @@ async def test_nothing_that_fails_for_one_workload_keeps_the_next_from_its_ident
     try:
         machine.register("api-0", network=network)
         web = machine.register("web-0", network=network)
-        await until(web.exists)
+        await eventually(web.exists)
     finally:
         running.cancel()
         await asyncio.wait({running})
@@ -244,7 +234,7 @@ async def test_a_second_agent_is_refused_and_disturbs_nobody_and_what_a_killed_o
     first = service()
     running = asyncio.create_task(first.run())
     try:
-        await until(lambda: first.agent.status("shop/web-0") is not None)
+        await eventually(lambda: first.agent.status("shop/web-0") is not None)
         assert {path.name for path in (machine.workloads / ".agent").iterdir()} == {"lock", "0"}
         with pytest.raises(DirectoryRefused, match="another agent"):
             await service().run()
@@ -265,16 +255,16 @@ async def test_a_token_that_is_missing_or_empty_is_said_and_read_again(machine, 
         good = token.read_text()
         token.unlink()
         status = lambda: service.agent.status("shop/web-0")  # noqa: E731
-        await until(lambda: status() is not None)
+        await eventually(lambda: status() is not None)
         if status().serial:  # it was quicker than us; the next one will not be
             await service.agent.remove("shop/web-0")
             service._served.clear()
             service._changed.set()
-        await until(lambda: status() is not None and "No such file" in status().error)
+        await eventually(lambda: status() is not None and "No such file" in status().error)
         token.write_text("\n")
-        await until(lambda: "is empty" in status().error)
+        await eventually(lambda: "is empty" in status().error)
         token.write_text(good)
-        await until(lambda: status().serial and not status().error)
+        await eventually(lambda: status().serial and not status().error)
     finally:
         running.cancel()
         await asyncio.wait({running})

@@ -12,6 +12,7 @@ import uuid
 
 from cryptography import x509
 
+from eventually import eventually
 from weft.envoy import binary
 from weft.envoy.admin import Admin
 from weft.envoy.bootstrap import Bootstrap, BootstrapNode, Unix, render
@@ -169,9 +170,4 @@ async def connect(where, context: ssl.SSLContext) -> Connection:
 
 
 async def until_served(where, context, seconds=20):
-    async with asyncio.timeout(seconds):
-        while True:
-            try:
-                return await connect(where, context)
-            except (OSError, ssl.SSLError):
-                await asyncio.sleep(0.02)
+    return await eventually(lambda: connect(where, context), limit=seconds, retry=OSError)

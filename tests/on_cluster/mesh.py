@@ -4,10 +4,10 @@ import itertools
 import os
 import subprocess
 import sys
-import time
 
 from tools.kube.process import Failed
 
+from eventually import eventually_blocking
 from tools import image
 
 NAMESPACE = "istio-system"
@@ -82,15 +82,4 @@ def until(condition, timeout=60, every=0.2):
 
     A condition may also assert: what is compared is of two moments, and namespaces of other tests come and go.
     """
-    deadline = time.monotonic() + timeout
-    while True:
-        try:
-            if found := condition():
-                return found
-        except AssertionError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(every)
-            continue
-        assert time.monotonic() < deadline, f"not so within {timeout} s: {found!r}"
-        time.sleep(every)
+    return eventually_blocking(condition, limit=timeout, every=every, retry=AssertionError)

@@ -22,6 +22,7 @@ from tools.ports import free_port
 
 from authority import Authority
 from golden.render import compile_group
+from listening import until_listening
 from model.builders import group, put, service
 from weft.envoy import binary
 from weft.envoy.validate import bootstrap
@@ -141,7 +142,7 @@ async def _envoy(document, listening, identity, change=None, secrets=()):
             )
             try:
                 for port in listening:
-                    await _listening(port, process)
+                    await until_listening("127.0.0.1", port, process)
                 yield
             finally:
                 process.terminate()
@@ -180,18 +181,6 @@ def _secret(name, identity):
         secret.tls_certificate.certificate_chain.inline_bytes = identity.certificate
         secret.tls_certificate.private_key.inline_bytes = identity.key
     return secret
-
-
-async def _listening(port, process):
-    while True:
-        assert process.returncode is None, "Envoy did not start"
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-        except ConnectionRefusedError:
-            await asyncio.sleep(0.01)
-        else:
-            writer.close()
-            return
 
 
 @contextlib.asynccontextmanager

@@ -26,7 +26,9 @@ from google.protobuf.json_format import ParseDict
 from tools.ports import free_port
 
 from authority import Authority
+from eventually import eventually
 from golden.render import compile_group
+from listening import until_listening
 from model.builders import group, put
 from weft.api.parse import parse
 from weft.envoy import binary
@@ -89,12 +91,11 @@ class Rig:
 
     async def logged(self, count):
         """Every line of the access log, once there are so many."""
-        for _ in range(1000):
-            lines = [json.loads(line) for line in self._log.read_text().splitlines()] if self._log.exists() else []
-            if len(lines) >= count:
-                return lines
-            await asyncio.sleep(0.02)
-        raise AssertionError(f"only {len(lines)} of {count} lines in the access log")
+
+        def lines():
+            return [json.loads(line) for line in self._log.read_text().splitlines()] if self._log.exists() else []
+
+        return await eventually(lines, lambda lines: len(lines) >= count, what=f"{count} lines in the access log")
 
 
 @contextlib.asynccontextmanager
@@ -125,7 +126,7 @@ async def rig(policy_sets, settings=None, services=(), tcp_app=None):
                 *("--log-level", "warning", "--file-flush-interval-msec", "20"),
             )
             try:
-                await _listening(places[-1], process)
+                await until_listening(places[-1], HTTP_PORT, process)
                 yield Rig(process, log, places)
             finally:
                 process.terminate()
@@ -332,15 +333,3 @@ async def _app(handle):
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
-
-
-async def _listening(address, process):
-    while True:
-        assert process.returncode is None, "Envoy did not start"
-        try:
-            _, writer = await asyncio.open_connection(address, HTTP_PORT)
-        except ConnectionRefusedError:
-            await asyncio.sleep(0.01)
-        else:
-            writer.close()
-            return

@@ -17,6 +17,7 @@ from google.protobuf.json_format import ParseDict
 from tools.ports import free_port
 
 from authority import Authority
+from eventually import eventually
 from translate.live import app, running
 from weft.model.access_log import Encoding, FileLog, Reporter
 from weft.model.authorization_policy import Action, AuthorizationPolicy, AuthorizationRule, Operation
@@ -182,9 +183,9 @@ class Rig:
 
     async def lines(self, count):
         """The lines, once so many are there, and no more: whoever comes last is waited for."""
-        async with asyncio.timeout(30):
-            while (text := self._file.read_text() if self._file.exists() else "").count("\n") < count:
-                await asyncio.sleep(0.02)
+        text = await eventually(
+            lambda: self._file.read_text() if self._file.exists() else "", lambda text: text.count("\n") >= count
+        )
         lines = text.splitlines()
         assert len(lines) == count, lines
         return [json.loads(line) if line.startswith("{") else line for line in lines]
@@ -241,9 +242,7 @@ async def received(*policies, protocol=Protocol.HTTP, mode=TlsMode.STRICT, **wri
 
 async def _up(port):
     """Without a connection, which could be a line."""
-    async with asyncio.timeout(30):
-        while f"0100007F:{port:04X} 00000000:0000 0A" not in Path("/proc/net/tcp").read_text():
-            await asyncio.sleep(0.02)
+    await eventually(lambda: f"0100007F:{port:04X} 00000000:0000 0A" in Path("/proc/net/tcp").read_text())
 
 
 def policy(name, action, *paths, **more):

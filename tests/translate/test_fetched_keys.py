@@ -1,6 +1,5 @@
 """Keys that a proxy fetches itself: from a server on this machine that comes, goes, changes its mind and misbehaves."""
 
-import asyncio
 import json
 import ssl
 from datetime import timedelta
@@ -13,6 +12,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
 
 from authority import Authority
+from eventually import eventually
 from model.builders import service
 from translate.asking import ask, bearer, guarded
 from translate.tokens import EC_KEY, ED_KEY, ISSUER, OTHER_KEY, RSA_KEY, KeyServer, key_set
@@ -57,9 +57,7 @@ def _quick(manager):
 
 async def until(port, status, *headers):
     """A good token may have to wait for the next fetch."""
-    async with asyncio.timeout(20):
-        while (await ask(port, headers=headers)).status != status:
-            await asyncio.sleep(0.02)
+    await eventually(lambda: ask(port, headers=headers), lambda value: value.status == status)
 
 
 async def test_fetched_keys_check_tokens():

@@ -3,8 +3,9 @@
 import pytest
 from tools.ports import free_port
 
+from eventually import eventually
 from fields import proves
-from gateway_rig import application, ask, entry, gateway, underscores, until
+from gateway_rig import application, ask, entry, gateway, underscores
 from translate.authorizers import http_authorizer
 from translate.tokens import ISSUER, OTHER_KEY, RSA_KEY, key_set, token
 from weft.api.document import Change
@@ -377,7 +378,7 @@ async def test_a_gateway_that_goes_leaves_its_port(shop):
     async def is_gone():
         return await ask(shop.port, "shop.example.com") is None
 
-    await until(is_gone)
+    await eventually(is_gone)
 
 
 def _believing(number):

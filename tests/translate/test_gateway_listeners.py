@@ -8,8 +8,9 @@ import pytest
 from tools.ports import free_port
 
 from authority import Authority
+from eventually import eventually
 from fields import proves
-from gateway_rig import all_http, application, ask, entry, gateway, pair, secret, trusting, until
+from gateway_rig import all_http, application, ask, entry, gateway, pair, secret, trusting
 from golden.render import compile_group, load
 from weft.model.group import Group, ProxyKind
 from weft.model.instance import Instance
@@ -101,7 +102,7 @@ spec: {}
                 answers = [await ask(tcp, "whatever"), await ask(tls, "a.example.com", tls=trusting(one))]
                 return answers == [None, None]
 
-            await until(is_shut)
+            await eventually(is_shut)
 
 
 ADDRESSED = """
@@ -279,7 +280,7 @@ spec:
                 found = await ask(port, "api.example.com")
                 return found.status == 200 and found.seen["app"] == "api"
 
-            await until(answers)
+            await eventually(answers)
 
 
 @pytest.mark.parametrize("level", ["trafficPolicy: SILENT", "subsets: [{name: v1, trafficPolicy: SILENT}]"])

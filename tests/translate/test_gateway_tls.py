@@ -15,8 +15,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from tools.ports import free_port
 
 from authority import Authority
+from eventually import eventually
 from fields import proves
-from gateway_rig import application, ask, entry, gateway, pair, secret, trusting, until
+from gateway_rig import application, ask, entry, gateway, pair, secret, trusting
 from weft.api.document import Change
 from weft.history.persistence import Memory
 from weft.inspect.attach import attach_debug
@@ -68,7 +69,7 @@ class Edge:
             found = await self.ask(host, **more)
             return (found.status if found else None) == status
 
-        await until(answers)
+        await eventually(answers)
 
 
 @pytest.fixture
@@ -198,9 +199,9 @@ async def test_files_that_are_refused_are_shown_once_they_are_mended(edge, autho
         async def is_tried_thrice():
             return sum("KEY_VALUES_MISMATCH" in each.getMessage() for each in caplog.records) > 3
 
-        await until(is_refused)
+        await eventually(is_refused)
         assert "user 1337" in problems()[0].hint
-        await until(is_tried_thrice)
+        await eventually(is_tried_thrice)
         assert await made.ask(tls=trusting(shown)) is None
         (tmp_path / "tls.key").write_bytes(shown.key)
         await made.until(200, tls=trusting(shown))

@@ -11,6 +11,7 @@ from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
 from tools.ports import free_port
 
 from authority import Authority
+from eventually import eventually
 from fields import proves
 from golden.render import compile_group
 from model.builders import group, put
@@ -240,9 +241,7 @@ async def test_a_certificate_of_ours_is_shown_and_a_new_one_is_taken_up(world):
         first = await _ask(port)
         assert "200 OK" in first
         world.write("client", world.authority.issue(FRONTEND))
-        async with asyncio.timeout(30):
-            while await _ask(port) == first:
-                await asyncio.sleep(0.02)
+        await eventually(lambda: _ask(port), lambda value: value != first)
         assert "200 OK" in await _ask(port)
     async with world.called(world.tls(SIMPLE)) as port:
         assert "200 OK" not in await _ask(port)

@@ -13,6 +13,7 @@ from envoy.extensions.transport_sockets.tls.v3.common_pb2 import TlsParameters
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import DownstreamTlsContext, UpstreamTlsContext
 
 from authority import Authority
+from eventually import eventually
 from golden.render import compile_group
 from model.builders import group, instance, put, service
 from translate.live import FRONTEND, ORDERS, app, both, pair
@@ -236,8 +237,7 @@ async def test_an_undeclared_port_carries_http_2_as_it_is_called():
         writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5))
         writer.write(len(headers).to_bytes(3, "big") + b"\x01\x05" + (1).to_bytes(4, "big") + headers)
         await asyncio.wait_for(reader.read(9), 30)
-        while not heads:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: heads)
         writer.close()
     assert heads[0].startswith(b"PRI * HTTP/2.0")
 

@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 from resources import backend, by_name, cluster, endpoints, listener, route
 
+from eventually import eventually
 from weft.xds.server import XdsServer
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
@@ -88,10 +89,12 @@ async def envoy(directory: Path, socket: Path, *, delta: bool = True):
             binary, *map(str, arguments), "--disable-hot-restart", "-l", "info", stderr=log, stdout=log
         )
     try:
-        async with asyncio.timeout(20):
-            while not (directory / "admin").exists() or not (directory / "admin").read_text():
-                assert process.returncode is None, (directory / "envoy.log").read_text()
-                await asyncio.sleep(0.01)
+
+        def started():
+            assert process.returncode is None, (directory / "envoy.log").read_text()
+            return (directory / "admin").exists() and (directory / "admin").read_text()
+
+        await eventually(started)
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session:
             yield Envoy((directory / "admin").read_text(), session)
     finally:
@@ -223,9 +226,7 @@ async def test_after_a_restart_of_the_server_nothing_unchanged_is_sent_again(sna
         sent = counted(second)
         await second.listen(f"unix:{socket}")
         try:
-            async with asyncio.timeout(20):
-                while not second.streams():
-                    await asyncio.sleep(0.01)
+            await eventually(second.streams)
             port_of_listener = await proxy.listener_port("l")
             assert await proxy.ask(port_of_listener) == (200, "from a")  # while the server knows nothing yet
             anew.replace(GROUP, {**shop(port), CLUSTER: by_name(cluster("a"), cluster("b"))})

@@ -11,6 +11,7 @@ import grpc
 import pytest
 from resources import api_listener, by_name, cluster, endpoints, route
 
+from eventually import eventually
 from weft.xds.server import XdsServer
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
@@ -52,9 +53,7 @@ class Caller:
 
     async def until(self, answer: str) -> None:
         """A client acknowledges a change before its calls follow it. It may put words of its own around."""
-        async with asyncio.timeout(20):
-            while answer not in await self.call("ann"):
-                await asyncio.sleep(0.01)
+        await eventually(lambda: self.call("ann"), lambda value: answer in value)
 
     async def call(self, name: str) -> str:
         self.process.stdin.write(f"{name}\n".encode())

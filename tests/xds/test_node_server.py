@@ -8,6 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from eventually import eventually
 from node_rig import Control
 from weft.xds import frames, node_server
 from weft.xds.access import Unauthenticated
@@ -67,9 +68,7 @@ async def test_an_agent_is_told_of_its_pods_groups_and_its_bytes_are_counted(tmp
         control.put("web", CLUSTER, a="2")
         assert (await read(stream)).groups[0].upserts[CLUSTER][0].version == "2"
         stream.cancel()
-        async with asyncio.timeout(30):
-            while nodes.nodes():
-                await asyncio.sleep(0.01)
+        await eventually(lambda: not nodes.nodes())
         assert control.held == {} and not control._told
 
 
@@ -116,9 +115,7 @@ async def test_placements_that_become_known_are_looked_at(tmp_path):
     async with serving(tmp_path, control) as (nodes, channel):
         stream = call(channel)
         await stream.write(frames.encode(frames.Hello("node-1", ("web-0",))))
-        async with asyncio.timeout(30):
-            while not nodes.nodes():
-                await asyncio.sleep(0.01)
+        await eventually(nodes.nodes)
         control.placed = {"web-0": "web"}
         nodes.wake()
         assert (await read(stream)).placements == {"web-0": "web"}
@@ -153,9 +150,7 @@ async def test_of_nodes_that_come_together_so_many_are_told_at_a_time_and_who_do
         await first.write(frames.encode(frames.Hello("node-0", ("web-0",))))
         update = await read(first)
         await second.write(frames.encode(frames.Hello("node-1", ("web-0",))))
-        async with asyncio.timeout(30):
-            while len(nodes.nodes()) < 2:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: len(nodes.nodes()) >= 2)
         assert all(each.bytes_sent == 0 for each in nodes.nodes() if each.node == "node-1")
         await first.write(frames.encode(frames.TakenFrame(update.nonce)))
         await read(second)

@@ -9,6 +9,7 @@ import pytest
 from conversation import blobs, small_shop
 from envoy.service.discovery.v3 import discovery_pb2
 
+from eventually import eventually
 from weft.xds import request as limits
 from weft.xds.clients import Sync
 from weft.xds.request import StreamRefused
@@ -108,12 +109,6 @@ async def client(address):
     await client.close()
 
 
-async def until(condition) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.002)
-
-
 async def test_serves_on_several_addresses_and_says_which_one_was_called(server, observer, tmp_path):
     addresses = [await server.listen(f"unix:{tmp_path}/xds.sock"), await server.listen("127.0.0.1:0")]
     assert not addresses[1].endswith(":0")
@@ -139,13 +134,13 @@ async def test_one_address_has_so_many_streams_and_others_have_their_own(snapsho
     await elsewhere.send(CLUSTER)
     assert await elsewhere.take() == ["a", "b"]
     await silent.close()
-    await until(lambda: server._open[first] == 1)
+    await eventually(lambda: server._open[first] == 1)
     again = Client(first)
     await again.send(CLUSTER)
     assert await again.take() == ["a", "b"]
     for each in (speaking, late, elsewhere, again):
         await each.close()
-    await until(lambda: not +server._open)
+    await eventually(lambda: not +server._open)
     await server.close()
 
 
@@ -164,7 +159,7 @@ async def test_one_address_can_be_given_up_while_others_go_on(server, address, t
         await each.send(CLUSTER)
         await each.take()
     await server.stop(other)
-    await until(lambda: len(server.streams()) == 1)
+    await eventually(lambda: len(server.streams()) == 1)
     await client.send(LISTENER)
     assert await client.take() == ["l"]
     await leaving.close()
@@ -197,16 +192,16 @@ async def test_the_observer_hears_of_answers_refusals_and_leaving(snapshots, obs
     await client.send(CLUSTER)
     response = await client.receive()
     await client.ack(response)
-    await until(lambda: observer.acks == [(1, CLUSTER, response.nonce)])
+    await eventually(lambda: observer.acks == [(1, CLUSTER, response.nonce)])
     snapshots.update("shop", {CLUSTER: blobs("a", version="bad")})
     response = await client.receive()
     await client.send(CLUSTER, response_nonce=response.nonce, error_detail={"message": "no such field"})
-    await until(lambda: observer.culprits)
+    await eventually(lambda: observer.culprits)
     assert observer.nacks == [(1, CLUSTER, response.nonce, "no such field")]
     (culprit,) = observer.culprits
     assert (culprit.name, culprit.version, culprit.node_id) == ("a", "bad", "pod-1")
     await client.close()
-    await until(lambda: observer.left == [1])
+    await eventually(lambda: observer.left == [1])
 
 
 async def test_an_observer_that_fails_ends_no_stream(snapshots, observer, client):
@@ -249,7 +244,7 @@ async def test_garbage_later_on_ends_that_stream_and_no_other(server, address, c
         await each.take()
     await other.call.write(b"\xff\xff garbage")
     assert await other.call.code() == grpc.StatusCode.INVALID_ARGUMENT
-    await until(lambda: [status.node.id for status in server.streams()] == ["pod-1"])
+    await eventually(lambda: [status.node.id for status in server.streams()] == ["pod-1"])
     await client.send(LISTENER)
     assert await client.take() == ["l"]
     await other.close()
@@ -281,7 +276,7 @@ async def test_clients_that_come_and_go_at_any_moment_leave_nothing_behind(
     await client.send(CLUSTER)
     await client.take()
     await asyncio.gather(*(come_and_go(number) for number in range(40)))
-    await until(lambda: [status.node.id for status in server.streams()] == ["pod-1"])
+    await eventually(lambda: [status.node.id for status in server.streams()] == ["pod-1"])
     assert len(observer.left) == len(observer.joined) - 1
     snapshots.update("shop", {CLUSTER: blobs("last")})
     while "last" not in await client.take():
@@ -386,11 +381,6 @@ async def test_a_client_whose_group_is_not_known_yet_waits_for_it(tmp_path):
         def join(self, stream_id, node, peer):
             return found(stream_id)
 
-    async def until(count):
-        async with asyncio.timeout(30):
-            while len(waiting) != count:
-                await asyncio.sleep(0.01)
-
     snapshots = small_shop()
     server = XdsServer(snapshots, Waiting())
     address = await server.listen(f"unix:{tmp_path}/waiting.sock")
@@ -401,9 +391,9 @@ async def test_a_client_whose_group_is_not_known_yet_waits_for_it(tmp_path):
         for call in (gone, stays):
             await call.write(request.SerializeToString())
             await call.initial_metadata()
-        await until(2)
+        await eventually(lambda: len(waiting) == 2)
         gone.cancel()
-        await until(1)
+        await eventually(lambda: len(waiting) == 1)
         assert server.streams() == []
         known.set()
         payload = await asyncio.wait_for(stays.read(), 30)
@@ -444,7 +434,7 @@ async def test_a_client_is_told_nothing_while_what_it_has_is_being_asked_for(sna
     back, fresh = Client(address), Client(address, "pod-2")
     await back.send(CLUSTER, initial_resource_versions={"c": "1"})
     await back.send(LISTENER, initial_resource_versions={"m": "1"})
-    await until(lambda: any(LISTENER in each.types for each in server.streams()))
+    await eventually(lambda: any(LISTENER in each.types for each in server.streams()))
     await fresh.send(CLUSTER)
     assert await fresh.take() == ["a", "b"]  # nobody waits for another
     (waiting,) = (each for each in server.streams() if each.node.id == "pod-1")
@@ -475,7 +465,7 @@ async def test_what_a_client_has_from_before_it_can_say_once(snapshots, tmp_path
     for number in range(20):
         await client.send(CLUSTER, initial_resource_versions={f"c{number}": "1"})
     await client.send(LISTENER)
-    await until(lambda: any(LISTENER in each.types for each in server.streams()))
+    await eventually(lambda: any(LISTENER in each.types for each in server.streams()))
     assert asked == [True]
     await client.close()
     await server.close()
@@ -508,11 +498,11 @@ async def test_a_client_that_is_asked_for_can_be_sent_away_and_can_go(snapshots,
     moved, gone = Client(address), Client(address, "pod-2")
     for each in (moved, gone):
         await each.send(CLUSTER, initial_resource_versions={"c": "1"})
-    await until(lambda: len(waiting) == 2)
+    await eventually(lambda: len(waiting) == 2)
     (stream_id,) = (each.stream_id for each in server.streams() if each.node.id == "pod-1")
     server.restart(stream_id, "moved")
     assert await asyncio.wait_for(moved.call.code(), 30) is grpc.StatusCode.ABORTED
     await gone.close()
-    await until(lambda: not waiting and not server.streams())
+    await eventually(lambda: not waiting and not server.streams())
     await moved.close()
     await server.close()

@@ -1,5 +1,6 @@
 import asyncio
 
+from eventually import eventually
 from weft.control.push.gathering import Gathering, Timing, safely
 from weft.mesh.touched import Touched
 
@@ -40,8 +41,7 @@ async def test_who_answers_waits_for_nothing_else_and_goes_along_with_what_is_du
     taker = Taker(endpoints=0.0, quiet=10, most=10)
     taker.gathering.add(hosts("a"))
     taker.gathering.add(Touched(endpoints=frozenset({"b"})))
-    while not taker.endpoints:
-        await asyncio.sleep(0)
+    await eventually(lambda: taker.endpoints, every=0)
     assert taker.endpoints == [{"b"}] and not taker.taken
     taker.gathering.add(Touched(endpoints=frozenset({"c"})))
     assert taker.gathering.take() == (hosts("a"), {"c"})

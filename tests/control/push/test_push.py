@@ -5,6 +5,7 @@ import msgspec
 import pytest
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 
+from eventually import eventually
 from model.builders import group, instance, put, service
 from weft.control.problems import Problems
 from weft.control.push import push, watching
@@ -269,9 +270,7 @@ async def test_endpoints_do_not_wait_for_the_quiet_that_other_changes_wait_for()
     before = rig.versions(group("web"))
     rig.push.touch(put(rig.mesh, routes("orders", ORDERS)))
     rig.push.touch(put(rig.mesh, instance("orders-0", "orders", address="10.244.9.9", meshed=True)))
-    async with asyncio.timeout(30):
-        while rig.versions(group("web")) == before:
-            await asyncio.sleep(0)
+    await eventually(lambda: rig.versions(group("web")) != before, every=0)
     assert rig.difference(before, rig.versions(group("web"))) == {(ENDPOINT, f"outbound|80||{ORDERS}")}
     rig.push.close()
 

@@ -7,8 +7,9 @@ import asyncio
 from envoy.admin.v3 import config_dump_shared_pb2
 from google.protobuf.json_format import MessageToDict
 
-from control.proxy import Client, serving, until
+from control.proxy import Client, serving
 from control.test_plane import ORDERS
+from eventually import eventually
 from model.builders import group
 from weft.inspect.debug import config_dump
 from weft.xds.types import CLUSTER, LISTENER
@@ -17,7 +18,7 @@ from weft.xds.types import CLUSTER, LISTENER
 async def test_both_forms_hold_the_same(tmp_path):
     async with serving(tmp_path, ORDERS) as (plane, channel):
         await Client(channel).subscribe(CLUSTER)
-        await until(lambda: plane.diagnosis.resources(group("web"), CLUSTER))
+        await eventually(lambda: plane.diagnosis.resources(group("web"), CLUSTER))
         messages = config_dump.as_messages(plane.diagnosis, group("web"))
         written = await config_dump.as_json(plane.diagnosis, group("web"), include_eds=False)
         assert [each.type_url for each in messages] == [section["@type"] for section in written["configs"]]
@@ -37,7 +38,7 @@ async def test_both_forms_hold_the_same(tmp_path):
 async def test_endpoints_are_in_it_if_they_are_asked_for(tmp_path):
     async with serving(tmp_path, ORDERS) as (plane, channel):
         await Client(channel).subscribe(CLUSTER)
-        await until(lambda: plane.diagnosis.resources(group("web"), CLUSTER))
+        await eventually(lambda: plane.diagnosis.resources(group("web"), CLUSTER))
         kinds = {}
         for include_eds in (False, True):
             dump = await config_dump.as_json(plane.diagnosis, group("web"), include_eds=include_eds)
@@ -65,7 +66,7 @@ async def test_others_have_their_turn_while_a_large_dump_is_written(tmp_path):
     many = "---".join(ORDERS.replace("orders", f"orders-{number}") for number in range(200))
     async with serving(tmp_path, many) as (plane, channel):
         await Client(channel).subscribe(CLUSTER)
-        await until(lambda: len(plane.diagnosis.resources(group("web"), CLUSTER)) > 200)
+        await eventually(lambda: len(plane.diagnosis.resources(group("web"), CLUSTER)) > 200)
         turns = 0
 
         async def other():

@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from control.proxy import Client, serving, until
+from control.proxy import Client, serving
 from control.test_plane import ORDERS
+from eventually import eventually
 from weft.inspect.attach import attach_debug
 from weft.xds.types import CLUSTER
 
@@ -17,7 +18,7 @@ async def debug(tmp_path):
         client = Client(channel)
         await client.subscribe(CLUSTER)
         await client.answer(await client.read())
-        await until(lambda: plane.diagnosis.proxies()[0].sync.resources[CLUSTER].state == "SYNCED")
+        await eventually(lambda: plane.diagnosis.proxies()[0].sync.resources[CLUSTER].state == "SYNCED")
         yield attach_debug(plane)
 
 

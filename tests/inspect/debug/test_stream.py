@@ -17,8 +17,9 @@ from envoy.service.status.v3 import csds_pb2
 
 from authority import Authority as StrangeAuthority
 from cluster.test_tls_front import channel
-from control.proxy import Client, changes, until
+from control.proxy import Client, changes
 from control.test_plane import ORDERS
+from eventually import eventually
 from model.builders import group
 from relay_rig import Cluster, Placed
 from weft.ca.certificates import Validity, certificate_pem, make_leaf
@@ -76,7 +77,7 @@ async def rig():
             made.proxy = Client(to)
             await made.proxy.subscribe(CLUSTER)
             await made.proxy.answer(await made.proxy.read())
-            await until(lambda: plane.diagnosis.proxies()[0].sync.resources[CLUSTER].state == SYNCED)
+            await eventually(lambda: plane.diagnosis.proxies()[0].sync.resources[CLUSTER].state == SYNCED)
             yield made
     finally:
         await made.close()

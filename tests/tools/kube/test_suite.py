@@ -4,10 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from tools.kube.suite import run
+
+from eventually import eventually_blocking
 
 # Each waits until it has seen the other one begin.
 MEET = """
@@ -61,9 +62,12 @@ sys.exit(run({python(LONG, first)!r}, {python(LONG, second)!r}))
     with subprocess.Popen(
         python(whole), env=environment, start_new_session=True, stdout=subprocess.PIPE, text=True
     ) as process:
-        while not (first.exists() and second.exists()):
+
+        def both_run():
             assert process.poll() is None
-            time.sleep(0.01)
+            return first.exists() and second.exists()
+
+        eventually_blocking(both_run)
         if how == "Ctrl-C":
             os.killpg(process.pid, signal.SIGINT)
         else:
