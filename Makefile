@@ -51,12 +51,14 @@ kube-up: kube-build packages kube-packages ## Start a Kubernetes cluster on this
 kube-down: $(READY) ## End that cluster, or what a killed run left of one
 	$(BIN)/python -m tools.kube.cluster down
 
-check: $(READY) ## Format, lint, types, layers, and that tests mirror the source
+check: $(READY) ## Format, lint, types, layers, class names, wording, and that tests mirror the source
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/mirror.py
+	$(BIN)/python -m tools.class_names
+	$(BIN)/python -m tools.plain_english
 
 bless: $(READY) ## Write the golden translation results anew; read the diff before you commit it
 	$(BIN)/python tools/bless.py

@@ -93,4 +93,4 @@ async def test_only_changes_of_objects_that_may_name_others_are_a_look():
         await asyncio.sleep(0.2)
         assert told.wanted == []
         on_change(frozenset({ObjectKey("Service", "shop", "a"), ObjectKey("Gateway", "shop", "a")}))
-        await until(lambda: told.wanted == [(("shop", "a"),)])
+        await eventually(lambda: told.wanted == [(("shop", "a"),)])

@@ -1,0 +1,23 @@
+from tools.source_text import code, prose
+
+SOURCE = '''\
+"""A module."""
+
+name = "one word: \\" # no comment"  # a comment
+short = 'word'
+text = f"{name} and 'quotes'"
+'''
+
+
+def test_comments_and_strings_of_several_words_are_prose():
+    texts = [text.strip() for _, text in prose(SOURCE)]
+    assert texts == ["A module.", 'one word: \\" # no comment', "a comment", "{name} and 'quotes'"]
+
+
+def test_offsets_are_those_of_the_source():
+    for start, text in prose(SOURCE):
+        assert SOURCE[start : start + len(text)].strip("\"'# ") == text.strip("\"'# ")
+
+
+def test_code_is_the_rest():
+    assert code(SOURCE).split() == ["name", "=", "short", "=", "text", "=", "f"]

@@ -1,0 +1,180 @@
+"""Checks "one idea per word": public class names are unique in src/weft, and the glossary of ARCHITECTURE.md is true.
+
+A class that is private to its module (`_Name`) may be called as it likes. `DUPLICATES` has the names that several
+classes had when this check began, and how many: a name may leave the list, none may be added.
+
+The glossary is the table under "## Words". A tool can check that no word is defined twice, that every word is part of
+an identifier in src/weft (or its plural is), and that the names which the table uses, written in backticks or like
+`WorkloadEntry`, are in src/weft, too. Whether a definition is right, a tool cannot check.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+from tools.source_text import ROOT, code
+
+_CLASS = re.compile(r"^class ([A-Z]\w*)", re.MULTILINE)
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_NAME = re.compile(r"\b[A-Z][a-z]+[A-Z]\w*|`([^`]+)`")
+
+DUPLICATES = {
+    "Admission": 2,
+    "Answer": 8,
+    "Asked": 2,
+    "Authority": 2,
+    "Batch": 2,
+    "Bundle": 2,
+    "Caller": 2,
+    "Carried": 2,
+    "Change": 2,
+    "Command": 2,
+    "Commands": 2,
+    "Condition": 2,
+    "Connection": 2,
+    "Container": 2,
+    "Control": 2,
+    "Credentials": 3,
+    "Definition": 2,
+    "Difference": 2,
+    "Dns": 2,
+    "Door": 3,
+    "Edge": 2,
+    "Flaw": 3,
+    "Forwarded": 2,
+    "Gateways": 2,
+    "Ground": 2,
+    "Group": 4,
+    "Groups": 3,
+    "Headers": 2,
+    "Identities": 2,
+    "Injection": 3,
+    "Judged": 2,
+    "Kind": 2,
+    "Level": 2,
+    "Listed": 2,
+    "ListenError": 2,
+    "Made": 3,
+    "Mesh": 4,
+    "Named": 2,
+    "Names": 2,
+    "Namespace": 2,
+    "Node": 2,
+    "Observer": 2,
+    "Outcome": 2,
+    "Owner": 3,
+    "Part": 2,
+    "Past": 2,
+    "Phase": 2,
+    "Place": 6,
+    "Pod": 3,
+    "PodStatus": 2,
+    "Pods": 4,
+    "Proxy": 3,
+    "Reach": 2,
+    "Refused": 4,
+    "Registration": 2,
+    "Report": 4,
+    "Request": 3,
+    "Requirement": 2,
+    "Resolved": 2,
+    "Resource": 2,
+    "Resources": 4,
+    "Rule": 3,
+    "Seen": 3,
+    "Served": 3,
+    "Server": 3,
+    "Settings": 2,
+    "Shared": 2,
+    "Sidecar": 2,
+    "SliceEndpoint": 2,
+    "Source": 3,
+    "Stage": 2,
+    "Status": 3,
+    "Step": 4,
+    "Stream": 2,
+    "Sync": 2,
+    "Table": 2,
+    "Taken": 3,
+    "Target": 3,
+    "Timing": 2,
+    "Told": 2,
+    "Upstream": 2,
+    "Verdict": 2,
+    "Visitor": 2,
+    "Wanted": 2,
+    "Webhook": 3,
+    "Why": 2,
+    "Workload": 2,
+    "Written": 3,
+}
+
+
+def duplicated(root: Path, allowed: Mapping[str, int]) -> list[str]:
+    """What is wrong with the names of public classes: a line for each."""
+    places = defaultdict(list)
+    for source in sorted((root / "src" / "weft").rglob("*.py")):
+        for name in _CLASS.findall(code(source.read_text())):
+            places[name].append(source.relative_to(root).as_posix())
+    problems = [
+        f"class {name}: in {', '.join(files)}; a public class name exists once: choose another word"
+        for name, files in sorted(places.items())
+        if len(files) > max(1, allowed.get(name, 1))
+    ]
+    for name, count in sorted(allowed.items()):
+        now = len(places.get(name, ()))
+        if now < count:
+            change = f"write {now}" if now > 1 else "remove it"
+            problems.append(f"class {name}: {now} now, {count} in DUPLICATES of tools/class_names.py: {change}")
+    return problems
+
+
+def glossary(root: Path) -> list[str]:
+    """What is wrong with the table of words: a line for each."""
+    sources = [source.read_text() for source in (root / "src" / "weft").rglob("*.py")]
+    identifiers = {each for source in sources for each in _IDENTIFIER.findall(code(source))}
+    parts = {part.lower() for each in identifiers for part in _PART.findall(each)}
+    text = "\n".join(sources)
+    rows = _rows((root / "ARCHITECTURE.md").read_text())
+    words = Counter(word for word, _ in rows)
+    problems = [] if rows else ["ARCHITECTURE.md: no table under `## Words`"]
+    problems += [f"ARCHITECTURE.md: `{word}` is defined {count} times" for word, count in words.items() if count > 1]
+    problems += [
+        f"ARCHITECTURE.md: no identifier in src/weft has `{word}` in it: remove the row, or use the word"
+        for word in words
+        if not all({part, f"{part}s"} & parts for part in word.lower().split())
+    ]
+    for word, meaning in rows:
+        names = (match.group(1) or match.group() for match in _NAME.finditer(meaning))
+        problems += [
+            f"ARCHITECTURE.md: `{word}` names {name}, which is not in src/weft"
+            for name in names
+            if not _known(name, text)
+        ]
+    return problems
+
+
+def _rows(page: str) -> list[tuple[str, str]]:
+    table = page.partition("\n## Words\n")[2].partition("\n## ")[0]
+    cells = (line.strip("| ").split(" | ", 1) for line in table.splitlines() if line.startswith("| "))
+    return [(word.strip("`*"), meaning) for word, meaning in cells][1:]
+
+
+def _known(name: str, text: str) -> bool:
+    """Capitals in a code example stand for any value: its other words must be there."""
+    return all(word in text for word in re.findall(r"\w*[a-z]\w*", name))
+
+
+def main() -> int:
+    problems = duplicated(ROOT, DUPLICATES) + glossary(ROOT)
+    print(*problems, sep="\n", end="\n" if problems else "")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
