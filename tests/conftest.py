@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,6 +12,12 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("person", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("person"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "person")
+
+# Started in the background of a script, or by a parent that ignores Ctrl-C, all programs that tests start would inherit
+# an ignored SIGINT, and Python then raises no KeyboardInterrupt. SIGHUP stays as it is: `nohup` means it, and weft and
+# its tests set their own handlers for it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # Who asks for one of these needs Kubernetes: `make test-kube` runs it, `make test` does not.
