@@ -320,15 +320,24 @@ def about(plane, words):
     return [each for each in plane.problems() if words in str(each)]
 
 
-async def test_a_plugged_in_ca_that_comes_later_is_told_of_and_waits_for_the_next_start(client, root, tmp_path):
+@contextlib.asynccontextmanager
+async def with_plugged_ca(client, root, directory):
     settings = ClusterSettings(
-        namespace=root, plugged=tmp_path, xds="127.0.0.1:0", secure="127.0.0.1:0",
+        namespace=root, plugged=directory, xds="127.0.0.1:0", secure="127.0.0.1:0",
         webhooks=("127.0.0.1", 0), monitoring=("127.0.0.1", 0),
     )  # fmt: skip
     control = ClusterControl(client, settings)
     running = asyncio.create_task(control.run())
     try:
         await eventually(lambda: control.ports.get("secure") or running.done())
+        yield control
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_plugged_in_ca_that_comes_later_is_told_of_and_waits_for_the_next_start(client, root, tmp_path):
+    async with with_plugged_ca(client, root, tmp_path) as control:
         before = control.authority.bundle()
         key = making.p256()
         making.plug_in(tmp_path, certificate=making.ca("root", key), key=key)
@@ -337,26 +346,13 @@ async def test_a_plugged_in_ca_that_comes_later_is_told_of_and_waits_for_the_nex
         assert "it is there now, and a root that weft made signs until the next start" in str(problem)
         assert f"kubectl -n {root} rollout restart deployment/weft-control" in problem.hint
         assert control.authority.bundle() == before
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_a_plugged_in_ca_signs_where_there_is_one(client, root, tmp_path):
     key = making.p256()
     making.plug_in(tmp_path, certificate=(own := making.ca("root", key)), key=key)
-    settings = ClusterSettings(
-        namespace=root, plugged=tmp_path, xds="127.0.0.1:0", secure="127.0.0.1:0",
-        webhooks=("127.0.0.1", 0), monitoring=("127.0.0.1", 0),
-    )  # fmt: skip
-    control = ClusterControl(client, settings)
-    running = asyncio.create_task(control.run())
-    try:
-        await eventually(lambda: control.ports.get("secure") or running.done())
+    async with with_plugged_ca(client, root, tmp_path) as control:
         assert control.authority.bundle() == (certificate_pem(own),)
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_an_api_server_that_is_away_at_the_start_is_waited_for(api_server, root):
