@@ -20,8 +20,8 @@ from weft.control.direct_streams import Direct
 from weft.control.intake import Intake
 from weft.control.node_metadata import UnknownProxy, group_of
 from weft.control.problems import Problems
-from weft.control.push.gathering import Timing
 from weft.control.push.push import Push
+from weft.control.push.schedule import Timing
 from weft.control.quarantine import Quarantine
 from weft.control.relays import Placements, Relays
 from weft.history.history import History
