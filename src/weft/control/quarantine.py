@@ -15,10 +15,10 @@ from collections.abc import Callable
 import msgspec
 
 from weft.base.problem import Problem, Where
-from weft.control.culprit_search import Guilty, Inquiries, is_trial
 from weft.control.problems import Problems
+from weft.control.push.culprit_search import Guilty, Inquiries, is_trial
 from weft.control.push.push import Push
-from weft.control.unread_secrets import Rereading
+from weft.control.push.unread_secrets import Rereading
 from weft.model.group import Group
 from weft.model.names import ObjectKey
 from weft.translate.suspects import TRIAL, Lineup, Suspect
