@@ -186,6 +186,16 @@ async def test_a_group_whose_call_cannot_be_answered_keeps_no_other_waiting(rig,
     assert "a push failed" in caplog.text
 
 
+async def test_clusters_that_a_proxy_subscribes_to_are_calls_that_it_holds_or_hosts_that_it_had(rig):
+    shop(rig)
+    wanted = ["hold|15001|10.96.0.1", f"outbound|80||{CART}", "BlackHoleCluster"]
+    rig.push.want(WEB, wanted, with_hosts=False, soon=False)
+    assert clusters(rig) == {ORDERS, "10.96.0.1"}
+    rig.push.want(WEB, wanted, with_hosts=True, soon=False)
+    assert clusters(rig) == {ORDERS, CART, "10.96.0.1"}
+    assert rig.push.calls.of(WEB).hosts[CART].why is Why.HAD
+
+
 async def test_another_group_knows_nothing_of_the_calls(rig):
     shop(rig)
     rig.push.join(group("other"))

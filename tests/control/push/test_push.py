@@ -9,7 +9,7 @@ from model.builders import group, instance, put, service
 from weft.control.problems import Problems
 from weft.control.push import contribute, view
 from weft.control.push.push import Push
-from weft.control.push.schedule import Timing
+from weft.control.push.schedule import PushTiming
 from weft.mesh.mesh import Mesh
 from weft.model.access_log import Reporter
 from weft.model.authorization_policy import Action, AuthorizationPolicy, Rule
@@ -46,7 +46,7 @@ class Rig:
         self.mesh = mesh or Mesh()
         self.snapshots = Snapshots()
         self.problems = Problems()
-        self.push = Push(self.mesh, self.snapshots, self.problems, Timing(0.0, 0.0, 0.0))
+        self.push = Push(self.mesh, self.snapshots, self.problems, PushTiming(0.0, 0.0, 0.0))
 
     def put(self, *values):
         """Apply and push; returns group → type → names that changed."""
@@ -280,7 +280,7 @@ async def test_endpoints_do_not_wait_for_the_quiet_that_other_changes_wait_for()
     rig = Rig()
     rig.put(service("orders"), instance("orders-0", "orders", meshed=True))
     rig.push.join(group("web"))
-    rig.push._schedule._timing = Timing(endpoints=0.0, quiet=3600, most=3600)
+    rig.push._schedule._timing = PushTiming(endpoints=0.0, quiet=3600, most=3600)
     before = rig.versions(group("web"))
     rig.push.touch(put(rig.mesh, routes("orders", ORDERS)))
     rig.push.touch(put(rig.mesh, instance("orders-0", "orders", address="10.244.9.9", meshed=True)))
@@ -291,7 +291,7 @@ async def test_endpoints_do_not_wait_for_the_quiet_that_other_changes_wait_for()
     rig.push.close()
 
 
-@pytest.mark.parametrize("timing", [Timing(0.001, 0.03, 0.1), Timing(0.03, 0.001, 0.1)])
+@pytest.mark.parametrize("timing", [PushTiming(0.001, 0.03, 0.1), PushTiming(0.03, 0.001, 0.1)])
 async def test_who_waits_for_a_push_finds_everything_that_came_before_in_the_snapshots(timing):
     mesh, snapshots = Mesh(), Snapshots()
     push = Push(mesh, snapshots, Problems(), timing)
@@ -337,7 +337,7 @@ async def test_what_is_translated_step_by_step_equals_what_is_translated_afresh(
 
 
 async def test_changes_that_never_pause_are_pushed_all_the_same(rig):
-    rig.push._schedule._timing = Timing(quiet=3600, most=60)
+    rig.push._schedule._timing = PushTiming(quiet=3600, most=60)
     rig.push.touch(put(rig.mesh, service("orders")))
     assert rig.push._schedule._timer.when() <= asyncio.get_running_loop().time() + 60
 

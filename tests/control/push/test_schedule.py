@@ -1,7 +1,7 @@
 import asyncio
 
 from weft.control.push.gather import Gathered, GatherStep
-from weft.control.push.schedule import Schedule, Timing, safely
+from weft.control.push.schedule import PushTiming, Schedule, safely
 from weft.mesh.touched import Touched
 
 
@@ -11,7 +11,7 @@ class Taker:
     def __init__(self, **timing):
         self.taken, self.endpoints, self.answered = [], [], []
         self.gather = GatherStep()
-        self.schedule = Schedule(Timing(**timing), self.take, self.take_endpoints, self.answer)
+        self.schedule = Schedule(PushTiming(**timing), self.take, self.take_endpoints, self.answer)
 
     def add(self, touched):
         self.schedule.add(self.gather.add(touched))

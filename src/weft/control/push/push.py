@@ -33,7 +33,7 @@ from weft.control.push.due import Due, DueStep
 from weft.control.push.gather import GatherStep
 from weft.control.push.join import GroupPieces, JoinStep
 from weft.control.push.record import RecordStep
-from weft.control.push.schedule import Schedule, Timing, safely
+from weft.control.push.schedule import PushTiming, Schedule, safely
 from weft.control.push.translated import Translated, TranslatedHosts
 from weft.control.push.view import ViewStep
 from weft.control.push.viewpoints import Failed, Viewpoint, Viewpoints
@@ -47,7 +47,7 @@ from weft.translate.built import Built
 from weft.translate.contribution import VirtualHost
 from weft.translate.suspects import Lineup, of_cluster, of_guards, of_routes
 from weft.xds.snapshot import Snapshots
-from weft.xds.types import CLUSTER, LISTENER
+from weft.xds.types import CLUSTER, LISTENER, is_held
 
 log = logging.getLogger(__name__)
 
@@ -58,11 +58,11 @@ class Push:
         mesh: Mesh,
         snapshots: Snapshots,
         problems: Problems,
-        timing: Timing | None = None,
+        timing: PushTiming | None = None,
         calls: Calls | None = None,
     ) -> None:
         """`calls`: what groups have called already."""
-        self._schedule = Schedule(timing or Timing(), self.flush, self._flush_endpoints, self._flush_calls)
+        self._schedule = Schedule(timing or PushTiming(), self.flush, self._flush_endpoints, self._flush_calls)
         self._viewpoints = Viewpoints(mesh)
         self._translated = TranslatedHosts()
         self._demand = Demand(mesh, calls or Calls(), self._translated)
@@ -194,6 +194,14 @@ class Push:
     def is_on_demand(self, group: Group) -> bool:
         """Whether it is told of services when it calls them."""
         return self._demand.is_on(group)
+
+    def want(self, group: Group, clusters: Iterable[str], *, with_hosts: bool, soon: bool = True) -> None:
+        """Proxies of a group have subscribed to these clusters by name: they hold calls for some, and have had others
+        before. `with_hosts`: whether it matters which hosts these are of."""
+        clusters = tuple(clusters)
+        hosts = {host for name in clusters if (host := names.called_host(name))} if with_hosts else set()
+        held = (name for name in clusters if is_held(CLUSTER, name))
+        self.call(group, held, hosts, Why.HAD if hosts else Why.CALLED, soon=soon)
 
     def call(
         self,

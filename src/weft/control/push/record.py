@@ -59,8 +59,8 @@ class RecordStep:
 
     def problems(self, problems: Mapping[str, Iterable[Problem]]) -> None:
         """These are now all the problems that translation has with each of these hosts."""
-        for host, found in problems.items():
-            self._problems.put(("translation", host), found)
+        for host, of_host in problems.items():
+            self._problems.put(("translation", host), of_host)
 
     def drop(self, group: Group) -> None:
         self._snapshots.drop(group)

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 Run = Callable[[], None]
 
 
-class Timing(msgspec.Struct, frozen=True):
+class PushTiming(msgspec.Struct, frozen=True):
     """Seconds. A push comes `quiet` after the last change, but at most `most` after the first."""
 
     endpoints: float = 0.002
@@ -34,7 +34,7 @@ class Timing(msgspec.Struct, frozen=True):
 class Schedule:
     """`push` must push everything that waits; `push_endpoints`, the endpoints; `answer_calls`, the calls."""
 
-    def __init__(self, timing: Timing, push: Run, push_endpoints: Run, answer_calls: Run) -> None:
+    def __init__(self, timing: PushTiming, push: Run, push_endpoints: Run, answer_calls: Run) -> None:
         self._timing = timing
         self._push, self._push_endpoints, self._answer_calls = push, push_endpoints, answer_calls
         self._first = 0.0
