@@ -10,7 +10,7 @@ BENCH_PACKAGES := nginx-light haproxy
 KUBE_PACKAGES := containerd runc containernetworking-plugins
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-explain test-routes test-kube conformance kube-build kube-up kube-down check bless manifests reference bench bench-kube image format lock \
+.PHONY: help demo test test-quick test-explain test-routes test-kube conformance kube-build kube-up kube-down check bless manifests reference bench bench-kube image format lock \
   packages test-packages bench-packages kube-packages clean
 
 help: ## Show this list
@@ -21,6 +21,10 @@ demo: $(READY) packages ## Run the example shop on this machine and watch its tr
 
 test: $(READY) packages test-packages ## Run all tests (as root: real namespaces, real Envoy)
 	$(BIN)/python -m pytest -m 'not kube' -n 2 --dist loadfile --no-loadscope-reorder
+
+# The packages that are computation alone: no namespace, no Envoy, no root.
+test-quick: $(READY) ## Run the tests that need neither root nor a proxy, in under a minute
+	$(BIN)/python -m pytest -q -m 'not kube and not root' -n 2 $(addprefix tests/,analyze api base files inject inspect install mesh model)
 
 test-explain: $(READY) ## Send ten thousand generated requests through real Envoys and compare with what explain says
 	WEFT_EXPLAIN_CASES=10000 $(BIN)/python -m pytest tests/explain/test_agreement.py tests/explain/test_edge_agreement.py

@@ -21,7 +21,7 @@ from bench import mesh
 from bench.figure import Effort, Figure, Say
 from bench.hop import GRPC_PORT, HTTP_PORT
 from bench.process import Failed
-from weft.local.pod import Pod
+from weft.local.pod import LocalPod
 from weft.netns.namespace import socket_in
 
 _CHAIN = ("client", "a", "b", "c")
@@ -50,17 +50,17 @@ async def _measure(effort: Effort, say: Say) -> list[Figure]:
     return figures
 
 
-async def _factor(pods: dict[str, Pod], kind: str, rate: int, seconds: int) -> float:
+async def _factor(pods: dict[str, LocalPod], kind: str, rate: int, seconds: int) -> float:
     before = (await _ask(pods["c"], "/count")).get(kind, 0)
     sent = (await _ask(pods["client"], f"/drive?kind={kind}&rate={rate}&seconds={seconds}"))["sent"]
     return float(((await _ask(pods["c"], "/count")).get(kind, 0) - before) / sent)
 
 
-async def _ask(pod: Pod, path: str) -> dict[str, Any]:
+async def _ask(pod: LocalPod, path: str) -> dict[str, Any]:
     return await asyncio.to_thread(_asked, pod, path)
 
 
-def _asked(pod: Pod, path: str) -> dict[str, Any]:
+def _asked(pod: LocalPod, path: str) -> dict[str, Any]:
     """By its own loopback, which is not intercepted."""
     connection = http.client.HTTPConnection("127.0.0.1", HTTP_PORT, timeout=60)
     connection.sock = socket_in(pod.namespace)

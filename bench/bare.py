@@ -15,7 +15,7 @@ from bench.certificates import Credentials
 from bench.process import Failed, Running
 from weft.envoy import binary
 from weft.model.proxy import PROXY_GID
-from weft.netns.namespace import Namespace, socket_in
+from weft.netns.namespace import NetworkNamespace, socket_in
 
 Config = dict[str, Any]
 
@@ -91,7 +91,9 @@ def plain_proxy(
     }
 
 
-def start_envoy(name: str, config: Config, *, namespace: Namespace, core: int | None, directory: Path) -> Running:
+def start_envoy(
+    name: str, config: Config, *, namespace: NetworkNamespace, core: int | None, directory: Path
+) -> Running:
     """Started with the proxy's group id, so that interception lets it pass."""
     path = directory / f"{name}.json"
     path.write_text(json.dumps(config))
@@ -107,7 +109,7 @@ def start_envoy(name: str, config: Config, *, namespace: Namespace, core: int | 
     )
 
 
-def wait_open(namespace: Namespace, address: tuple[str, int]) -> None:
+def wait_open(namespace: NetworkNamespace, address: tuple[str, int]) -> None:
     """Until somebody listens there."""
     until = time.monotonic() + _READY_SECONDS
     while time.monotonic() < until:

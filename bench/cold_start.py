@@ -18,7 +18,7 @@ from bench.figure import Effort, Figure, Say, quantile
 from bench.load import BODY
 from bench.process import Failed, start_server
 from weft.local.engine import Engine
-from weft.local.pod import Pod
+from weft.local.pod import LocalPod
 from weft.netns.namespace import exists
 
 _STEPS = ("interface and addresses", "Envoy started", "Envoy asks for its config", "config taken, interception on")
@@ -83,8 +83,8 @@ async def _cold_start(engine: Engine, directory: Path, name: str, address: tuple
     return _Start(saved, moments)
 
 
-async def _look_for(engine: Engine, name: str) -> Pod:
-    found: list[Pod] = []
+async def _look_for(engine: Engine, name: str) -> LocalPod:
+    found: list[LocalPod] = []
 
     def here() -> bool:
         found.extend(pod for pod in engine.pods() if pod.plan.workload.name == name)
@@ -94,7 +94,7 @@ async def _look_for(engine: Engine, name: str) -> Pod:
     return found[0]
 
 
-def _request(pod: Pod, address: tuple[str, int]) -> None:
+def _request(pod: LocalPod, address: tuple[str, int]) -> None:
     answer = mesh.request(pod, address, "server")
     if not answer.startswith(b"HTTP/1.1 200") or not answer.endswith(BODY) or b"x-envoy" not in answer:
         raise Failed(f"{pod.plan.name} was answered {answer[:200]!r}")

@@ -21,7 +21,7 @@ from bench.figure import Effort, Figure, Say
 from bench.process import Failed, start_client, start_server
 from bench.ways import LOAD_CORE, PROXY_CORE, Round, Way, added, calm, measure, middle, on_core, pin
 from weft.local.engine import Engine
-from weft.local.pod import Pod
+from weft.local.pod import LocalPod
 
 _APP, _DIRECT = 8080, 8081
 
@@ -170,7 +170,7 @@ async def _measure(directory: Path, rounds: int, say: Say) -> list[tuple[Round, 
                 return await asyncio.to_thread(measure, load, ways, rounds, say)
 
 
-async def _check_tls(client: Pod, wanted: dict[str, bool]) -> None:
+async def _check_tls(client: LocalPod, wanted: dict[str, bool]) -> None:
     """A figure of mutual TLS is none if there was no handshake."""
     assert client.proxy is not None
     stats = await client.proxy.admin.stats(r"^cluster\.outbound.*\.(ssl\.handshake|upstream_cx_http2_total)$")

@@ -20,7 +20,7 @@ from weft.control.push.push import Push
 from weft.explain.decision import Kind
 from weft.explain.explain import explain
 from weft.explain.request import Request
-from weft.explain.world import Resources, Workload
+from weft.explain.world import EnvoyResources, ExplainedWorkload
 from weft.files.documents import read_documents
 from weft.mesh.mesh import Mesh
 from weft.model.group import group_of
@@ -61,8 +61,8 @@ def run(effort: Effort, say: Say) -> list[Figure]:
 
 class _World:
     def __init__(self, services: int) -> None:
-        self._by_name: dict[str, Workload] = {}
-        self._by_address: dict[str, Workload] = {}
+        self._by_name: dict[str, ExplainedWorkload] = {}
+        self._by_address: dict[str, ExplainedWorkload] = {}
         mesh, snapshots = Mesh(), Snapshots()
         declared = [value for each in _documents(services) for value in _applied(mesh, each)]
         push = Push(mesh, snapshots, Problems())
@@ -70,20 +70,20 @@ class _World:
             address = f"10.244.{number // 250}.{number % 250 + 1}"
             pod = pod_of(workload, workload.name, (address,))
             mesh.apply(ObjectKey("Pod", pod.namespace, pod.name), (pod,))
-            self._by_name[workload.name] = self._by_address[address] = Workload(workload.name, (address,))
+            self._by_name[workload.name] = self._by_address[address] = ExplainedWorkload(workload.name, (address,))
         for workload in (each for each in declared if isinstance(each, Declared)):
             group = group_of(workload)
             push.join(group)
             sent = ((kind, each.body) for kind in _TYPES for each in snapshots.resources(group, kind).values())
             known = self._by_name[workload.name]
             identity = f"spiffe://cluster.local/ns/bench/sa/{workload.service_account}"
-            made = Workload(known.name, known.addresses, identity, Resources.from_bytes(sent))
+            made = ExplainedWorkload(known.name, known.addresses, identity, EnvoyResources.from_bytes(sent))
             self._by_name[known.name] = self._by_address[known.addresses[0]] = made
 
-    def workload(self, name: str) -> Workload | None:
+    def workload(self, name: str) -> ExplainedWorkload | None:
         return self._by_name.get(name)
 
-    def at(self, address: str) -> Workload | None:
+    def at(self, address: str) -> ExplainedWorkload | None:
         return self._by_address.get(address)
 
     def behind(self, address: str, port: int) -> None:
@@ -92,25 +92,25 @@ class _World:
     def no_port(self, address: str, port: int) -> None:
         return None
 
-    def resolve(self, host: str, caller: Workload, *, by_proxy: bool = False) -> tuple[str, ...]:
+    def resolve(self, host: str, caller: ExplainedWorkload, *, by_proxy: bool = False) -> tuple[str, ...]:
         return (f"10.96.0.{host.removeprefix('svc-')}",)
 
-    def after_call(self, caller: Workload, address: str) -> Resources:
-        return caller.resources or Resources.from_bytes(())
+    def after_call(self, caller: ExplainedWorkload, address: str) -> EnvoyResources:
+        return caller.resources or EnvoyResources.from_bytes(())
 
-    def on_demand(self, caller: Workload) -> str:
+    def on_demand(self, caller: ExplainedWorkload) -> str:
         return ""
 
-    def unseen(self, caller: Workload, address: str, port: int) -> None:
+    def unseen(self, caller: ExplainedWorkload, address: str, port: int) -> None:
         return None
 
-    def is_shown(self, caller: Workload, address: str, port: int) -> bool:
+    def is_shown(self, caller: ExplainedWorkload, address: str, port: int) -> bool:
         return True
 
-    def uncalled(self, caller: Workload, cluster: str) -> str:
+    def uncalled(self, caller: ExplainedWorkload, cluster: str) -> str:
         return ""
 
-    def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:
+    def intercepts(self, workload: ExplainedWorkload, address: str, port: int, *, inbound: bool) -> bool:
         return True
 
 

@@ -17,7 +17,7 @@ from bench import kube_mesh
 from bench.figure import Effort, Figure, Say, quantile
 from bench.kube_mesh import ROOT, Object
 from bench.process import Failed
-from weft.kube.client import Client, Listed
+from weft.kube.client import Client, ListedObjects
 from weft.kube.resource import CONFIG_MAPS, PODS
 from weft.netns.namespace import socket_in
 
@@ -88,7 +88,7 @@ async def _tried(client: Client, namespace: str, manifest: Object) -> Object:
 @contextlib.asynccontextmanager
 async def _webhook(client: Client) -> AsyncGenerator[Callable[[bytes], Awaitable[None]], None]:
     """One replica's, from where the API server is, on a connection that stays."""
-    replicas: Listed[Object] = await client.list(PODS, dict, namespace=ROOT, labels="app=istiod")
+    replicas: ListedObjects[Object] = await client.list(PODS, dict, namespace=ROOT, labels="app=istiod")
     address = next(str(each["status"]["podIP"]) for each in replicas.items)
     roots = await client.get(CONFIG_MAPS, "istio-ca-root-cert", namespace=ROOT)
     context = ssl.create_default_context(cadata=roots["data"]["root-cert.pem"])

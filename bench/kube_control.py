@@ -36,7 +36,7 @@ from weft.kube.config import load
 from weft.kube.error import ApiError
 from weft.kube.resource import CONFIG_MAPS
 from weft.netns import namespace as network
-from weft.netns.namespace import Namespace
+from weft.netns.namespace import NetworkNamespace
 
 _MEGABYTE = 1_000_000
 _GOAL_MEGABYTES = 300
@@ -63,7 +63,7 @@ def run(effort: Effort, say: Say) -> list[Figure]:
 
 
 @contextlib.contextmanager
-def _network() -> Iterator[Namespace]:
+def _network() -> Iterator[NetworkNamespace]:
     made = network.make(f"weft-bench-{os.getpid()}")
     try:
         subprocess.run(["nsenter", f"--net={made.path}", "ip", "link", "set", "lo", "up"], check=True)

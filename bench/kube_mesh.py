@@ -228,15 +228,15 @@ def client() -> Client:
     return Client(load(found().kubeconfig))
 
 
-def node_network(running: Cluster) -> network.Namespace:
-    return network.Namespace(f"/proc/{running.holder.pid()}/ns/net")
+def node_network(running: Cluster) -> network.NetworkNamespace:
+    return network.NetworkNamespace(f"/proc/{running.holder.pid()}/ns/net")
 
 
-def pod_network(running: Cluster, status: Status, container: str) -> network.Namespace:
+def pod_network(running: Cluster, status: Status, container: str) -> network.NetworkNamespace:
     """By the first process of a container. The node numbers its processes itself, and shows them in its own /proc."""
     wanted = status.container(container)
     tasks = running.holder.run("ctr", "-n", "k8s.io", "tasks", "ls").stdout.splitlines()
     process = next((words[1] for line in tasks if (words := line.split())[0] == wanted), "")
     if not process:
         raise Failed(f"containerd knows nothing of container {wanted!r}")
-    return network.Namespace(f"/proc/{running.holder.pid()}/root/proc/{process}/ns/net")
+    return network.NetworkNamespace(f"/proc/{running.holder.pid()}/root/proc/{process}/ns/net")

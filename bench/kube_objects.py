@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from weft.cluster.sidecar_arguments import arguments
-from weft.inject.settings import Settings
+from weft.inject.settings import InjectionSettings
 from weft.inject.workloads import inject_document
 from weft.install.manifests import manifests
 from weft.install.values import Values
@@ -27,12 +27,12 @@ from weft.kube.resource import (
     PODS,
     SERVICE_ACCOUNTS,
     SERVICES,
-    Resource,
+    ResourceKind,
 )
 
 ROOT = "istio-system"
 AGENT = "weft-node"
-VIRTUAL_SERVICES = Resource("networking.istio.io", "v1", "virtualservices", "VirtualService")
+VIRTUAL_SERVICES = ResourceKind("networking.istio.io", "v1", "virtualservices", "VirtualService")
 _PER_NAMESPACE = 10
 _PER_SERVICE = 2
 _PORT = 8080
@@ -193,7 +193,7 @@ def _template() -> str:
         },
     }
     injected = inject_document(
-        plain, Settings(), arguments, namespace="the-namespace", native_sidecars=True, sleep_hooks=True
+        plain, InjectionSettings(), arguments, namespace="the-namespace", native_sidecars=True, sleep_hooks=True
     )
     return msgspec.json.encode(injected.document).decode()
 

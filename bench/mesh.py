@@ -16,7 +16,7 @@ from bench.process import Failed
 from weft.local import run_directory
 from weft.local.engine import Engine
 from weft.local.identities import Trust
-from weft.local.pod import Pod
+from weft.local.pod import LocalPod
 from weft.netns.namespace import socket_in
 
 SLEEP = ("sleep", "infinity")  # an app that costs nothing; rigs start what is to be measured themselves
@@ -59,7 +59,7 @@ async def until_ready(engine: Engine, pods: int) -> None:
     await until(f"{pods} pods are ready", all_ready)
 
 
-async def until_answered(pod: Pod, address: tuple[str, int], host: str) -> None:
+async def until_answered(pod: LocalPod, address: tuple[str, int], host: str) -> None:
     """A ready pod may call before it knows of the others; and a server may not listen yet."""
 
     deadline = time.monotonic() + _READY_SECONDS
@@ -71,7 +71,7 @@ async def until_answered(pod: Pod, address: tuple[str, int], host: str) -> None:
     raise Failed(f"{host} did not answer {pod.plan.name} for {_READY_SECONDS:.0f} s")
 
 
-def request(pod: Pod, address: tuple[str, int], host: str) -> bytes:
+def request(pod: LocalPod, address: tuple[str, int], host: str) -> bytes:
     """From inside the pod, as its app would: nothing is tried twice."""
     with socket_in(pod.namespace, socket.AF_INET) as connection:
         connection.settimeout(10.0)

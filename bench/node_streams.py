@@ -129,15 +129,15 @@ class Streams:
                 self._last = time.monotonic()
                 update = _decoder.decode(payload)
                 self._unplaced.difference_update(update.placements)
-                await call.write(frames.encode(frames.Taken(update.nonce)))
+                await call.write(frames.encode(frames.TakenFrame(update.nonce)))
                 if update.groups:
                     await call.write(frames.encode(_report(update)))
             self._trouble = f"the control plane ended the stream of {agent.node}: {await call.details()}"
 
 
-def _report(update: _Update) -> frames.Report:
+def _report(update: _Update) -> frames.ReportFrame:
     """One proxy of each group has taken everything."""
-    return frames.Report(
+    return frames.ReportFrame(
         tuple(
             frames.Acceptance(each.group, type_url, None, each.revision)
             for each in update.groups
@@ -146,7 +146,9 @@ def _report(update: _Update) -> frames.Report:
         (),
         tuple(
             # The group's name is a hexadecimal number: as the number of its proxy it is always the same one.
-            frames.Proxy(int(each.group, 16) % 2**53, each.group, each.group, dict.fromkeys(each.types, each.revision))
+            frames.ProxyFrame(
+                int(each.group, 16) % 2**53, each.group, each.group, dict.fromkeys(each.types, each.revision)
+            )
             for each in update.groups
         ),
     )

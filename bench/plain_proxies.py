@@ -21,7 +21,7 @@ from bench.process import Failed, Running, start_client, start_server
 from bench.ways import LOAD_CORE, PROXY_CORE, Round, Way, calm, measure, on_core, pin
 from weft.local.engine import Engine
 from weft.model.proxy import PROXY_GID
-from weft.netns.namespace import Namespace
+from weft.netns.namespace import NetworkNamespace
 
 _APP, _DIRECT = 8080, 8081
 _ENVOY_PORT, _NGINX_PORT, _HAPROXY_PORT = 9001, 9002, 9003
@@ -165,12 +165,12 @@ def _plain(
         yield _listening(name, port, running, here)
 
 
-def _start(argv: list[str], namespace: Namespace, log: Path) -> Running:
+def _start(argv: list[str], namespace: NetworkNamespace, log: Path) -> Running:
     return Running(argv, namespace=namespace, core=PROXY_CORE, gid=PROXY_GID, log=log)
 
 
 @contextlib.contextmanager
-def _listening(name: str, port: int, running: Running, namespace: Namespace) -> Iterator[Way]:
+def _listening(name: str, port: int, running: Running, namespace: NetworkNamespace) -> Iterator[Way]:
     with running:
         wait_open(namespace, ("127.0.0.1", port))
         yield Way(name, "127.0.0.1", port, (running.pid,))

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from weft.netns.namespace import Namespace
+from weft.netns.namespace import NetworkNamespace
 
 _ROOT = Path(__file__).parents[1]
 _LOAD = str(Path(__file__).with_name("load.py"))
@@ -30,7 +30,7 @@ class Running:
         self,
         argv: Sequence[str],
         *,
-        namespace: Namespace | None = None,
+        namespace: NetworkNamespace | None = None,
         core: int | None = None,
         gid: int | None = None,
         log: Path | None = None,
@@ -98,13 +98,13 @@ class Running:
             self.process.stdout.close()
 
 
-def start_server(namespace: Namespace, core: int | None, ports: Iterable[int]) -> Running:
+def start_server(namespace: NetworkNamespace, core: int | None, ports: Iterable[int]) -> Running:
     running = Running([sys.executable, _LOAD, "server", *(str(port) for port in ports)], namespace=namespace, core=core)
     running.line()
     return running
 
 
-def start_client(namespace: Namespace, core: int) -> Running:
+def start_client(namespace: NetworkNamespace, core: int) -> Running:
     return Running([sys.executable, _LOAD, "client"], namespace=namespace, core=core)
 
 

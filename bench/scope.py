@@ -25,7 +25,7 @@ from bench.process import Failed, cpu_seconds, memory
 from weft.api.mesh_config import ON_DEMAND
 from weft.inspect.live import live_stage
 from weft.local.engine import Engine
-from weft.local.pod import Pod
+from weft.local.pod import LocalPod
 from weft.model.group import group_of
 from weft.model.on_demand import FEW, OnDemand
 
@@ -148,7 +148,7 @@ def _services(size: int) -> list[mesh.Object]:
     return services
 
 
-async def _call(engine: Engine, caller: Pod, name: str) -> float:
+async def _call(engine: Engine, caller: LocalPod, name: str) -> float:
     """Seconds. Nothing is tried twice: a first call that fails is a failure."""
     address = mesh.service_address(engine, name), 80
     began = time.monotonic()
@@ -159,7 +159,7 @@ async def _call(engine: Engine, caller: Pod, name: str) -> float:
     return took
 
 
-async def _change(engine: Engine, caller: Pod, directory: Path, name: str, seconds: int) -> _Change:
+async def _change(engine: Engine, caller: LocalPod, directory: Path, name: str, seconds: int) -> _Change:
     route: dict[str, Any] = mesh.weighted_route(name, {name: 100})
     route["spec"]["http"][0]["timeout"] = f"{seconds}s"
     before = await _received(caller)
@@ -173,7 +173,7 @@ async def _change(engine: Engine, caller: Pod, directory: Path, name: str, secon
     return _Change(cpu, cpu_seconds(_proxy(caller)) - proxy_cpu, took, await _received(caller) - before)
 
 
-def _proxy(caller: Pod) -> int:
+def _proxy(caller: LocalPod) -> int:
     if caller.proxy is None or not caller.proxy.pid:
         raise Failed("the caller has no proxy")
     return caller.proxy.pid
@@ -184,7 +184,7 @@ def _in_sync(engine: Engine) -> bool:
     return len(proxies) == 1 and not engine.control.pending and all(each.sync.value == "SYNCED" for each in proxies)
 
 
-async def _received(caller: Pod) -> int:
+async def _received(caller: LocalPod) -> int:
     """From the control plane, as Envoy counts it."""
     if caller.proxy is None:
         raise Failed("the caller has no proxy")
@@ -192,7 +192,7 @@ async def _received(caller: Pod) -> int:
     return int(said.decode().rpartition(":")[2])
 
 
-def _configuration(engine: Engine, caller: Pod) -> int:
+def _configuration(engine: Engine, caller: LocalPod) -> int:
     sent = live_stage(engine.control).resources(group_of(caller.plan.workload))
     return sum(len(body) for bodies in sent.values() for body in bodies.values())
 

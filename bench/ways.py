@@ -17,7 +17,7 @@ import msgspec
 
 from bench.figure import Say
 from bench.process import Failed, Running, scheduled
-from weft.local.pod import Pod
+from weft.local.pod import LocalPod
 
 PROXY_CORE, LOAD_CORE = 0, 1
 _CONNECTIONS = 32
@@ -71,7 +71,7 @@ def middle(rounds: list[Round], name: str, what: str) -> float:
     return float(median(getattr(each[name], what) for each in rounds))
 
 
-def pin(pod: Pod, core: int) -> int:
+def pin(pod: LocalPod, core: int) -> int:
     """The process id of the pod's proxy, which has this core from now on."""
     if pod.proxy is None:
         raise Failed(f"{pod.plan.name} has no proxy")

@@ -21,7 +21,7 @@ from control.proxy import changes
 from translate.live import agent
 from weft.control.plane import ControlPlane
 from weft.envoy import binary
-from weft.envoy.bootstrap import Bootstrap, Node, Unix, render
+from weft.envoy.bootstrap import Bootstrap, BootstrapNode, Unix, render
 
 IDENTITY = "spiffe://cluster.local/ns/edge/sa/ingress"
 
@@ -67,7 +67,7 @@ async def gateway(text, *, labels=None, namespace="edge", listening=(), memory=N
         plane = ControlPlane(memory=memory)
         plane.apply(changes(text))
         admin, ready, metrics = free_port(), free_port(), free_port()
-        node = Node(
+        node = BootstrapNode(
             name="ingress-0",
             namespace=namespace,
             addresses=("127.0.0.1",),

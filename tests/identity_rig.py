@@ -24,7 +24,7 @@ from weft.ca.signer import CaUnavailable
 from weft.ca.tokens import Caller
 from weft.model.identity import Identity
 from weft.model.proxy import PROXY_GID, PROXY_UID
-from weft.netns.namespace import Namespace
+from weft.netns.namespace import NetworkNamespace
 from weft.node.agent import Agent
 from weft.node.door import Doorway
 from weft.node.identities import Bearer
@@ -67,7 +67,7 @@ class IdentityRig:
         *,
         namespace: str = "shop",
         account: str = "default",
-        network: Namespace | None = None,
+        network: NetworkNamespace | None = None,
         key: KeyKind = KeyKind.P256,
     ) -> Path:
         """Give a workload its identity; returns its socket."""

@@ -161,7 +161,7 @@ class Rig:
 
     def take(self, update: frames.Update) -> None:
         self.copy.apply(frames.decode_update(frames.encode(update)))
-        self.stream.receive(over_the_line(frames.Taken(update.nonce)))
+        self.stream.receive(over_the_line(frames.TakenFrame(update.nonce)))
 
     def settle(self) -> list[frames.Update]:
         """Until nothing more is said. Returns what was, but for a bare `resumed`."""

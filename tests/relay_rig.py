@@ -24,7 +24,7 @@ from weft.control.plane import ControlPlane
 from weft.model.identity import Identity
 from weft.node.door import Doorway
 from weft.node.key import Key
-from weft.node.pods import Pod
+from weft.node.pods import KubeletPod
 from weft.node.relay import Relay
 from weft.xds.upstream import Line
 
@@ -33,7 +33,7 @@ AGENTS = ("istio-system", "weft-node")
 
 
 def pod(name, account="web", namespace="shop"):
-    return Pod(namespace, name, f"uid-{name}", account)
+    return KubeletPod(namespace, name, f"uid-{name}", account)
 
 
 def doorway(directory, **more):

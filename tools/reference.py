@@ -16,7 +16,7 @@ from weft.api.mesh_config import NAME
 from weft.api.metadata import read_metadata
 from weft.api.parse import KINDS, NOT_READ
 from weft.api.reader import Fields, root_of
-from weft.api.report import Report
+from weft.api.report import DocumentReport
 from weft.base.problem import Severity
 from weft.model.gateway_api import CONTROLLER
 from weft.model.names import Labels, ObjectKey
@@ -79,7 +79,13 @@ class Probe(Fields):
     """Has every field it is asked for, and writes down which those are."""
 
     def __init__(
-        self, report: Report, path: Path, book: Book, *, full: bool, answers: Mapping[str, str | None] | None = None
+        self,
+        report: DocumentReport,
+        path: Path,
+        book: Book,
+        *,
+        full: bool,
+        answers: Mapping[str, str | None] | None = None,
     ) -> None:
         super().__init__(report, path, {})
         self._book, self._full, self._answers = book, full, answers or {}
@@ -255,7 +261,7 @@ def _run(kind: str, book: Book, *, full: bool, answers: Mapping[str, str | None]
     settings = Settings()
     key = ObjectKey(kind, settings.root_namespace, NAME)
     document = Document(key, KINDS[kind].versions[0], {"metadata": {"name": NAME}})
-    report = Report(document)
+    report = DocumentReport(document)
     meta = read_metadata(root_of(report), document, settings.domain)
     KINDS[kind].read(Probe(report, (), book, full=full, answers=answers), meta)
 
@@ -263,7 +269,7 @@ def _run(kind: str, book: Book, *, full: bool, answers: Mapping[str, str | None]
 def _metadata() -> set[str]:
     book = Book()
     document = Document(ObjectKey("Service", "x", "x"), "v1", {})
-    read_metadata(Probe(Report(document), (), book, full=True), document, "cluster.local")
+    read_metadata(Probe(DocumentReport(document), (), book, full=True), document, "cluster.local")
     return {
         field.removeprefix("metadata.")
         for field, fate in book.fates.items()

@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from weft.inspect.reasons.rules import RULES, Rule
+from weft.inspect.reasons.rules import RULES, DecisionRule
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "rules.md"
 
@@ -24,7 +24,7 @@ def page() -> str:
     return "\n".join((_INTRODUCTION, "| rule | says | more |\n|---|---|---|", *map(_row, RULES.values()), ""))
 
 
-def _row(rule: Rule) -> str:
+def _row(rule: DecisionRule) -> str:
     return f'| <a id="{rule.name}"></a>`{rule.name}` | {rule.says} | [{rule.page}](../{rule.page}) |'
 
 

@@ -9,7 +9,7 @@ from weft.api.authorization_policy import MOST_RULES, MOST_VALUES
 from weft.api.document import Document
 from weft.api.parse import parse
 from weft.mesh.mesh import Mesh
-from weft.model.authorization_policy import Action, Condition, Operation, Rule, Source
+from weft.model.authorization_policy import Action, AuthorizationRule, Condition, Operation, Source
 from weft.model.group import Group, ProxyKind
 from weft.model.policy import GATEWAY_NAME
 from weft.translate.guards import guards_of
@@ -49,14 +49,14 @@ def test_reads_a_whole_policy_in_every_version(version):
     source = Source(principals=("a/b",), not_principals=("*",), namespaces=("x",), ip_blocks=("10.0.0.0/8",))
     operation = Operation(methods=("GET",), paths=("/a*",), not_paths=("/b/{*}",), ports=(80,), hosts=("a.com",))
     condition = Condition("request.headers", ("x-env",), ("a",), ("b",))
-    assert found.rules == (Rule((source,), (operation,), (condition,), line=4),)
+    assert found.rules == (AuthorizationRule((source,), (operation,), (condition,), line=4),)
 
 
 def test_an_empty_spec_and_none_are_policies_that_allow_nothing():
     for text in (written("{}"), written("{}").rsplit("spec", 1)[0], written("{rules: []}")):
         found = value(text)
         assert (found.action, found.rules, found.selector) == (Action.ALLOW, (), ())
-    assert value(written("{rules: [{}]}")).rules == (Rule(line=4),)
+    assert value(written("{rules: [{}]}")).rules == (AuthorizationRule(line=4),)
 
 
 def test_service_accounts_are_of_the_policys_own_namespace_if_none_is_named():
@@ -195,7 +195,7 @@ def closed(text):
 
 def test_in_the_place_of_a_refused_policy_nobody_gets_in():
     (found,) = closed(written("{selector: {matchLabels: {app: orders}}, rules: [{form: []}]}"))
-    assert (found.action, found.selector, found.rules) == (Action.DENY, (("app", "orders"),), (Rule(),))
+    assert (found.action, found.selector, found.rules) == (Action.DENY, (("app", "orders"),), (AuthorizationRule(),))
     assert found.refused
 
 
@@ -213,7 +213,12 @@ def test_in_the_place_of_a_refused_policy_nobody_gets_in():
 )
 def test_what_a_refused_policy_selects_is_its_namespace_if_that_cannot_be_read(text):
     (found,) = closed(text)
-    assert (found.action, found.namespace, found.selector, found.rules) == (Action.DENY, "shop", (), (Rule(),))
+    assert (found.action, found.namespace, found.selector, found.rules) == (
+        Action.DENY,
+        "shop",
+        (),
+        (AuthorizationRule(),),
+    )
 
 
 def test_a_refused_policy_with_both_a_selector_and_targets_closes_what_it_selects():

@@ -3,13 +3,13 @@ import pytest
 from api.reading import document
 from weft.api.authorization_values import check_paths, is_template
 from weft.api.reader import root_of
-from weft.api.report import Report
+from weft.api.report import DocumentReport
 
 BODY = "apiVersion: v1\nkind: X\nmetadata: {name: a}\nspec: {}"
 
 
 def against(path):
-    report = Report(document(BODY))
+    report = DocumentReport(document(BODY))
     assert check_paths(root_of(report), "paths", (path,)) == (path,)
     root_of(report).ignored("apiVersion", "kind", "metadata", "spec")
     return [problem.severity for problem in report.finish() if "unknown" not in problem.what]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from weft.api.key_set import MOST_CHARACTERS, MOST_KEYS, Flaw, read_key_set
+from weft.api.key_set import MOST_CHARACTERS, MOST_KEYS, KeyFlaw, read_key_set
 
 RSA_KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
@@ -24,7 +24,7 @@ def of(*keys, **more):
 
 def flaw(*keys):
     found = read_key_set(of(*keys))
-    assert isinstance(found, Flaw)
+    assert isinstance(found, KeyFlaw)
     return found.what
 
 
@@ -111,11 +111,11 @@ def test_says_what_is_wrong_with_a_key(key, what):
     ["", "{", "[]", "5", "null", '{"keys": {}}', '{"keys": []}', "[" * 100_000, '{"keys": ' + "9" * 5_000 + "}"],
 )
 def test_what_is_no_key_set_is_refused(text):
-    assert isinstance(read_key_set(text), Flaw)
+    assert isinstance(read_key_set(text), KeyFlaw)
 
 
 def test_members_written_twice_are_refused():
-    assert isinstance(read_key_set('{"keys": [' + json.dumps(RSA_PUBLIC) + '], "keys": []}'), Flaw)
+    assert isinstance(read_key_set('{"keys": [' + json.dumps(RSA_PUBLIC) + '], "keys": []}'), KeyFlaw)
 
 
 def test_there_are_limits():

@@ -5,11 +5,11 @@ import pytest
 from api.reading import document, istio
 from api.reading import told as told_of
 from weft.api.reader import describe, root_of
-from weft.api.report import Report
+from weft.api.report import DocumentReport
 
 
 def reader(spec):
-    report = Report(document(f"apiVersion: v1\nkind: X\nmetadata: {{name: x}}\nspec:\n{spec}"))
+    report = DocumentReport(document(f"apiVersion: v1\nkind: X\nmetadata: {{name: x}}\nspec:\n{spec}"))
     root = root_of(report)
     root.ignored("apiVersion", "kind", "metadata")
     return report, root.fields("spec")
@@ -224,6 +224,6 @@ def test_kubernetes_and_our_own_objects_have_their_numbers_without_quotes(kind):
 
 def quoting(api_version, kind, spec):
     text = f"apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: x}}\nspec: {spec}\n"
-    root = root_of(Report(document(text)))
+    root = root_of(DocumentReport(document(text)))
     root.ignored("apiVersion", "kind", "metadata")
     return root.fields("spec")

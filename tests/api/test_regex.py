@@ -93,7 +93,7 @@ async def test_envoy_refuses_all_that_is_refused(text):
 
 
 def test_envoys_own_limit_is_the_one_in_its_bootstrap():
-    node = bootstrap.Node(name="a", namespace="shop", addresses=("10.0.0.1",))
+    node = bootstrap.BootstrapNode(name="a", namespace="shop", addresses=("10.0.0.1",))
     told = bootstrap.render(bootstrap.Bootstrap(node=node, xds=bootstrap.Unix("/x")))
     assert f'"re2.max_program_size.error_level":{MOST_STEPS}' in told
 

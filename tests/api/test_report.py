@@ -1,14 +1,16 @@
 """Problems are gathered, ordered and bounded; what follows from another is not told beside it."""
 
 from weft.api.document import Document
-from weft.api.report import MOST_PROBLEMS, Consequence, Report
+from weft.api.report import MOST_PROBLEMS, Consequence, DocumentReport
 from weft.base.problem import Severity
 from weft.model.names import ObjectKey
 
 
 def made(**lines):
     places = {(name,): line for name, line in lines.items()}
-    return Report(Document(ObjectKey("Service", "shop", "web"), "v1", {}, file="web.yaml", line=1, lines=places))
+    return DocumentReport(
+        Document(ObjectKey("Service", "shop", "web"), "v1", {}, file="web.yaml", line=1, lines=places)
+    )
 
 
 class Mapping:

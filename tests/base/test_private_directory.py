@@ -6,6 +6,7 @@ import pytest
 from weft.base.private_directory import NotPrivate, make_private
 
 
+@pytest.mark.root
 def test_a_directory_of_others_or_open_to_them_is_not_taken(tmp_path):
     make_private(tmp_path / "a" / "own")
     assert stat.S_IMODE((tmp_path / "a" / "own").stat().st_mode) == 0o700

@@ -7,7 +7,7 @@ from bench import kube_mesh
 from weft.cluster.sidecar_arguments import arguments
 from weft.inject.injector import Injector
 from weft.inject.review import decode
-from weft.inject.settings import Settings
+from weft.inject.settings import InjectionSettings
 
 
 async def test_questions_are_asked_in_turn_and_the_first_ones_are_not_counted():
@@ -23,6 +23,6 @@ async def test_questions_are_asked_in_turn_and_the_first_ones_are_not_counted():
 
 def test_a_review_is_one_that_the_injector_answers_with_a_patch():
     body = msgspec.json.encode(_review(kube_mesh.pod("pod"), "shop"))
-    answer = Injector(Settings(), arguments, native_sidecars=True).answer(decode(body))
+    answer = Injector(InjectionSettings(), arguments, native_sidecars=True).answer(decode(body))
     assert answer.allowed
     assert answer.patch

@@ -8,7 +8,7 @@ from bench.kube_objects import Shape, _pod, _slice, route
 from weft.api.document import Document
 from weft.api.parse import parse
 from weft.kube.endpoint_slices import slice_of
-from weft.kube.objects import Pod, Slice
+from weft.kube.objects import PodObject, Slice
 from weft.kube.pods import record_of
 from weft.model.names import ObjectKey
 
@@ -22,7 +22,7 @@ def test_every_node_has_as_many_pods_and_none_has_two_of_a_service():
 
 
 def test_a_pod_is_one_of_the_mesh_with_a_group_of_its_service():
-    record = record_of(msgspec.convert(_pod("team-3", "service-4", "service-4-0", "node-7"), Pod))
+    record = record_of(msgspec.convert(_pod("team-3", "service-4", "service-4-0", "node-7"), PodObject))
     assert record.meshed
     assert (record.node, record.group.service_account) == ("node-7", "service-4")
 

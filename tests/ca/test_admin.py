@@ -11,7 +11,7 @@ from ca import making
 from weft.ca.admin import SOCKET, AdminSocket, Wish, ask
 from weft.ca.authority import Authority, Terms
 from weft.ca.error import AuthorityError
-from weft.ca.rotation import Phase
+from weft.ca.rotation import RotationPhase
 
 
 @pytest.fixture
@@ -39,17 +39,17 @@ def answers(directory, **wish):
 async def test_a_rotation_is_told_phase_by_phase(directory, authority):
     authority.sign(making.csr(), making.WEB)
     seen = await answers(directory, do="rotate", propagation=0.1, follow=True)
-    assert [status.phase for status in seen] == [Phase.ANNOUNCED, Phase.FADING, Phase.STEADY]
+    assert [status.phase for status in seen] == [RotationPhase.ANNOUNCED, RotationPhase.FADING, RotationPhase.STEADY]
     assert seen[-1] == authority.status()
 
 
 async def test_nobody_has_to_wait(directory, authority):
     (only,) = await answers(directory, do="rotate", propagation=3600)
-    assert only.phase is Phase.ANNOUNCED
+    assert only.phase is RotationPhase.ANNOUNCED
     (only,) = await answers(directory, do="status")
-    assert only.phase is Phase.ANNOUNCED
+    assert only.phase is RotationPhase.ANNOUNCED
     (only,) = await answers(directory, do="switch")
-    assert only.phase is Phase.FADING
+    assert only.phase is RotationPhase.FADING
 
 
 async def test_says_what_stands_in_the_way(directory, authority):
@@ -81,19 +81,19 @@ async def test_noise_and_silence_harm_nobody(directory):
         assert b"not understood" in await asyncio.to_thread(noise, content)
     await asyncio.to_thread(noise, b"")
     (status,) = await answers(directory, do="status")
-    assert status.phase is Phase.STEADY
+    assert status.phase is RotationPhase.STEADY
 
 
 async def test_who_follows_may_leave(directory, authority):
     def look_once():
         return next(ask(directory, Wish(do="rotate", propagation=0.2, follow=True))).phase
 
-    assert await asyncio.to_thread(look_once) is Phase.ANNOUNCED
+    assert await asyncio.to_thread(look_once) is RotationPhase.ANNOUNCED
     async with asyncio.timeout(20):
         async for bundle in authority.bundles():
             if len(bundle) == 1:
                 break
-    assert (await answers(directory, do="status"))[0].phase is Phase.STEADY
+    assert (await answers(directory, do="status"))[0].phase is RotationPhase.STEADY
 
 
 async def test_a_socket_of_a_dead_process_is_replaced(authority, tmp_path):

@@ -12,7 +12,7 @@ from weft.ca.authority import Authority, Terms
 from weft.ca.certificates import certificate_pem
 from weft.ca.csr import CsrReason, CsrRefused
 from weft.ca.error import AuthorityError
-from weft.ca.rotation import Phase
+from weft.ca.rotation import RotationPhase
 from weft.model.identity import Identity
 
 SHORT = Terms(lifetime=timedelta(hours=1), propagation=timedelta(minutes=10), skew=timedelta(seconds=30))
@@ -137,7 +137,7 @@ def test_an_intermediate_of_somebody_elses_signs_with_its_chain(tmp_path):
     assert authority.bundle() == (certificate_pem(root),)
     assert making.verifies(issued.chain, authority.bundle())
     assert not making.verifies(issued.chain[:1], authority.bundle())
-    assert authority.phase is Phase.STEADY
+    assert authority.phase is RotationPhase.STEADY
     with pytest.raises(AuthorityError, match="yours to rotate"):
         authority.rotate()
 
@@ -184,7 +184,7 @@ def test_two_workloads_trust_each_other_all_through_a_rotation(tmp_path, clock, 
             if (minute + 24 * place) % 48 == 0:
                 agent.renew(authority)
         assert both_trust(*agents, clock), (minute, authority.phase)
-    assert list(dict.fromkeys(phases)) == [Phase.ANNOUNCED, Phase.FADING, Phase.STEADY]
+    assert list(dict.fromkeys(phases)) == [RotationPhase.ANNOUNCED, RotationPhase.FADING, RotationPhase.STEADY]
     assert not set(authority.bundle()) & set(old)
     for agent in agents:
         agent.renew(authority)
@@ -192,13 +192,13 @@ def test_two_workloads_trust_each_other_all_through_a_rotation(tmp_path, clock, 
     authority.close()
 
 
-@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("phase", list(RotationPhase))
 def test_a_restart_goes_on_in_the_phase_it_was_in(tmp_path, clock, phase):
     authority = Authority.open(tmp_path / "ca", making.DOMAIN, SHORT, clock=clock)
     authority.sign(making.csr(), making.WEB)
-    if phase is not Phase.STEADY:
+    if phase is not RotationPhase.STEADY:
         authority.rotate()
-    if phase is Phase.FADING:
+    if phase is RotationPhase.FADING:
         authority.switch()
     bundle, status = authority.bundle(), authority.status()
     authority.close()
@@ -221,7 +221,7 @@ def test_subscribers_hear_of_every_phase_and_one_that_fails_harms_nobody(clock):
     clock.advance(hours=2)
     assert authority.tick()
     assert not authority.tick()
-    assert heard == [(Phase.ANNOUNCED, 2), (Phase.FADING, 2), (Phase.STEADY, 1)]
+    assert heard == [(RotationPhase.ANNOUNCED, 2), (RotationPhase.FADING, 2), (RotationPhase.STEADY, 1)]
     unsubscribe()
     unsubscribe()
     authority.rotate()
@@ -233,7 +233,7 @@ def test_signing_alone_moves_a_rotation_on(clock):
     authority.rotate()
     clock.advance(minutes=11)
     authority.sign(making.csr(), making.WEB)
-    assert authority.phase is Phase.FADING
+    assert authority.phase is RotationPhase.FADING
 
 
 def test_one_rotation_at_a_time(clock):
@@ -250,7 +250,7 @@ def test_a_servers_certificate_holds_up_no_rotation(clock):
     authority.tick()
     clock.advance(minutes=1)
     authority.tick()
-    assert authority.phase is Phase.STEADY
+    assert authority.phase is RotationPhase.STEADY
 
 
 async def test_who_shows_no_status_is_told_in_the_log_once_that_what_signs_ends(caplog):

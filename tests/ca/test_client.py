@@ -14,7 +14,7 @@ from weft.ca.client import CertificateClient
 from weft.ca.server import CaServer
 from weft.ca.service import CertificateService
 from weft.ca.signed_tokens import TokenIssuer
-from weft.ca.signer import CaUnavailable, Refused
+from weft.ca.signer import CaUnavailable, SigningRefused
 
 
 @pytest.fixture(params=["tcp", "unix"])
@@ -48,10 +48,10 @@ async def test_gets_the_intermediates_of_a_plugged_in_ca(tmp_path, served):
 
 
 async def test_a_refusal_keeps_its_reason(served, client):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(SigningRefused) as refused:
         await client.create(TokenIssuer().issue(making.CALLER), making.csr())
     assert refused.value.reason == "token-unknown-key"
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(SigningRefused) as refused:
         await client.create(served.token(), b"nonsense")
     assert refused.value.reason == "csr-malformed"
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.ca.rotation import Phase, Root, State, announce, resume, step, switch
+from weft.ca.rotation import Root, RotationPhase, State, announce, resume, step, switch
 
 OLD, NEW = Root("old", "old key"), Root("new", "new key")
 STEADY = State(trust_domain="cluster.local", signer=OLD, issued_until=500.0)
@@ -13,7 +13,7 @@ STEADY = State(trust_domain="cluster.local", signer=OLD, issued_until=500.0)
 
 def test_both_roots_are_trusted_before_the_new_one_signs():
     state = announce(STEADY, NEW, now=100.0, propagation=60.0)
-    assert state.phase is Phase.ANNOUNCED
+    assert state.phase is RotationPhase.ANNOUNCED
     assert state.bundle() == ("old", "new")
     assert state.signer == OLD
     assert step(state, 159.9, skew=5.0) == state
@@ -21,7 +21,7 @@ def test_both_roots_are_trusted_before_the_new_one_signs():
 
 def test_the_new_root_signs_when_the_wait_is_over_and_the_old_key_is_forgotten():
     state = step(announce(STEADY, NEW, now=100.0, propagation=60.0), 160.0, skew=5.0)
-    assert state.phase is Phase.FADING
+    assert state.phase is RotationPhase.FADING
     assert state.signer == NEW
     assert state.bundle() == ("new", "old")
     assert state.previous == "old"
@@ -33,7 +33,7 @@ def test_the_old_root_is_dropped_when_what_it_signed_has_expired():
     state = switch(announce(STEADY, NEW, now=100.0, propagation=60.0), 110.0, skew=5.0)
     assert step(state, 504.9, skew=5.0) == state
     after = step(state, 505.0, skew=5.0)
-    assert after.phase is Phase.STEADY
+    assert after.phase is RotationPhase.STEADY
     assert after.bundle() == ("new",)
     assert after.due_at is None
 
@@ -68,11 +68,11 @@ def test_phases_come_in_order_whatever_the_clock_does(pauses, propagation, issue
         now += pause
         following = step(state, now, skew=1.0)
         assert set(following.bundle()) & set(state.bundle())  # never all trust at once for another
-        if following.phase is Phase.FADING:
+        if following.phase is RotationPhase.FADING:
             assert now >= propagation
-        if following.phase is Phase.STEADY:
+        if following.phase is RotationPhase.STEADY:
             assert now >= issued_until
         state = following
         seen.append(state.phase)
-    order = [Phase.ANNOUNCED, Phase.FADING, Phase.STEADY]
+    order = [RotationPhase.ANNOUNCED, RotationPhase.FADING, RotationPhase.STEADY]
     assert [order.index(phase) for phase in seen] == sorted(order.index(phase) for phase in seen)

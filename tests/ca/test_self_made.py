@@ -6,7 +6,7 @@ import pytest
 
 from ca import making
 from weft.ca.error import AuthorityError
-from weft.ca.rotation import Phase
+from weft.ca.rotation import RotationPhase
 from weft.ca.self_made import SelfMade, signing_of
 from weft.ca.store import STATE, Store, read_state
 
@@ -88,7 +88,7 @@ def test_the_old_root_outlives_all_that_it_signed_also_across_a_crash(kept, disk
     restarted = again(disk, clock)
     clock.advance(seconds=61)
     assert restarted.tick(clock())
-    assert restarted.state.phase is Phase.FADING
+    assert restarted.state.phase is RotationPhase.FADING
     assert restarted.state.drop_at >= last + 5
 
 
@@ -107,15 +107,15 @@ def test_a_full_disk_stops_no_certificate_and_every_decision(kept, disk, clock, 
     assert len([record for record in caplog.records if "cannot be written" in record.message]) == 1
     with pytest.raises(AuthorityError, match="cannot be written"):
         kept.rotate(clock(), 0.0)
-    assert kept.state.phase is Phase.STEADY
+    assert kept.state.phase is RotationPhase.STEADY
     disk.full = False
     kept.rotate(clock(), 0.0)
     disk.full = True
     assert not kept.tick(clock())
-    assert kept.state.phase is Phase.ANNOUNCED
+    assert kept.state.phase is RotationPhase.ANNOUNCED
     disk.full = False
     assert kept.tick(clock())
-    assert kept.state.phase is Phase.FADING
+    assert kept.state.phase is RotationPhase.FADING
     assert kept.state.drop_at >= clock() + 2 * HOUR
 
 

@@ -13,7 +13,7 @@ from weft.ca.authority import Authority
 from weft.ca.error import AuthorityError
 from weft.ca.service import CertificateService
 from weft.ca.signed_tokens import TokenIssuer
-from weft.ca.signer import CaUnavailable, Refused
+from weft.ca.signer import CaUnavailable, SigningRefused
 from weft.ca.tokens import Caller
 
 
@@ -32,8 +32,8 @@ def service(issuer, clock):
     return CertificateService(Authority.in_memory(making.DOMAIN), issuer.checker(), clock=clock)
 
 
-async def refused(service, token, csr=None) -> Refused:
-    with pytest.raises(Refused) as error:
+async def refused(service, token, csr=None) -> SigningRefused:
+    with pytest.raises(SigningRefused) as error:
         await service.create(token, making.csr() if csr is None else csr)
     return error.value
 
@@ -88,7 +88,7 @@ def test_noise_from_the_network_is_refused_and_crashes_nothing(token, csr, lifet
     issuer = TokenIssuer()
     service = CertificateService(Authority.in_memory(making.DOMAIN), issuer.checker())
     for shown in (token, issuer.issue(making.CALLER)):
-        with pytest.raises(Refused):
+        with pytest.raises(SigningRefused):
             asyncio.run(service.create(shown, csr, lifetime))
     assert service.authority.issued == 0
     assert service.authority.refused.total() == 2

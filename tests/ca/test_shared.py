@@ -7,9 +7,9 @@ import pytest
 
 from ca import making
 from weft.ca.error import AuthorityError
-from weft.ca.rotation import Phase
+from weft.ca.rotation import RotationPhase
 from weft.ca.self_made import new_state
-from weft.ca.shared import Shared
+from weft.ca.shared import SharedRoot
 
 TERMS = {"skew": timedelta(seconds=5), "root_lifetime": timedelta(days=30)}
 DAY = 86_400.0
@@ -25,7 +25,7 @@ class Place:
         self.sharing = []
 
     def join(self):
-        shared = Shared(self.state, self.keep, **TERMS)
+        shared = SharedRoot(self.state, self.keep, **TERMS)
         self.sharing.append(shared)
         return shared
 
@@ -70,14 +70,14 @@ def test_a_rotation_goes_through_its_phases_for_everybody(place, leader, followe
     leader.note(clock() + DAY, DAY)
     leader.rotate(clock(), 100.0)
     new = follower.bundle()[1]
-    assert follower.state.phase is Phase.ANNOUNCED and follower.bundle() == (old, new)
+    assert follower.state.phase is RotationPhase.ANNOUNCED and follower.bundle() == (old, new)
     clock.now += 101.0
     leader.tick(clock())
-    assert follower.state.phase is Phase.FADING and follower.bundle() == (new, old)
+    assert follower.state.phase is RotationPhase.FADING and follower.bundle() == (new, old)
     assert follower.signing.certificate == leader.signing.certificate
     clock.now += 2 * DAY
     leader.tick(clock())
-    assert follower.state.phase is Phase.STEADY and follower.bundle() == (new,)
+    assert follower.state.phase is RotationPhase.STEADY and follower.bundle() == (new,)
 
 
 def test_only_the_leader_moves_on(leader, follower, clock):
@@ -86,12 +86,12 @@ def test_only_the_leader_moves_on(leader, follower, clock):
     clock.now += 500.0
     follower.tick(clock())
     leader.tick(clock())
-    assert follower.state.phase is Phase.ANNOUNCED
+    assert follower.state.phase is RotationPhase.ANNOUNCED
     assert follower.due_at is None
     follower.lead(clock())
     clock.now += 1000.0
     follower.tick(clock())
-    assert leader.state.phase is Phase.FADING
+    assert leader.state.phase is RotationPhase.FADING
 
 
 def test_time_in_which_nobody_announced_the_new_root_does_not_count(leader, follower, clock):
@@ -100,7 +100,7 @@ def test_time_in_which_nobody_announced_the_new_root_does_not_count(leader, foll
     clock.now += 10 * DAY
     follower.lead(clock())
     follower.tick(clock())
-    assert follower.state.phase is Phase.ANNOUNCED
+    assert follower.state.phase is RotationPhase.ANNOUNCED
     assert follower.state.switch_at == pytest.approx(clock() + 600.0)
 
 
@@ -111,10 +111,10 @@ def test_an_old_root_outlives_what_another_process_signed_with_it(leader, follow
     leader.switch(clock())
     clock.now += DAY - 10.0
     leader.tick(clock())
-    assert leader.state.phase is Phase.FADING
+    assert leader.state.phase is RotationPhase.FADING
     clock.now += DAY
     leader.tick(clock())
-    assert leader.state.phase is Phase.STEADY
+    assert leader.state.phase is RotationPhase.STEADY
 
 
 def test_few_certificates_are_written_down(place, leader, clock):
@@ -132,13 +132,13 @@ def test_what_is_decided_on_an_old_state_is_decided_again(place, leader, followe
     clock.now += 101.0
     place.away = True
     leader.tick(clock())
-    assert place.refusals == 1 and leader.state.phase is Phase.ANNOUNCED
+    assert place.refusals == 1 and leader.state.phase is RotationPhase.ANNOUNCED
     leader.tick(clock())
     assert place.refusals == 1  # not in a hurry
     place.away = False
     clock.now += 6.0
     leader.tick(clock())
-    assert follower.state.phase is Phase.FADING
+    assert follower.state.phase is RotationPhase.FADING
 
 
 def test_a_broken_state_is_refused_and_changes_nothing(leader, place, clock):

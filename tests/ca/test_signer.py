@@ -2,7 +2,7 @@ from typing import get_type_hints
 
 from weft.ca.client import CertificateClient
 from weft.ca.service import CertificateService
-from weft.ca.signer import Refused, ServiceReason, Signer
+from weft.ca.signer import ServiceReason, Signer, SigningRefused
 
 
 def test_the_service_and_the_client_are_called_alike():
@@ -12,4 +12,4 @@ def test_the_service_and_the_client_are_called_alike():
 
 
 def test_a_refusal_keeps_its_reason():
-    assert Refused(ServiceReason.RATE, "wait").reason == "too-many-requests"
+    assert SigningRefused(ServiceReason.RATE, "wait").reason == "too-many-requests"

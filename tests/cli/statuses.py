@@ -1,16 +1,18 @@
 """A mesh's status to look at: everything in it that a table shows."""
 
 from weft.base.problem import Problem, Where
-from weft.local.status import EdgeStatus, MeshStatus, Phase, PodStatus, Sync, WorkloadStatus
+from weft.local.status import EdgeStatus, MeshStatus, PodPhase, PodStatus, PodSync, WorkloadStatus
 
 
-def pod(workload: str, phase: Phase = Phase.READY, *, index: int = 0, namespace: str = "shop", **fields) -> PodStatus:
-    fields = {"sync": Sync.SYNCED, "addresses": ("10.0.0.7", "fd00::7"), "pid": 4711, **fields}
+def pod(
+    workload: str, phase: PodPhase = PodPhase.READY, *, index: int = 0, namespace: str = "shop", **fields
+) -> PodStatus:
+    fields = {"sync": PodSync.SYNCED, "addresses": ("10.0.0.7", "fd00::7"), "pid": 4711, **fields}
     return PodStatus(name=f"{workload}-{index}", namespace=namespace, workload=workload, phase=phase, **fields)
 
 
 def workload(name: str, *pods: PodStatus, namespace: str = "shop") -> WorkloadStatus:
-    ready = sum(each.phase is Phase.READY for each in pods)
+    ready = sum(each.phase is PodPhase.READY for each in pods)
     return WorkloadStatus(name=name, namespace=namespace, replicas=len(pods), ready=ready, pods=pods)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from weft.cli.audit import _bytes, _lines, _share
 from weft.inspect.audit.proxy_memory import AMBIENT, PodMemory, costs
-from weft.inspect.audit.report import Report, Section
+from weft.inspect.audit.report import AuditReport, Section
 
 pytestmark = pytest.mark.root
 
@@ -45,7 +45,7 @@ def test_a_mesh_and_a_cluster_at_once_make_no_sense(weft, mesh):
 
 def test_the_table_of_memory_says_where_each_figure_is_from():
     rows = costs([PodMemory("web", "shop", "a", 40_000_000, "request", None, "no limit")])
-    text = "\n".join(_lines(Report("x", (Section("memory", "Memory", (AMBIENT,)),), rows)))
+    text = "\n".join(_lines(AuditReport("x", (Section("memory", "Memory", (AMBIENT,)),), rows)))
     assert "40.0 MB (request)" in text and "no limit" in text and "not measured" in text
     assert _bytes(None, "") == "-"
 

@@ -8,7 +8,7 @@ import pytest
 from weft.base.problem import Problem, Where
 from weft.cli.audit_local import _family, _is_in, _memory, _private, _words
 from weft.local.error import LocalError
-from weft.local.status import Phase, PodStatus
+from weft.local.status import PodPhase, PodStatus
 
 
 @pytest.fixture
@@ -26,12 +26,12 @@ def test_an_application_is_all_that_its_command_has_started(parent):
     family = list(_family(parent.pid))
     assert len(family) == 2 and family[0] == parent.pid
     assert _private(family[1]) > 10_000_000
-    pod = PodStatus("web-0", "shop", "web", Phase.READY, pid=parent.pid, proxy_memory=20)
+    pod = PodStatus("web-0", "shop", "web", PodPhase.READY, pid=parent.pid, proxy_memory=20)
     assert _memory(pod).application >= 10_000_000 + _private(parent.pid) // 2
 
 
 def test_what_does_not_run_has_no_memory():
-    pod = PodStatus("web-0", "shop", "web", Phase.BACK_OFF)
+    pod = PodStatus("web-0", "shop", "web", PodPhase.BACK_OFF)
     assert (_memory(pod).application, _memory(pod).proxy) == (None, None)
     assert list(_family(0)) == [] and _private(2**22 + 1) == 0
 

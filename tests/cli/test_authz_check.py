@@ -9,12 +9,12 @@ from envoy_dumps import dump
 from model.builders import group, put, service
 from weft.cli.authz_check import policies
 from weft.mesh.mesh import Mesh
-from weft.model.authorization_policy import Action, AuthorizationPolicy, Operation, Rule
+from weft.model.authorization_policy import Action, AuthorizationPolicy, AuthorizationRule, Operation
 from weft.translate.authorization import http_filters, network_filters
 from weft.translate.view import group_view
 
-RULE = Rule()
-PATHS = Rule(operations=(Operation(paths=("/a",)),))
+RULE = AuthorizationRule()
+PATHS = AuthorizationRule(operations=(Operation(paths=("/a",)),))
 
 
 def policy(name, action=Action.ALLOW, *rules, **more):

@@ -17,7 +17,7 @@ from weft.ca.certificates import certificate_pem
 from weft.cli.main import app
 from weft.cluster.root_secret import RootSecret
 from weft.install.manifests import manifests
-from weft.install.values import Authority, Values
+from weft.install.values import AuthorityValues, Values
 from weft.kube.client import Client
 from weft.kube.config import load
 
@@ -129,7 +129,7 @@ def test_a_ca_that_no_control_plane_has_found_yet_is_told(run, api_server, names
 
 def test_a_ca_is_found_in_the_secret_that_was_chosen(run, api_server, namespace, tmp_path):
     plug_in(api_server, namespace, tmp_path, name="ours")
-    for manifest in manifests(Values(namespace=namespace, ca=Authority(secret="ours"))):
+    for manifest in manifests(Values(namespace=namespace, ca=AuthorityValues(secret="ours"))):
         if manifest["kind"] == "Deployment":
             api_server.request("POST", f"/apis/apps/v1/namespaces/{namespace}/deployments", manifest)
     assert "plugged-in" in run("show").stderr

@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from weft.cli.check_inject_files import pod_of, read, verdicts
-from weft.inject.settings import Settings
+from weft.inject.settings import InjectionSettings
 
 TEMPLATE = "{metadata: {labels: {app: web}}, spec: {containers: []}}"
 
@@ -44,7 +44,7 @@ def test_json_is_read_too(written):
 def test_the_labels_of_a_namespace_count_wherever_it_is_written(written, tmp_path):
     (tmp_path / "z.yaml").write_text("kind: Namespace\nmetadata: {name: shop, labels: {istio.io/rev: canary}}\n")
     found = written("kind: Pod\nmetadata: {name: a, namespace: shop}\n")
-    ours, canary = (verdicts(found, Settings(revision=revision))[0] for revision in ("default", "canary"))
+    ours, canary = (verdicts(found, InjectionSettings(revision=revision))[0] for revision in ("default", "canary"))
     assert (ours.injected, canary.injected) == (False, True)
     assert ours.reason == "namespace shop belongs to revision canary, not to default"
 
@@ -59,7 +59,7 @@ def test_the_labels_of_a_namespace_count_wherever_it_is_written(written, tmp_pat
 )
 def test_a_workload_of_one_machine_says_it_itself(written, metadata, has, reason):
     found = written(f"kind: Workload\nmetadata: {{name: a{metadata}}}\nspec: {{command: [x]}}\n")
-    (told,) = verdicts(found, Settings())
+    (told,) = verdicts(found, InjectionSettings())
     assert (told.injected, told.reason, told.revision) == (has, reason, "-")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from weft.cli.check_inject_webhooks import configurations, verdict
 from weft.inject.decision import decide
-from weft.inject.settings import Settings
+from weft.inject.settings import InjectionSettings
 from weft.install.values import Values
 from weft.install.webhooks import injector
 
@@ -23,7 +23,7 @@ def pod(**fields):
 
 
 def said(labels=None, namespace_labels=None, *, namespace="shop", revision="default", settings=None, **fields):
-    settings = settings or Settings(revision=revision)
+    settings = settings or InjectionSettings(revision=revision)
     found = verdict(
         configuration(revision), pod(labels=labels or {}, **fields), namespace, namespace_labels or {}, settings
     )
@@ -39,7 +39,7 @@ def _labels(**choices):
 @pytest.mark.parametrize("revision", ["default", "canary"])
 @pytest.mark.parametrize("namespace", ["shop", "kube-system"])
 def test_it_is_the_injectors_own_verdict(revision, namespace):
-    settings = Settings(revision=revision)
+    settings = InjectionSettings(revision=revision)
     tried = 0
     for of_namespace in _labels(enabled=(None, "enabled", "disabled"), revision=(None, "default", "canary")):
         for of_pod in _labels(inject=(None, "true", "false"), revision=(None, "default", "canary")):
@@ -87,7 +87,7 @@ def test_the_injector_may_still_leave_a_pod_alone():
     assert reason.startswith(
         "Namespace label istio-injection=enabled matches, but the injector leaves it alone: its annot"
     )
-    assert not said({}, {ENABLED: "enabled"}, settings=Settings(auto_inject=False))[0]
+    assert not said({}, {ENABLED: "enabled"}, settings=InjectionSettings(auto_inject=False))[0]
 
 
 def test_a_namespace_that_is_left_alone_says_so():

@@ -5,10 +5,10 @@ from cli.statuses import mesh, pod, workload
 from weft.base.ambiguous import Ambiguous
 from weft.cli.choose import choose_mesh, choose_pod, choose_pods, one_name
 from weft.local import run_directory
-from weft.local.status import Phase
+from weft.local.status import PodPhase
 
 STATUS = mesh(
-    workload("catalog", pod("catalog", Phase.STARTING), pod("catalog", index=1)),
+    workload("catalog", pod("catalog", PodPhase.STARTING), pod("catalog", index=1)),
     workload("ledger", pod("ledger")),
     workload("ledger", pod("ledger", namespace="bank"), namespace="bank"),
 )

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from ca import forging, making
 from weft.ca.client import CertificateClient
 from weft.ca.signed_tokens import TokenIssuer
-from weft.ca.signer import Refused
+from weft.ca.signer import SigningRefused
 from weft.cli import shop
 from weft.cli.main import app
 
@@ -113,7 +113,7 @@ def test_serves_certificates_to_those_whose_tokens_are_trusted(tmp_path, port, i
         async def ask():
             client = CertificateClient(f"127.0.0.1:{port}", (tmp_path / "ca" / "bundle.pem").read_text())
             try:
-                with pytest.raises(Refused):
+                with pytest.raises(SigningRefused):
                     await client.create(TokenIssuer().issue(making.CALLER), making.csr())
                 return await client.create(tokens.issue(making.CALLER), making.csr())
             finally:

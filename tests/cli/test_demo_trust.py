@@ -10,7 +10,7 @@ from weft.cli import demo_trust, shop
 from weft.cli.demo_trust import RULE, SNOOP
 from weft.cli.key_search import Searched
 from weft.cli.rig import Answer, StepFailed
-from weft.local.status import Phase
+from weft.local.status import PodPhase
 from weft.node.status import IdentityStatus
 
 DENIED = f'"GET /pay HTTP/2" 403 - rbac_access_denied_matched_policy[{RULE}] downstream_peer="{SNOOP}"'
@@ -60,10 +60,10 @@ def copy(tmp_path, monkeypatch):
 
 def renewed(times):
     identity = IdentityStatus(workload="shop/web-0", identity="spiffe://cluster.local/ns/shop/sa/web", renewals=times)
-    return status_of(workload("web", pod("web", phase=Phase.READY, identity=identity)))
+    return status_of(workload("web", pod("web", phase=PodPhase.READY, identity=identity)))
 
 
-OUTSIDER = status_of(workload("outsider", pod("outsider", phase=Phase.READY)))
+OUTSIDER = status_of(workload("outsider", pod("outsider", phase=PodPhase.READY)))
 
 
 def test_plaintext_must_get_no_answer_and_the_log_must_say_why(copy):

@@ -73,7 +73,7 @@ def test_never_touches_the_machines_own_namespace_unless_forced(monkeypatch):
 
 
 def test_in_doubt_whose_namespace_it_is_it_is_the_machines(monkeypatch):
-    monkeypatch.setattr(interception, "_FIRST_NAMESPACE", 0)
+    monkeypatch.setattr(namespace, "_FIRST", 0)
     monkeypatch.setattr(interception, "_PROCESS_ONE", interception.Path("/proc/self/no-such-namespace"))
     assert interception._is_machines_own()
 

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from weft.cli.main import app
 from weft.cluster.sidecar_arguments import arguments
-from weft.inject.settings import Settings, encode
+from weft.inject.settings import InjectionSettings, encode
 from weft.inject.workloads import inject_document
 
 FILE = """\
@@ -59,7 +59,7 @@ def test_workloads_are_injected_and_all_else_stays_as_it_is_written(file):
 def test_it_is_what_the_webhook_does(file):
     before = list(yaml.safe_load_all(FILE))[1]
     after = list(yaml.safe_load_all(run("-f", file).stdout))[1]
-    assert after == inject_document(before, Settings(), arguments).document
+    assert after == inject_document(before, InjectionSettings(), arguments).document
 
 
 def test_what_it_wrote_it_leaves_as_it_is(file, tmp_path):
@@ -70,7 +70,7 @@ def test_what_it_wrote_it_leaves_as_it_is(file, tmp_path):
 
 def test_settings_revision_and_version_are_those_that_are_told(file, tmp_path):
     settings = tmp_path / "settings.json"
-    settings.write_text(encode(Settings(image="mirror.example/weft:1")))
+    settings.write_text(encode(InjectionSettings(image="mirror.example/weft:1")))
     result = run("-f", file, "--settings", str(settings), "--revision", "canary", "--kubernetes-version", "v1.28.3")
     pod = list(yaml.safe_load_all(result.stdout))[1]["spec"]["template"]
     proxy = pod["spec"]["containers"][0]

@@ -7,7 +7,7 @@ import typer
 from weft.base.ambiguous import AMBIGUOUS, Ambiguous, in_several_namespaces
 from weft.cli import control_pods, reach_kubernetes
 from weft.cli.reach_kubernetes import Kubernetes, _selector
-from weft.kube.port_forward import Answer
+from weft.kube.port_forward import ForwardedResponse
 
 LABELS = {"app": "web"}
 
@@ -143,7 +143,7 @@ def test_a_name_that_is_in_two_namespaces_is_not_taken_for_a_failure(monkeypatch
     problem = in_several_namespaces("web", ["bank", "shop"]).problem
 
     async def answered(*_asked):
-        return Answer(AMBIGUOUS, msgspec.json.encode(problem))
+        return ForwardedResponse(AMBIGUOUS, msgspec.json.encode(problem))
 
     async def token(*_asked):
         return "token"

@@ -10,7 +10,7 @@ from tests.inspect.compare.test_recent_traffic import line
 from weft.cli import recent_traffic
 from weft.cli.recent_traffic import seen_here, seen_on_cluster
 from weft.kube.client import Client
-from weft.kube.config import Connection
+from weft.kube.config import ApiConnection
 from weft.local.client import fetch_status
 
 
@@ -52,7 +52,7 @@ async def cluster(*pods):
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        async with Client(Connection(server=f"http://127.0.0.1:{runner.addresses[0][1]}"), timeout=5) as client:
+        async with Client(ApiConnection(server=f"http://127.0.0.1:{runner.addresses[0][1]}"), timeout=5) as client:
             yield client, asked
     finally:
         await runner.cleanup()
@@ -93,6 +93,6 @@ async def test_of_very_many_proxies_some_are_asked_and_that_is_said(capsys, monk
 
 
 async def test_where_pods_may_not_be_listed_nothing_is_looked_at(capsys):
-    async with Client(Connection(server="http://127.0.0.1:1"), timeout=1) as client:
+    async with Client(ApiConnection(server="http://127.0.0.1:1"), timeout=1) as client:
         assert await seen_on_cluster(client) == ()
     assert "recent traffic is not looked at" in capsys.readouterr().err

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from weft.local.status import MeshStatus, Phase
+from weft.local.status import MeshStatus, PodPhase
 
 pytestmark = pytest.mark.root
 
@@ -19,9 +19,9 @@ def test_json_holds_all_of_it(weft, mesh, mesh_directory):
     status = msgspec.json.decode(weft("status", "-o", "json").stdout, type=MeshStatus)
     assert (status.name, status.directory) == (mesh, str(mesh_directory))
     assert [pod.phase for workload in status.workloads for pod in workload.pods] == [
-        Phase.COMPLETED,
-        Phase.READY,
-        Phase.READY,
+        PodPhase.COMPLETED,
+        PodPhase.READY,
+        PodPhase.READY,
     ]
 
 

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from cli.statuses import HTTP_EDGE, PROBLEM, TCP_EDGE, mesh, pod, workload
 from weft.cli.view import age, edge_table, mesh_view, pod_table, problem_list, short_host, workload_table
-from weft.local.status import EdgeStatus, Phase, Sync
+from weft.local.status import EdgeStatus, PodPhase, PodSync
 from weft.node.status import IdentityStatus
 
 
@@ -19,8 +19,15 @@ def rendered(renderable, width=120):
 def test_shows_each_workload_with_its_worst_pod():
     catalog = workload(
         "catalog",
-        pod("catalog", Phase.READY),
-        pod("catalog", Phase.BACK_OFF, index=1, sync=Sync.STALE, restarts=3, message="exit code 1, next start in 4 s"),
+        pod("catalog", PodPhase.READY),
+        pod(
+            "catalog",
+            PodPhase.BACK_OFF,
+            index=1,
+            sync=PodSync.STALE,
+            restarts=3,
+            message="exit code 1, next start in 4 s",
+        ),
     )
     lines = rendered(workload_table([catalog]))
     assert lines[0].split() == ["WORKLOAD", "READY", "PHASE", "SYNC", "RESTARTS", "MESSAGE"]
@@ -28,7 +35,7 @@ def test_shows_each_workload_with_its_worst_pod():
 
 
 def test_a_completed_job_is_not_counted_as_unready():
-    (line,) = rendered(workload_table([workload("migrate", pod("migrate", Phase.COMPLETED, sync=Sync.NONE))]))[1:]
+    (line,) = rendered(workload_table([workload("migrate", pod("migrate", PodPhase.COMPLETED, sync=PodSync.NONE))]))[1:]
     assert line.split() == ["migrate", "–", "Completed", "-", "0"]
 
 
@@ -141,7 +148,9 @@ def test_one_connection_is_not_several():
 
 
 def test_a_short_terminal_gets_the_worst_workloads_and_the_busiest_edges():
-    workloads = [workload(f"w{n:02}", pod(f"w{n:02}", Phase.READY if n != 15 else Phase.FAILED)) for n in range(20)]
+    workloads = [
+        workload(f"w{n:02}", pod(f"w{n:02}", PodPhase.READY if n != 15 else PodPhase.FAILED)) for n in range(20)
+    ]
     edges = tuple(edge("w", f"to{n:02}", requests_per_second=float(n)) for n in range(20))
     status = mesh(*workloads, edges=edges, problems=(PROBLEM,) * 3)
     lines = rendered(mesh_view(status, height=21), width=200)

@@ -23,7 +23,7 @@ from kube import standard
 from kube.wire import Wire
 from weft.ca.certificates import certificate_pem
 from weft.ca.client import CertificateClient
-from weft.ca.signer import Refused
+from weft.ca.signer import SigningRefused
 from weft.cluster.cluster_control import ClusterControl, ClusterSettings
 from weft.control.analysis import Analysis
 from weft.install.crds import crds
@@ -114,12 +114,12 @@ async def test_a_pods_token_is_worth_a_certificate_of_its_account_and_anything_e
             names = making.load(issued.chain[0]).extensions.get_extension_for_class(x509.SubjectAlternativeName)
             uris = names.value.get_values_for_type(x509.UniformResourceIdentifier)
             assert uris == [f"spiffe://cluster.local/ns/{namespace}/sa/default"]
-            with pytest.raises(Refused, match="not authenticated"):
+            with pytest.raises(SigningRefused, match="not authenticated"):
                 await ca.create("nonsense", making.csr())
             status, text = await made.get("/metrics")
             assert status == 200
-            assert "weft_certificates_issued_total 1\n" in text
-            assert 'weft_certificates_refused_total{reason="token-signature"} 1\n' in text
+            assert "weft_certificates_issued_total 1.0\n" in text
+            assert 'weft_certificates_refused_total{reason="token-signature"} 1.0\n' in text
         finally:
             await ca.close()
 

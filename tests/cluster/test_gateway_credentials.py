@@ -13,8 +13,8 @@ from kube.following import QUICK
 from kube.manifests import pod
 from weft.cluster.gateway_credentials import GatewayCredentials, named
 from weft.control.plane import ControlPlane
-from weft.kube.objects import Pod
-from weft.kube.pods import Pods, record_of
+from weft.kube.objects import PodObject
+from weft.kube.pods import PodIndex, record_of
 from weft.kube.resource import SECRETS
 from weft.model.gateway import CredentialRef
 from weft.model.group import Group, ProxyKind
@@ -41,7 +41,7 @@ def namespace(api_server):
 def edge(namespace):
     manifest = pod("edge-0", namespace, "10.0.0.1", labels={"istio": "ingress"}, gateway=True)
     manifest["metadata"]["uid"] = "u1"
-    return record_of(msgspec.convert(manifest, Pod))
+    return record_of(msgspec.convert(manifest, PodObject))
 
 
 async def test_secrets_are_those_of_the_gateways_namespace_and_no_others():
@@ -124,7 +124,7 @@ async def test_a_rule_that_comes_later_has_its_secret_read(client, namespace):
     await client.create(SECRETS, manifest, namespace=namespace)
     gateway, _, rule = EGRESS.replace("HOST", "api.example.com").replace(": edge", f": {namespace}").rpartition("---")
     gateway = gateway.replace("istio: egress", "istio: ingress").replace("edge/out", f"{namespace}/out")
-    plane, pods = ControlPlane(), Pods()
+    plane, pods = ControlPlane(), PodIndex()
     running = asyncio.create_task(GatewayCredentials(client, plane, pods, QUICK).run())
     try:
         plane.apply(changes(gateway))
@@ -146,7 +146,7 @@ async def test_a_secret_is_read_as_long_as_a_pod_serves_a_gateway_that_names_it(
     for name in ("shop-cert", "another"):
         manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data}
         await client.create(SECRETS, manifest, namespace=namespace)
-    plane, pods = ControlPlane(), Pods()
+    plane, pods = ControlPlane(), PodIndex()
     running = asyncio.create_task(GatewayCredentials(client, plane, pods, QUICK).run())
     try:
         plane.apply(changes(GATEWAY))

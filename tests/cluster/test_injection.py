@@ -10,18 +10,19 @@ import aiohttp
 import pytest
 
 from cluster.kubernetes import unique, until
+from weft.base.metrics_page import MetricsPage
 from weft.ca.authority import Authority
 from weft.ca.serving import ServingCertificate
 from weft.cluster.injection import Injection
 from weft.inject.settings import SettingsError
-from weft.install.names import Names
+from weft.install.names import InstallationNames
 
 SERVICE = "istiod.istio-system.svc"
 
 
 @pytest.fixture
 def names(api_server):
-    return Names("default", api_server.make_namespace(unique("injection")))
+    return InstallationNames("default", api_server.make_namespace(unique("injection")))
 
 
 @contextlib.asynccontextmanager
@@ -86,7 +87,7 @@ async def test_pods_are_injected_by_the_config_map_and_by_what_it_becomes(client
         await put(client, names, '{"imago": "weft:three"}')
         await put(client, names, '{"image": "weft:four"}')
         await until(lambda: injection._server.injector.settings.image == "weft:four")
-        assert "sidecar_injection_requests_total 1" in injection.metrics()
+        assert "sidecar_injection_requests_total 1" in MetricsPage(injection.metrics).text()
 
 
 async def test_settings_that_cannot_be_read_are_told_at_the_start(client, names):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import aiohttp
 import pytest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from weft.cluster.monitoring import Monitoring
 
@@ -9,7 +10,10 @@ from weft.cluster.monitoring import Monitoring
 @pytest.fixture
 async def ask():
     state = {"why": "the objects of the cluster are not here yet"}
-    monitoring = Monitoring(lambda: state["why"], lambda: {"weft_pushes": 3, 'weft_ca_refused{reason="x"}': 1.5})
+    refused = CounterMetricFamily("weft_ca_refused_total", "Refused.", labels=("reason",))
+    refused.add_metric(("x",), 1.5)
+    pushes = GaugeMetricFamily("weft_pushes", "Pushes.", 3)
+    monitoring = Monitoring(lambda: state["why"], (lambda: [refused], lambda: [pushes]))
     port = await monitoring.listen("127.0.0.1", 0)
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
 
@@ -30,7 +34,11 @@ async def test_it_lives_before_it_is_ready_and_says_why_it_is_not(ask):
 
 
 async def test_it_counts_in_prometheus_words(ask):
-    assert (await ask("/metrics"))[1] == 'weft_ca_refused{reason="x"} 1.5\nweft_pushes 3\n'
+    assert (await ask("/metrics"))[1] == (
+        "# HELP weft_ca_refused_total Refused.\n# TYPE weft_ca_refused_total counter\n"
+        'weft_ca_refused_total{reason="x"} 1.5\n'
+        "# HELP weft_pushes Pushes.\n# TYPE weft_pushes gauge\nweft_pushes 3.0\n"
+    )
 
 
 @pytest.mark.parametrize("path", ["/", "/debug", "/debug/config_dump", "/debug/registryz"])

@@ -82,3 +82,15 @@ async def test_a_batch_that_cannot_be_taken_in_is_said_and_the_next_is(caplog):
         await until(lambda: len(noted) == 3)
     assert taken == ["good"]
     assert "Secret shop/bad could not be taken in" in caplog.text
+
+
+async def test_only_changes_of_objects_that_may_name_others_are_a_look():
+    told = Told()
+    objects = NamedObjects(told, lambda: [("shop", "a")], lambda changes: None, lambda problems: None)
+    on_change = objects.look_if(lambda key: key.kind == "Gateway")
+    async with running(objects):
+        on_change(frozenset({ObjectKey("Service", "shop", "a")}))
+        await asyncio.sleep(0.2)
+        assert told.wanted == []
+        on_change(frozenset({ObjectKey("Service", "shop", "a"), ObjectKey("Gateway", "shop", "a")}))
+        await until(lambda: told.wanted == [(("shop", "a"),)])

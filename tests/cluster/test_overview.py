@@ -8,7 +8,7 @@ import pytest
 from cluster.kubernetes import until
 from weft.cluster import overview
 from weft.cluster.overview import Overview
-from weft.kube.pods import PodRecord, Pods
+from weft.kube.pods import PodIndex, PodRecord
 from weft.model.group import Group, ProxyKind
 
 WEB, SHELL = (Group(ProxyKind.SIDECAR, "shop", (("app", name),)) for name in ("web", "shell"))
@@ -32,7 +32,7 @@ def pod(name, group=WEB, *, meshed=True):
 @pytest.fixture
 async def looking(monkeypatch):
     monkeypatch.setattr(overview, "_PAUSE", 0.0)
-    plane, pods = Plane(), Pods()
+    plane, pods = Plane(), PodIndex()
     pods.put(pod("a"))
     task = asyncio.create_task(Overview(plane, pods).run())
     yield plane, pods, task

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from weft.cluster.pod_placements import PodPlacements
-from weft.kube.pods import PodRecord, Pods
+from weft.kube.pods import PodIndex, PodRecord
 from weft.model.group import Group, ProxyKind
 
 WEB, SHELL = (Group(ProxyKind.SIDECAR, "shop", (("app", name),)) for name in ("web", "shell"))
@@ -11,7 +11,7 @@ WEB, SHELL = (Group(ProxyKind.SIDECAR, "shop", (("app", name),)) for name in ("w
 
 @pytest.fixture
 def pods():
-    return Pods()
+    return PodIndex()
 
 
 @pytest.fixture

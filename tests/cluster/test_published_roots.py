@@ -10,7 +10,7 @@ import pytest
 from cluster.kubernetes import unique, until
 from weft.ca.authority import Authority
 from weft.cluster.published_roots import KEY, PublishedRoots
-from weft.install.names import Names
+from weft.install.names import InstallationNames
 from weft.kube.error import ApiError
 from weft.kube.resource import CONFIG_MAPS, MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
 from weft.model.proxy import ROOT_CONFIG_MAP
@@ -19,7 +19,7 @@ from weft.model.proxy import ROOT_CONFIG_MAP
 @pytest.fixture
 async def names(client):
     """Of a mutating and a validating configuration, each with two webhooks that apply to nothing."""
-    made = Names(unique("rev"), "istio-system")
+    made = InstallationNames(unique("rev"), "istio-system")
     for resource, name in webhooks_of(made).items():
         webhooks = [
             {
@@ -141,7 +141,7 @@ async def test_a_namespace_that_is_going_is_left_alone(client, api_server, names
 async def test_control_planes_with_other_roots_share_the_config_map(client, api_server, names):
     """As where a second revision has a CA of its own: each took the other's roots out, and its agents' trust along."""
     namespace = api_server.make_namespace(unique("shared"))
-    other = Names("other", "elsewhere")
+    other = InstallationNames("other", "elsewhere")
     ours, theirs = Authority.in_memory("cluster.local"), Authority.in_memory("cluster.local")
 
     async def found():

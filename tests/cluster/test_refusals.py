@@ -11,7 +11,7 @@ from cluster.kubernetes import unique, until
 from weft.base.problem import Problem, Where
 from weft.cluster import refusals as room
 from weft.cluster.refusals import Refusals
-from weft.install.names import Names
+from weft.install.names import InstallationNames
 from weft.kube.error import ApiError
 from weft.kube.resource import CONFIG_MAPS
 
@@ -21,7 +21,7 @@ WORSE = Problem(Where(object="DestinationRule shop/web"), "Envoy refuses that")
 
 @pytest.fixture
 def names(api_server):
-    return Names("default", api_server.make_namespace(unique("root")))
+    return InstallationNames("default", api_server.make_namespace(unique("root")))
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from ca import making
 from cluster.kubernetes import unique, until
 from weft.ca.authority import Terms
 from weft.ca.error import AuthorityError
-from weft.ca.rotation import Phase
+from weft.ca.rotation import RotationPhase
 from weft.cluster import root_secret
 from weft.cluster.root_secret import NAME, ROTATE, STATE, RootSecret
 from weft.kube.resource import CONFIG_MAPS, SECRETS
@@ -64,7 +64,7 @@ async def test_a_rotation_that_is_asked_for_on_the_secret_reaches_all_replicas_i
 
         def asked():
             leading.rotate_if_asked()
-            return other.phase is not Phase.STEADY
+            return other.phase is not RotationPhase.STEADY
 
         await until(asked)
         assert len(other.bundle()) == 2

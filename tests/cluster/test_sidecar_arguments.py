@@ -9,10 +9,10 @@ import yaml
 
 from weft.cluster.sidecar_arguments import arguments, bootstrap
 from weft.envoy import binary
-from weft.envoy.bootstrap import Dns, Unix
+from weft.envoy.bootstrap import DnsAddress, Unix
 from weft.inject.patch import inject
-from weft.inject.settings import Settings
-from weft.kube.objects import Pod
+from weft.inject.settings import InjectionSettings
+from weft.kube.objects import PodObject
 from weft.kube.pods import record_of
 from weft.model.group import ProxyKind
 
@@ -33,7 +33,7 @@ def by_kubelet(argument):
 
 def arguments_in(case):
     given = yaml.safe_load((case / "pod.yaml").read_text())
-    settings = msgspec.convert(given.get("settings", {}), Settings)
+    settings = msgspec.convert(given.get("settings", {}), InjectionSettings)
     found = inject(given["pod"], given["namespace"], settings, arguments, native_sidecars=True).pod
     containers = (*found["spec"].get("initContainers", ()), *found["spec"]["containers"])
     (proxy,) = [each for each in containers if each["name"] == "istio-proxy"]
@@ -64,11 +64,11 @@ def test_what_the_injector_made_of_a_pod_it_stays_whatever_is_written_on_it_late
     written = {"inject.istio.io/templates": template}
     own = {"name": "istio-proxy" if template == "gateway" else "app", "image": "auto"}
     given = {"metadata": {"name": "edge-0", "annotations": written}, "spec": {"containers": [own]}}
-    made = inject(given, "shop", Settings(), arguments, native_sidecars=True).pod
+    made = inject(given, "shop", InjectionSettings(), arguments, native_sidecars=True).pod
     made["metadata"] |= {"namespace": "shop", "uid": "u1"}
     for later in ({}, {"inject.istio.io/templates": "gateway"}, {"inject.istio.io/templates": "sidecar"}):
         made["metadata"]["annotations"] |= later
-        assert record_of(msgspec.convert(made, Pod)).group.kind is kind
+        assert record_of(msgspec.convert(made, PodObject)).group.kind is kind
 
 
 def test_without_the_agent_between_the_control_plane_is_asked_by_its_name():
@@ -80,9 +80,9 @@ def test_without_the_agent_between_the_control_plane_is_asked_by_its_name():
 
     pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
     for control in ("", "istiod.istio-system.svc:15012", "istiod.istio-system.svc:15010", "[fd00::1]:15012"):
-        inject(pod, "shop", Settings(control=control), render, native_sidecars=True)
+        inject(pod, "shop", InjectionSettings(control=control), render, native_sidecars=True)
     through_agent, encrypted, plaintext, by_address = (each.xds for each in found)
     assert through_agent == Unix("/var/run/secrets/workload-spiffe-uds/xds")
-    assert encrypted == Dns(host="istiod.istio-system.svc", port=15012, tls=True)
-    assert plaintext == Dns(host="istiod.istio-system.svc", port=15010, tls=False)
+    assert encrypted == DnsAddress(host="istiod.istio-system.svc", port=15012, tls=True)
+    assert plaintext == DnsAddress(host="istiod.istio-system.svc", port=15010, tls=False)
     assert by_address.host == "fd00::1"

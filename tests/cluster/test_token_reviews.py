@@ -16,7 +16,7 @@ from weft.ca.signer import CaUnavailable
 from weft.ca.tokens import TokenReason, TokenRefused
 from weft.cluster.token_reviews import TokenReviews
 from weft.kube.client import Client
-from weft.kube.config import Connection, load
+from weft.kube.config import ApiConnection, load
 from weft.kube.resource import PODS, SERVICE_ACCOUNTS
 
 
@@ -90,7 +90,7 @@ async def test_a_pod_that_the_watch_does_not_know_is_asked_to_come_again(client,
 
 
 async def test_an_api_server_that_is_away_is_no_refusal(client):
-    async with Client(Connection(server="https://127.0.0.1:1")) as nobody:
+    async with Client(ApiConnection(server="https://127.0.0.1:1")) as nobody:
         with pytest.raises(CaUnavailable):
             await TokenReviews(nobody).check("a.b.c")
 

@@ -13,7 +13,7 @@ from weft.ca.tokens import Caller
 from weft.control.access import Principal
 from weft.control.direct_streams import MOST_STREAMS, Direct
 from weft.model.group import ProxyKind
-from weft.xds.request import NodeInfo, Refused
+from weft.xds.request import NodeInfo, StreamRefused
 from weft.xds.types import CLUSTER
 
 GOLD = group("web", tier="gold")
@@ -78,7 +78,7 @@ WEB = Principal("shop", "web")
     ],
 )
 def test_refuses_who_names_a_pod_that_is_not_of_its_account(rig, pod, metadata, principal, why):
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(StreamRefused, match=why):
         Direct(rig.placed, lambda *_: None).join(1, NodeInfo(NODE.format(pod), "", metadata), group("web"), principal)
 
 
@@ -87,14 +87,14 @@ def test_one_pod_has_so_many_streams(rig):
     node = NodeInfo(NODE.format("web-0"), "", {})
     for number in range(MOST_STREAMS):
         direct.join(number, node, group("web"), WEB)
-    with pytest.raises(Refused, match="has 16 streams already"):
+    with pytest.raises(StreamRefused, match="has 16 streams already"):
         direct.join(99, node, group("web"), WEB)
     direct.leave(0)
     direct.join(99, node, group("web"), WEB)
 
 
 def test_where_no_pods_are_known_nobody_is_believed():
-    with pytest.raises(Refused, match="knows no pods"):
+    with pytest.raises(StreamRefused, match="knows no pods"):
         Direct(None, lambda *_: None).join(1, NodeInfo(NODE.format("web-0")), group("web"), WEB)
 
 
@@ -107,7 +107,7 @@ def test_grpcs_own_client_stays_one(rig):
 def test_a_pod_with_a_sidecar_is_no_gateway_whatever_its_proxy_says(rig):
     claimed = msgspec.structs.replace(group("web"), kind=ProxyKind.GATEWAY)
     node = NodeInfo(NODE.format("web-0").replace("sidecar", "router"))
-    with pytest.raises(Refused, match="says it is a router, and pod shop/web-0 is a sidecar"):
+    with pytest.raises(StreamRefused, match="says it is a router, and pod shop/web-0 is a sidecar"):
         Direct(rig.placed, lambda *_: None).join(1, node, claimed, WEB)
 
 
@@ -116,7 +116,7 @@ def test_a_gateways_pod_has_no_sidecar_whatever_its_proxy_says(rig):
     rig.placed.put("uid-web-2", "node-1", gateway)
     direct = Direct(rig.placed, lambda *_: None)
     assert direct.join(1, NodeInfo(NODE.format("web-2").replace("sidecar", "router")), gateway, WEB) == gateway
-    with pytest.raises(Refused, match="says it is a sidecar, and pod shop/web-2 is a router"):
+    with pytest.raises(StreamRefused, match="says it is a sidecar, and pod shop/web-2 is a router"):
         direct.join(2, NodeInfo(NODE.format("web-2")), group("web"), WEB)
 
 

@@ -1,13 +1,17 @@
 """The control plane as its proxies meet it."""
 
 import asyncio
+import contextlib
 
 import grpc
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 
 from control.proxy import NODE, Client, changes, serving, until
 from model.builders import group, instance
+from weft.control import intake
 from weft.control.plane import ControlPlane
+from weft.files import directory
+from weft.files.watch import watch
 from weft.model.endpoint_slice import EndpointSlice, SliceEndpoint
 from weft.model.names import ObjectKey
 from weft.xds.clients import Sync
@@ -196,3 +200,33 @@ async def test_a_proxy_that_comes_back_is_told_of_what_it_had(tmp_path):
         response = await again.read()
         outbound = {each.name for each in response.resources if each.name.startswith("outbound|")}
         assert (outbound, response.removed_resources) == ({orders, orders.replace("orders", "cart")}, [])
+
+
+async def test_a_saved_object_is_parsed_once(tmp_path, monkeypatch):
+    parsed = []
+    for module in (directory, intake):
+        parse = module.parse
+        monkeypatch.setattr(
+            module, "parse", lambda document, *rest, parse=parse: parsed.append(document.file) or parse(document, *rest)
+        )
+    plane = ControlPlane()
+    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    first.write_text(ORDERS)
+    async with contextlib.aclosing(watch(tmp_path, reader=plane.reader)) as batches:
+
+        async def saved():
+            parsed.clear()
+            batch = await asyncio.wait_for(anext(batches), 20)
+            plane.apply(batch.changes, batch.problems)
+            return parsed
+
+        assert await saved() == [str(first)]
+        first.write_text(ORDERS.replace("8080", "8081"))
+        assert await saved() == [str(first)]
+        first.write_text(ORDERS.replace("port: 80", "port: eighty"))  # refused
+        assert await saved() == [str(first)]
+        second.write_text(ORDERS)  # the same object once more
+        assert await saved() == [str(second)]
+        first.unlink()
+        assert await saved() == [str(second)]
+    await plane.close()

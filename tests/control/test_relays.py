@@ -18,7 +18,7 @@ from weft.model.group import Group
 from weft.node.relay import Relay
 from weft.translate.names import AGAIN
 from weft.xds.clients import Sync
-from weft.xds.request import Refused
+from weft.xds.request import StreamRefused
 from weft.xds.types import CLUSTER, LISTENER, ROUTE
 
 ORDERS = "outbound|80||orders.shop.svc.cluster.local"
@@ -162,7 +162,7 @@ async def test_an_agent_is_given_nothing_of_pods_on_other_nodes(tmp_path):
 def test_refuses_who_is_not_the_agent_of_the_node(node, principal, why):
     placed = Placed()
     placed.put("uid-b", "node-1")
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(StreamRefused, match=why):
         Relays(None, placed).admit(node, principal)
 
 

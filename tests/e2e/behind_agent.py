@@ -14,8 +14,8 @@ from weft.control.node_metadata import group_of
 from weft.control.plane import ControlPlane
 from weft.control.relays import Relays
 from weft.model.proxy import PROXY_GID, PROXY_UID
-from weft.node.door import Door, Doorway
-from weft.node.pods import Pod
+from weft.node.door import Doorway, WorkloadSocket
+from weft.node.pods import KubeletPod
 from weft.node.relay import Relay
 from weft.xds.node_server import NodeServer
 from weft.xds.server import OPTIONS
@@ -46,12 +46,12 @@ class Agent(Relay):
     def join(self, stream_id, node, peer):
         self.placed.put(node.id, NODE, group_of(node.id, node.metadata))
         self._copy.add(node.id)
-        return self._group(stream_id, Pod("shop", node.id, node.id, "default"))
+        return self._group(stream_id, KubeletPod("shop", node.id, node.id, "default"))
 
     async def open(self, address: str) -> str:
         """Pods see this very socket, whichever agent is behind it."""
         path = address.removeprefix("unix:")
-        self.door = Door(Doorway(path=Path(path), uid=PROXY_UID, gid=PROXY_GID), "")
+        self.door = WorkloadSocket(Doorway(path=Path(path), uid=PROXY_UID, gid=PROXY_GID), "")
         self.door._server = await asyncio.start_unix_server(self.door._enter, path)
         await self.serve()
         return address

@@ -25,7 +25,7 @@ from weft.api.kinds import key_kind
 from weft.control.plane import ControlPlane
 from weft.local.engine import Engine
 from weft.local.identities import Trust
-from weft.local.status import Phase, PodStatus
+from weft.local.status import PodPhase, PodStatus
 from weft.model.names import ObjectKey
 
 A_DAY = Trust()
@@ -87,16 +87,16 @@ class Mesh:
         return [pod for each in self.engine.status().workloads if each.name == workload for pod in each.pods]
 
     def pod(self, workload: str) -> PodStatus:
-        return next(pod for pod in self.pods(workload) if pod.phase is not Phase.ENDING)
+        return next(pod for pod in self.pods(workload) if pod.phase is not PodPhase.ENDING)
 
     async def ready(self, timeout: float = 60.0) -> None:
         """Every pod is ready or has done its work, and its proxy has what it should have."""
-        await eventually(lambda: self._states() <= {Phase.READY, Phase.COMPLETED}, timeout)
+        await eventually(lambda: self._states() <= {PodPhase.READY, PodPhase.COMPLETED}, timeout)
         await self.synced()
 
-    def _states(self) -> set[Phase]:
+    def _states(self) -> set[PodPhase]:
         workloads = self.engine.status().workloads
-        missing = {Phase.STARTING for each in workloads if len(each.pods) < each.replicas}
+        missing = {PodPhase.STARTING for each in workloads if len(each.pods) < each.replicas}
         return missing | {pod.phase for each in workloads for pod in each.pods}
 
     async def tell(self, workload: str, command: str, **arguments: Any) -> Any:

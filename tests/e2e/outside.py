@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from ca.making import ca, p256, plug_in
 from weft.ca.certificates import Signing, Validity, certificate_pem, key_pem, make_leaf, make_server
-from weft.netns.namespace import Namespace, socket_in
+from weft.netns.namespace import NetworkNamespace, socket_in
 
 OPENSSL = shutil.which("openssl")
 TLS_CLIENTS = ("ssl", "openssl") if OPENSSL else ("ssl",)
@@ -110,7 +110,7 @@ def _validity(begins: float = -MINUTE, ends: float = DAY) -> Validity:
 class Outside:
     """A caller on a mesh's bridge."""
 
-    def __init__(self, namespace: Namespace, bundle: Path) -> None:
+    def __init__(self, namespace: NetworkNamespace, bundle: Path) -> None:
         self.namespace, self.bundle = namespace, bundle
 
     def plaintext(self, address: str, path: str) -> Outcome:

@@ -35,13 +35,13 @@ from tools.ports import free_port
 from e2e import objects
 from e2e.mesh import eventually, tell, unique_name
 from weft.envoy.binary import find
-from weft.envoy.bootstrap import Bootstrap, Node, Unix
+from weft.envoy.bootstrap import Bootstrap, BootstrapNode, Unix
 from weft.netns import links, namespace
 from weft.netns.interception import Interception
-from weft.netns.namespace import Namespace, socket_in
+from weft.netns.namespace import NetworkNamespace, socket_in
 from weft.netns.process import Spawn, end, spawn
 from weft.netns.view import View
-from weft.node.proxy import Proxy, ProxyPlan
+from weft.node.proxy import ProxyPlan, SupervisedProxy
 
 ISSUER = "https://issuer.example"
 BRIDGE = IPv4Interface("10.91.0.1/24")
@@ -142,7 +142,7 @@ class Pod:
     def __init__(self, mesh: Separate, name: str, number: int, serve: str) -> None:
         self.mesh, self.name, self.serve = mesh, name, serve
         self.address = IPv4Address(int(BRIDGE.ip) + number)
-        self.namespace = Namespace(f"{mesh.name}-{name}")
+        self.namespace = NetworkNamespace(f"{mesh.name}-{name}")
         self.uid = 30_000 + number
         self.pod_uid = str(uuid.uuid4())
         self.presented: list[Presented] = []
@@ -191,7 +191,7 @@ class Pod:
         await eventually(self.sds_socket.exists)
         directory = self.mesh.open / self.name
         directory.mkdir(mode=0o755)
-        node = Node(
+        node = BootstrapNode(
             name=self.name,
             namespace=objects.NAMESPACE,
             addresses=(str(self.address),),
@@ -206,7 +206,7 @@ class Pod:
             interception=Interception(),
             sockets=(str(self.mesh.xds_socket.parent), str(self.sds_socket.parent)),
         )
-        self.proxy = Proxy(plan, synced=_at_once, changed=lambda: None, output=self._keep)
+        self.proxy = SupervisedProxy(plan, synced=_at_once, changed=lambda: None, output=self._keep)
         self._running = asyncio.create_task(self.proxy.run())
         await eventually(lambda: self.proxy.ready, 40)
         self._app = await spawn(
@@ -303,7 +303,7 @@ class Separate:
             directory.mkdir()
             directory.chmod(mode)
         self.xds_socket = self.open / "xds" / "xds.sock"
-        self.bridge = links.Bridge(Namespace(f"{self.name}-net"), BRIDGE)
+        self.bridge = links.Bridge(NetworkNamespace(f"{self.name}-net"), BRIDGE)
         self.tokens = Tokens()
         self.tokens.write_keys(self.open / "token-keys.pem")
         self.control, self.agent = Part(self.open / "control.log"), Part(self.open / "agent.log")

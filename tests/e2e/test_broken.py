@@ -12,7 +12,7 @@ from tools.troubleshooting import MESHES, broken
 from e2e import commands
 from e2e.commands import missing, weft
 from e2e.mesh import eventually, running_mesh
-from weft.local.status import Phase
+from weft.local.status import PodPhase
 
 pytestmark = [pytest.mark.root, pytest.mark.asyncio(loop_scope="module")]
 
@@ -38,9 +38,9 @@ def settled(mesh):
     pods = [pod for each in mesh.engine.status().workloads for pod in each.pods]
     return (
         len(pods) > len(NEVER_READY)
-        and all(pod.phase is Phase.READY or (pod.workload in NEVER_READY and pod.message) for pod in pods)
+        and all(pod.phase is PodPhase.READY or (pod.workload in NEVER_READY and pod.message) for pod in pods)
         and "127.0.0.1 only" in mesh.pod("inward").message
-        and mesh.pod("falling").phase is Phase.BACK_OFF
+        and mesh.pod("falling").phase is PodPhase.BACK_OFF
         and not mesh.control.pending
         and any("WFT0511" in problem for problem in mesh.problems())
     )

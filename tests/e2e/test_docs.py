@@ -14,6 +14,7 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"\A# file: (\S+)\n")
 SOURCE = re.compile(r"`((?:src|tests|tools|bench|docs)/[\w/.-]+\.\w+)`")
+MODULE = re.compile(r"`((?:[a-z_]+/)+[a-z_]+\.py)`")  # below src/weft
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
 
 
@@ -60,6 +61,8 @@ def test_the_files_that_a_document_names_exist(document):
     text = document.read_text()
     for named in SOURCE.findall(text):
         assert (ROOT / named).exists(), named
+    for named in MODULE.findall(text):
+        assert (ROOT / named).exists() or (ROOT / "src" / "weft" / named).exists(), named
     for linked in LINK.findall(text):
         assert (document.parent / linked).exists(), linked
 

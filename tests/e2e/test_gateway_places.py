@@ -22,7 +22,7 @@ from e2e.mesh import eventually, running_mesh, unique_name
 from e2e.objects import http_service, istio, text, workload
 from translate.raw_http2 import MOST, flood_by_http2, settings_by_http2
 from weft.envoy import bootstrap
-from weft.local.status import Phase
+from weft.local.status import PodPhase
 from weft.model.proxy import PROXY_UID
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -141,7 +141,7 @@ async def test_who_arrives_by_network_cannot_say_who_it_is(mesh):
 async def test_the_gateway_is_a_pod_like_any_other_to_who_looks(mesh):
     pod = mesh.pod("edge")
     await mesh.synced()
-    assert (pod.phase, pod.pid) == (Phase.READY, 0)
+    assert (pod.phase, pod.pid) == (PodPhase.READY, 0)
     assert pod.identity is not None and pod.identity.identity == "spiffe://cluster.local/ns/shop/sa/edge"
     for command in ("ps", "proxy-status", "proxy-config listener edge-0.shop"):
         done = await weft(f"weft {command} --mesh {mesh.engine.name}", mesh.directory)
@@ -164,7 +164,7 @@ async def test_replicas_share_a_port_and_one_that_ends_loses_no_request(mesh):
     await eventually(served)
     whole = text(edge({"port": 80, "hostPort": PORT}, replicas=2), gateway(80), route())
     mesh.write("edge.yaml", whole)
-    await eventually(lambda: sum(pod.phase is Phase.READY for pod in mesh.pods("edge")) == 2)
+    await eventually(lambda: sum(pod.phase is PodPhase.READY for pod in mesh.pods("edge")) == 2)
     await mesh.engine.settled()
 
     async def requests(name):
@@ -221,7 +221,7 @@ async def test_a_gateway_takes_so_many_connections_and_goes_on_when_some_have_en
             return not await served(port)
 
         await eventually(turned_away)
-        assert mesh.pod("edge").phase is Phase.READY
+        assert mesh.pod("edge").phase is PodPhase.READY
         await held.aclose()
         await eventually(lambda: served(port))
 

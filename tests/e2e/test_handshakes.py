@@ -34,9 +34,9 @@ from weft.cli.key_search import files_below, search, started_with
 from weft.local.client import fetch_admin, fetch_status, read_logs
 from weft.local.error import LocalError
 from weft.local.run_directory import namespace_prefix
-from weft.local.status import MeshStatus, Phase, PodStatus
+from weft.local.status import MeshStatus, PodPhase, PodStatus
 from weft.netns import namespace
-from weft.netns.namespace import Namespace, processes_in
+from weft.netns.namespace import NetworkNamespace, processes_in
 
 pytestmark = pytest.mark.root
 
@@ -74,7 +74,7 @@ class Running:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self.outside = Outside(Namespace(f"{namespace_prefix(self.name)}mesh"), self.trust.bundle)
+        self.outside = Outside(NetworkNamespace(f"{namespace_prefix(self.name)}mesh"), self.trust.bundle)
         self.friend = self.trust.of(FRIEND)
 
     def _objects(self) -> str:
@@ -102,7 +102,7 @@ class Running:
     def ready(self) -> bool:
         status = self.status()
         pods = status.pods if status else ()
-        return len(pods) == len(SERVERS) + 1 and {pod.phase for pod in pods} == {Phase.READY}
+        return len(pods) == len(SERVERS) + 1 and {pod.phase for pod in pods} == {PodPhase.READY}
 
     def pod(self, name: str) -> PodStatus:
         return next(pod for pod in fetch_status(self.name).pods if pod.workload == name)

@@ -16,7 +16,7 @@ from e2e.objects import http_service, text, workload
 from e2e.test_istioctl import KUBECONFIG
 from relay_rig import Cluster, Placed
 from weft.control.plane import ControlPlane
-from weft.inspect.live import attach_debug
+from weft.inspect.attach import attach_debug
 from weft.local.run_directory import socket_of
 
 pytestmark = [pytest.mark.root, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]

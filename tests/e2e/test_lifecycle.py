@@ -12,7 +12,7 @@ import pytest
 
 from e2e.mesh import eventually, proxy_process, tell
 from e2e.objects import http_service, text, workload
-from weft.local.status import Phase
+from weft.local.status import PodPhase
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -53,11 +53,11 @@ else:
 
 def ready(mesh, name, count):
     pods = mesh.pods(name)
-    return len(pods) == count and all(pod.phase is Phase.READY for pod in pods)
+    return len(pods) == count and all(pod.phase is PodPhase.READY for pod in pods)
 
 
 async def test_a_job_completes_through_the_mesh(mesh):
-    await eventually(lambda: mesh.pods("job")[0].phase is Phase.COMPLETED)
+    await eventually(lambda: mesh.pods("job")[0].phase is PodPhase.COMPLETED)
     pod = mesh.pods("job")[0]
     assert (pod.exit_code, pod.pid) == (0, 0)
     assert await mesh.received("app", "/from-the-job") == 1
@@ -67,7 +67,7 @@ async def test_jobs_that_fail_are_tried_again_or_shown_as_failed(mesh):
     failing = "raise SystemExit(3)"
     mesh.write("failing.yaml", text(program("never", mesh.sockets, failing, "Never"),
                                     program("again", mesh.sockets, failing, "OnFailure")))  # fmt: skip
-    await eventually(lambda: mesh.pods("never") and mesh.pods("never")[0].phase is Phase.FAILED)
+    await eventually(lambda: mesh.pods("never") and mesh.pods("never")[0].phase is PodPhase.FAILED)
     assert mesh.pods("never")[0].exit_code == 3
     await eventually(lambda: mesh.pods("again") and mesh.pods("again")[0].restarts >= 2)
     assert mesh.pods("again")[0].exit_code == 3
@@ -111,9 +111,9 @@ async def test_an_app_that_dies_is_shown_and_started_again(mesh):
         return phase in phases
 
     os.kill(pod.pid, signal.SIGKILL)
-    await eventually(lambda: seen(Phase.BACK_OFF))
+    await eventually(lambda: seen(PodPhase.BACK_OFF))
     assert "signal 9" in mesh.pod("single").message
-    await eventually(lambda: mesh.pod("single").phase is Phase.READY)
+    await eventually(lambda: mesh.pod("single").phase is PodPhase.READY)
     now = mesh.pod("single")
     assert (now.restarts, now.exit_code, now.addresses) == (1, -9, pod.addresses)
     assert now.pid != pod.pid
@@ -142,7 +142,7 @@ async def test_the_pause_between_restarts_grows(mesh):
 
 async def test_a_command_that_cannot_start_says_why(mesh):
     mesh.write("missing.yaml", text(workload("missing", control=mesh.sockets, command=["/no/such/program"])))
-    await eventually(lambda: mesh.pods("missing") and mesh.pods("missing")[0].phase is Phase.BACK_OFF)
+    await eventually(lambda: mesh.pods("missing") and mesh.pods("missing")[0].phase is PodPhase.BACK_OFF)
     assert "/no/such/program" in mesh.pods("missing")[0].message
     mesh.write("missing.yaml", None)
     await eventually(lambda: not mesh.pods("missing"))
@@ -155,7 +155,7 @@ async def test_a_pod_that_is_not_ready_gets_no_requests(mesh):
         workload("careful", control=mesh.sockets, serve="http=8080", readiness=probe), http_service("careful")
     )
     await mesh.edit({"careful.yaml": document})
-    await eventually(lambda: mesh.pods("careful") and mesh.pods("careful")[0].phase is Phase.RUNNING)
+    await eventually(lambda: mesh.pods("careful") and mesh.pods("careful")[0].phase is PodPhase.RUNNING)
     assert (await mesh.get("client", "http://careful/"))["status"] == 503
 
     async def answers(status):

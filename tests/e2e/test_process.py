@@ -20,7 +20,7 @@ from e2e.mesh import control_directory, eventually, tell, unique_name
 from e2e.objects import http_service, text, virtual_service, workload
 from weft.local.client import fetch_status
 from weft.local.error import LocalError
-from weft.local.status import Phase, PodStatus
+from weft.local.status import PodPhase, PodStatus
 
 WEFT = (sys.executable, "-m", "weft.cli")
 
@@ -70,7 +70,7 @@ class Command:
         def all_ready():
             assert self.process is None or self.process.returncode is None, self.output.decode()
             pods = self.pods()
-            return pods if len(pods) == 2 and {pod.phase for pod in pods.values()} == {Phase.READY} else None
+            return pods if len(pods) == 2 and {pod.phase for pod in pods.values()} == {PodPhase.READY} else None
 
         return await eventually(all_ready, 60)
 

@@ -12,7 +12,7 @@ from envoy.service.discovery.v3 import discovery_pb2
 
 from weft.envoy import binary, command
 from weft.envoy.admin import Admin
-from weft.envoy.bootstrap import Bootstrap, Node, Unix
+from weft.envoy.bootstrap import Bootstrap, BootstrapNode, Unix
 from weft.model.proxy import PROXY_GID, PROXY_UID
 from weft.netns import namespace as netns
 from weft.netns.process import Spawn, end, spawn
@@ -70,7 +70,9 @@ async def start_envoy(namespace, pod_directory):
     async with contextlib.AsyncExitStack() as cleanup:
 
         async def start(xds_path, **options):
-            node = Node(name="web-0", namespace="shop", workload="web", addresses=("10.97.1.1",), labels={"app": "web"})
+            node = BootstrapNode(
+                name="web-0", namespace="shop", workload="web", addresses=("10.97.1.1",), labels={"app": "web"}
+            )
             bootstrap = Bootstrap(node=node, xds=Unix(xds_path), **options)
             prepared = command.prepare(bootstrap, binary.find(), pod_directory)
             log = cleanup.enter_context((pod_directory / "envoy.log").open("w+"))

@@ -19,7 +19,7 @@ async def test_is_not_ready_before_there_is_anything():
 
 
 async def test_a_missing_namespace_is_not_ready_either():
-    async with Admin(lambda: netns.socket_in(netns.Namespace("weft-none"))) as admin:
+    async with Admin(lambda: netns.socket_in(netns.NetworkNamespace("weft-none"))) as admin:
         assert await admin.ready() is False
 
 

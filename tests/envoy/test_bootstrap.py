@@ -10,12 +10,14 @@ import pytest
 from weft.envoy import binary
 from weft.envoy.admin import Admin
 from weft.envoy.binary import EnvoyError
-from weft.envoy.bootstrap import Bootstrap, Node, Tcp, Unix, node_document, render
+from weft.envoy.bootstrap import Bootstrap, BootstrapNode, Tcp, Unix, node_document, render
 from weft.netns import namespace as netns
 
 pytestmark = pytest.mark.root
 
-NODE = Node(name="web-0", namespace="shop", workload="web", addresses=("10.97.1.1", "fd97::101"), containers=("web",))
+NODE = BootstrapNode(
+    name="web-0", namespace="shop", workload="web", addresses=("10.97.1.1", "fd97::101"), containers=("web",)
+)
 
 
 async def get(namespace, port, path, host="127.0.0.1"):
@@ -44,7 +46,7 @@ def test_a_node_has_istios_name_and_metadata():
 
 
 def test_a_node_is_somewhere_if_that_is_known():
-    there = Node(name="a", namespace="b", addresses=("1.1.1.1",), locality="eu/eu-a")
+    there = BootstrapNode(name="a", namespace="b", addresses=("1.1.1.1",), locality="eu/eu-a")
     assert node_document(there)["locality"] == {"region": "eu", "zone": "eu-a"}
     assert "locality" not in node_document(NODE)
 
@@ -56,7 +58,9 @@ def test_names_are_looked_up_where_it_is_told():
 
 
 def test_further_metadata_wins():
-    document = node_document(Node(name="a", namespace="b", addresses=("1.1.1.1",), metadata={"CLUSTER_ID": "mine"}))
+    document = node_document(
+        BootstrapNode(name="a", namespace="b", addresses=("1.1.1.1",), metadata={"CLUSTER_ID": "mine"})
+    )
     assert document["metadata"]["CLUSTER_ID"] == "mine"
 
 

@@ -4,12 +4,12 @@ from pathlib import Path
 import pytest
 
 from weft.envoy import binary, command
-from weft.envoy.bootstrap import Bootstrap, Node, Unix
+from weft.envoy.bootstrap import Bootstrap, BootstrapNode, Unix
 from weft.model.proxy import PROXY_UID
 
 pytestmark = pytest.mark.root
 
-BOOTSTRAP = Bootstrap(node=Node(name="a", namespace="b", addresses=("10.0.0.1",)), xds=Unix("/run/xds.sock"))
+BOOTSTRAP = Bootstrap(node=BootstrapNode(name="a", namespace="b", addresses=("10.0.0.1",)), xds=Unix("/run/xds.sock"))
 
 
 def test_the_bootstrap_is_a_file_that_the_proxys_user_can_read(tmp_path):

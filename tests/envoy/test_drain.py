@@ -9,7 +9,7 @@ import time
 import pytest
 
 from weft.envoy import binary, command
-from weft.envoy.bootstrap import Bootstrap, Node, Unix
+from weft.envoy.bootstrap import Bootstrap, BootstrapNode, Unix
 from weft.envoy.drain import Active, drain, wait_until_ready
 from weft.model.proxy import PROXY_GID, PROXY_UID
 from weft.netns import namespace as netns
@@ -141,7 +141,7 @@ async def heard(reader):
 
 @pytest.fixture
 async def pod(namespace, pod_directory, control_plane):
-    node = Node(name="web-0", namespace="shop", addresses=("127.0.0.1",))
+    node = BootstrapNode(name="web-0", namespace="shop", addresses=("127.0.0.1",))
     bootstrap = Bootstrap(node=node, xds=Unix(control_plane[0]), status_port=15020)
     prepared = command.prepare(bootstrap, binary.find(), pod_directory, drain_seconds=45)
     file = pod_directory / command.BOOTSTRAP_FILE

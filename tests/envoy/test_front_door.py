@@ -4,9 +4,9 @@ import pytest
 
 from weft.envoy import front_door
 from weft.envoy.binary import find
-from weft.envoy.front_door import Door
+from weft.envoy.front_door import HostPort
 
-DOORS = (Door("127.0.0.1", 8443, ("10001/published-443.sock",)), Door("::1", 80))
+DOORS = (HostPort("127.0.0.1", 8443, ("10001/published-443.sock",)), HostPort("::1", 80))
 
 
 def test_each_door_leads_to_the_sockets_of_its_gateway_and_says_who_comes():
@@ -24,7 +24,7 @@ def test_each_door_leads_to_the_sockets_of_its_gateway_and_says_who_comes():
 
 def test_another_pod_changes_neither_listeners_nor_clusters():
     before = front_door.files("/run/x", DOORS[:1])
-    after = front_door.files("/run/x", [Door("127.0.0.1", 8443, ("10001/published-443.sock", "10002/x.sock"))])
+    after = front_door.files("/run/x", [HostPort("127.0.0.1", 8443, ("10001/published-443.sock", "10002/x.sock"))])
     assert {name for name in before if before[name] != after[name]} == {"sockets-127.0.0.1_8443.json"}
 
 

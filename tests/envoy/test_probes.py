@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from weft.envoy import binary, command
-from weft.envoy.bootstrap import Bootstrap, Node, Unix
+from weft.envoy.bootstrap import Bootstrap, BootstrapNode, Unix
 from weft.model.app_probe import AppProbe, GrpcCheck, HttpCheck, TcpCheck
 from weft.model.proxy import PROXY_GID, PROXY_UID
 from weft.netns import iptables
@@ -131,7 +131,7 @@ async def envoy(world, tmp_path, control_plane):
     async with contextlib.AsyncExitStack() as cleanup:
 
         async def start(*probes):
-            node = Node(name="web-0", namespace="shop", addresses=(POD,))
+            node = BootstrapNode(name="web-0", namespace="shop", addresses=(POD,))
             bootstrap = Bootstrap(node=node, xds=Unix(control_plane[0]), status_port=STATUS, probes=probes)
             prepared = command.prepare(bootstrap, binary.find(), tmp_path)
             file = tmp_path / command.BOOTSTRAP_FILE

@@ -41,7 +41,7 @@ from weft.api.parse import parse
 from weft.envoy.validate import bootstrap
 from weft.explain.explain import explain
 from weft.explain.request import Request, Speaks
-from weft.explain.world import NoPort, Resources, Workload
+from weft.explain.world import EnvoyResources, ExplainedWorkload, NoPort
 from weft.files.documents import read_documents
 from weft.mesh.mesh import Mesh
 from weft.model.access_log import Encoding, FileLog
@@ -129,13 +129,13 @@ class _Batch:
         self.servers = [_received(self.mesh, group(f"s{number}")) for number in range(len(cases))]
         for name, namespace in CALLERS.items():
             identity = f"spiffe://cluster.local/ns/{namespace}/sa/{name}"
-            self.world.add(Workload(name, ("127.0.0.1",), identity, _resources(self.callers[name])))
+            self.world.add(ExplainedWorkload(name, ("127.0.0.1",), identity, _resources(self.callers[name])))
         orders = "spiffe://cluster.local/ns/shop/sa/orders"
         for number, made in enumerate(self.servers):
-            self.world.add(Workload(f"s{number}-0", (_pod(number),), orders, _resources(made)))
-        self.world.add(Workload("legacy", ("127.0.0.1",)))
-        self.world.add(Workload("plain", (PLAIN,)))
-        self.world.add(Workload("nobody", (NOBODY,), ports=frozenset()))
+            self.world.add(ExplainedWorkload(f"s{number}-0", (_pod(number),), orders, _resources(made)))
+        self.world.add(ExplainedWorkload("legacy", ("127.0.0.1",)))
+        self.world.add(ExplainedWorkload("plain", (PLAIN,)))
+        self.world.add(ExplainedWorkload("nobody", (NOBODY,), ports=frozenset()))
 
     def _mesh(self, settings):
         log = FileLog("access.log", Encoding.JSON, json.dumps(LOG))
@@ -316,7 +316,7 @@ def _received(mesh, owner):
 
 
 def _resources(made):
-    return Resources(made.listeners, made.routes, made.clusters, made.endpoints)
+    return EnvoyResources(made.listeners, made.routes, made.clusters, made.endpoints)
 
 
 def _service(name, address=None):

@@ -4,11 +4,11 @@ from google.protobuf.json_format import ParseDict
 
 from weft.explain.action import change_headers, location, rewrite
 from weft.explain.decision import Unsure
-from weft.explain.request import Headers
+from weft.explain.request import RequestHeaders
 
 
 def _headers(path="/a/b?x=1", authority="orders:80", **more):
-    return Headers(
+    return RequestHeaders(
         [(":path", path), (":authority", authority), (":scheme", "http"), ("x-forwarded-proto", "http"), *more.items()]
     )
 

@@ -7,18 +7,18 @@ from google.protobuf.json_format import ParseDict
 
 from weft.explain.cluster import NoTarget, find, speaks_http2
 from weft.explain.decision import Kind
-from weft.explain.listener import Connection
+from weft.explain.listener import IncomingConnection
 from weft.explain.request import Speaks
 from weft.explain.walk import Walk, every
-from weft.explain.world import Resources, Workload
+from weft.explain.world import EnvoyResources, ExplainedWorkload
 
-TO = Connection("10.0.0.9", "192.0.2.1", 8080, Speaks.HTTP)
+TO = IncomingConnection("10.0.0.9", "192.0.2.1", 8080, Speaks.HTTP)
 
 
 class _World:
     def __init__(self, **names):
-        self.names, self.proxy = names, Resources()
-        self.same = [Workload(f"w{each}", (f"10.0.0.{each}",), "me", self.proxy) for each in (1, 2)]
+        self.names, self.proxy = names, EnvoyResources()
+        self.same = [ExplainedWorkload(f"w{each}", (f"10.0.0.{each}",), "me", self.proxy) for each in (1, 2)]
 
     def at(self, address):
         return next((each for each in self.same if address in each.addresses), None)
@@ -36,10 +36,10 @@ def _assignment(*addresses):
 
 
 def _found(cluster, *addresses, world=None):
-    resources = Resources(clusters=[cluster], endpoints=[_assignment(*addresses)])
+    resources = EnvoyResources(clusters=[cluster], endpoints=[_assignment(*addresses)])
 
     def journey(walk):
-        target = find(walk, resources, "c", TO, Workload("caller"), world or _World())
+        target = find(walk, resources, "c", TO, ExplainedWorkload("caller"), world or _World())
         if isinstance(target, NoTarget):
             return walk.end(Kind.FAILED, target.flags)
         return walk.end(Kind.DELIVERED, f"{target.place.address}:{target.place.port}")
@@ -48,7 +48,7 @@ def _found(cluster, *addresses, world=None):
 
 
 def test_a_cluster_that_is_not_there_or_empty_is_no_target():
-    missing = find(Walk(), Resources(), "c", TO, Workload("caller"), _World())
+    missing = find(Walk(), EnvoyResources(), "c", TO, ExplainedWorkload("caller"), _World())
     assert (missing.flags, missing.detail) == ("NC", "cluster_not_found")
     assert _found(Cluster(name="c", type=Cluster.EDS)) == [("UH", 1.0)]
 
@@ -86,12 +86,14 @@ def test_which_http_a_cluster_speaks():
         cluster = Cluster(name="c")
         packed = cluster.typed_extension_protocol_options["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"]
         packed.Pack(ParseDict(options, HttpProtocolOptions()))
-        return speaks_http2(Resources(), cluster, called)
+        return speaks_http2(EnvoyResources(), cluster, called)
 
     assert speaks({"explicit_http_config": {"http2_protocol_options": {}}})
     assert not speaks({"explicit_http_config": {"http_protocol_options": {}}})
     assert speaks({"use_downstream_protocol_config": {}}, Speaks.HTTP2)
-    assert not speaks({"use_downstream_protocol_config": {}}) and not speaks_http2(Resources(), Cluster(), Speaks.HTTP2)
+    assert not speaks({"use_downstream_protocol_config": {}}) and not speaks_http2(
+        EnvoyResources(), Cluster(), Speaks.HTTP2
+    )
 
 
 def _zones():
@@ -107,7 +109,9 @@ def _zones():
 
 def _told(cluster, assignment):
     walk = Walk()
-    find(walk, Resources(clusters=[cluster], endpoints=[assignment]), "c", TO, Workload("caller"), _World())
+    find(
+        walk, EnvoyResources(clusters=[cluster], endpoints=[assignment]), "c", TO, ExplainedWorkload("caller"), _World()
+    )
     return walk.steps[-1].what
 
 

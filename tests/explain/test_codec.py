@@ -7,16 +7,16 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 
 from weft.explain.codec import leave_of_te, unreadable
 from weft.explain.decision import Kind
-from weft.explain.listener import Connection
-from weft.explain.request import Headers, Request, Speaks, headers_of
-from weft.explain.rule import Seen
+from weft.explain.listener import IncomingConnection
+from weft.explain.request import Request, RequestHeaders, Speaks, headers_of
+from weft.explain.rule import GuardInput
 from weft.explain.walk import Walk
 
-CONNECTION = Connection("10.0.0.1", "10.96.0.1", 80, Speaks.HTTP)
+CONNECTION = IncomingConnection("10.0.0.1", "10.96.0.1", 80, Speaks.HTTP)
 
 
 def read(method="GET", path="/", host="orders", headers=(), *, http2=False):
-    seen = Seen(CONNECTION, headers=headers_of(Request(host, 80, method, path, tuple(headers))), http2=http2)
+    seen = GuardInput(CONNECTION, headers=headers_of(Request(host, 80, method, path, tuple(headers))), http2=http2)
     return unreadable(Walk(), HttpConnectionManager(), seen), seen.headers
 
 
@@ -83,6 +83,6 @@ def test_takes_nothing_away_from_who_asks_for_an_upgrade():
     ("said", "left"), [("gzip", None), ("gzip, trailers", "trailers"), ("Trailers", None), ("", "")]
 )
 def test_leaves_of_te_only_trailers(said, left):
-    headers = Headers([("te", said)])
+    headers = RequestHeaders([("te", said)])
     leave_of_te(headers)
     assert headers.joined("te") == left

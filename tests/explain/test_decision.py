@@ -1,4 +1,4 @@
-from weft.explain.decision import Explanation, Kind, Outcome, Source, Verdict, policy_source, sources_of
+from weft.explain.decision import Explanation, Kind, ObjectSource, Outcome, Verdict, policy_source, sources_of
 from weft.model.names import ObjectKey, Origin
 from weft.translate.provenance import of_objects, of_route
 
@@ -12,11 +12,11 @@ def test_a_resources_sources_are_read_with_file_and_line_where_it_carries_them()
 
 def test_the_name_of_a_rule_tells_its_policy():
     assert policy_source("ns[shop]-policy[orders]-rule[2]") == (
-        Source("AuthorizationPolicy", "shop", "orders", part="rule[2]"),
+        ObjectSource("AuthorizationPolicy", "shop", "orders", part="rule[2]"),
     )
     assert policy_source("weft-disguised-path") == ()
     assert policy_source("refused RequestAuthentication shop/tokens") == (
-        Source("RequestAuthentication", "shop", "tokens"),
+        ObjectSource("RequestAuthentication", "shop", "tokens"),
     )
 
 
@@ -28,7 +28,7 @@ def test_an_explanation_is_certain_with_one_known_outcome():
 
 
 def test_an_object_is_named_with_its_place_or_its_version():
-    named = Source("Service", "shop", "web")
+    named = ObjectSource("Service", "shop", "web")
     assert str(named) == "Service shop/web"
-    assert str(Source("Service", "shop", "web", "web.yaml", 3)) == "Service shop/web (web.yaml:3)"
-    assert str(Source("Service", "shop", "web", version="417")) == "Service shop/web (version 417)"
+    assert str(ObjectSource("Service", "shop", "web", "web.yaml", 3)) == "Service shop/web (web.yaml:3)"
+    assert str(ObjectSource("Service", "shop", "web", version="417")) == "Service shop/web (version 417)"

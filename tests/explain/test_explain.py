@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from explain.worlds import LEGACY, ORDERS, SmallWorld, policy, virtual_service
-from weft.explain.decision import Kind, Source
+from weft.explain.decision import Kind, ObjectSource
 from weft.explain.explain import explain
 from weft.explain.request import Request, Speaks
 from weft.explain.text import lines
@@ -62,7 +62,7 @@ def test_a_caller_without_a_proxy_reaches_whoever_the_network_sends_it_to():
 def test_what_a_proxy_is_not_shown_goes_past_the_mesh_and_that_is_said():
     world = SmallWorld(ORDERS, policy("Sidecar", '{egress: [{hosts: ["~/*"]}]}', "default", "networking.istio.io"))
     asked = Request(host="orders", caller="frontend")
-    source = Source("Sidecar", "shop", "default")
+    source = ObjectSource("Sidecar", "shop", "default")
     world.hidden["10.96.0.1", 80] = Unseen("10.96.0.1:80 is orders', which is hidden", (source,))
     world.sent["10.96.0.1", 80] = ((world.workload("orders").addresses[0], 8080),)
     found = explain(asked, world)
@@ -87,7 +87,7 @@ def test_what_the_mesh_does_not_know_is_passed_on_or_blocked():
 @pytest.mark.parametrize("caller", ["frontend", "legacy"])
 def test_nobody_answers_at_a_services_address_on_a_port_that_it_does_not_have(caller):
     world = SmallWorld(ORDERS, LEGACY)
-    source = Source("Service", "shop", "orders")
+    source = ObjectSource("Service", "shop", "orders")
     world.lacking["10.96.0.1", 81] = NoPort("orders has no port 81 (it has 80)", (source,))
     found = explain(Request(host="orders", caller=caller, port=81), world)
     assert (found.verdict.kind, found.verdict.why) == (Kind.FAILED, "orders has no port 81 (it has 80)")

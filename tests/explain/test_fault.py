@@ -5,7 +5,7 @@ from google.protobuf.json_format import ParseDict
 
 from weft.explain.decision import Kind, Unsure
 from weft.explain.fault import inject, preflight
-from weft.explain.request import Headers
+from weft.explain.request import RequestHeaders
 from weft.explain.walk import Walk, every
 
 
@@ -42,7 +42,9 @@ def test_what_a_header_decides_is_not_guessed(fault):
 
 
 def _preflight(policy, **headers):
-    given = Headers([(":method", "OPTIONS"), *((name.replace("_", "-"), value) for name, value in headers.items())])
+    given = RequestHeaders(
+        [(":method", "OPTIONS"), *((name.replace("_", "-"), value) for name, value in headers.items())]
+    )
     config = ParseDict({"allow_origin_string_match": [{"exact": "https://a"}], **policy}, CorsPolicy())
     return preflight(Walk(), config, given, ())
 

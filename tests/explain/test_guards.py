@@ -13,7 +13,7 @@ from explain.test_rule import seen
 from weft.explain.decision import Kind, Unsure, Verdict
 from weft.explain.guards import pass_guards
 from weft.explain.walk import Walk
-from weft.explain.world import Resources
+from weft.explain.world import EnvoyResources
 
 BYTES, HTTP = TcpProxy(cluster="web"), HttpConnectionManager(stat_prefix="web")
 DENYING = ParseDict({"rules": {"action": "DENY", "policies": {"ns[shop]-policy[p]-rule[0]": ANY}}}, RBAC())
@@ -25,7 +25,7 @@ def met(*filters):
     chain = FilterChain(name="inbound")
     for each in filters:
         chain.filters.add().typed_config.Pack(each)
-    return pass_guards(Walk(), Resources(), chain, seen())
+    return pass_guards(Walk(), EnvoyResources(), chain, seen())
 
 
 @pytest.mark.parametrize("end", [BYTES, HTTP])
@@ -54,7 +54,7 @@ def test_what_an_authorizer_says_is_not_known_where_it_is_asked():
     noted = seen()
     noted.metadata["envoy.filters.network.rbac"] = {"keeper": "istio-ext-authz-keeper"}
     with pytest.raises(Unsure, match="the authorizer keeper decides"):
-        pass_guards(Walk(), Resources(), chain, noted)
+        pass_guards(Walk(), EnvoyResources(), chain, noted)
 
 
 def test_a_chain_without_an_end_is_nothing_that_can_be_told():

@@ -1,7 +1,7 @@
 import pytest
 
 from explain.worlds import LEGACY, ORDERS, SmallWorld, policy, virtual_service
-from weft.explain.decision import Kind, Stage
+from weft.explain.decision import DecisionStage, Kind
 from weft.explain.explain import explain
 from weft.explain.request import Request
 
@@ -170,7 +170,7 @@ data:
     )
     explained = _ask(f"{{{TO_ORDERS}}}", path="/a", more=(mesh_config, asked))
     assert explained.verdict.kind is Kind.UNKNOWN and "authorizer outbound|9000||orders" in explained.verdict.why
-    assert explained.outcomes[0].steps[-1].stage is Stage.POLICY
+    assert explained.outcomes[0].steps[-1].stage is DecisionStage.POLICY
     assert _ask(f"{{{TO_ORDERS}}}", path="/b", more=(mesh_config, asked)).verdict.kind is Kind.DELIVERED
 
 

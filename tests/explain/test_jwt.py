@@ -8,9 +8,9 @@ from translate import tokens
 from weft.explain import text
 from weft.explain.decision import Kind
 from weft.explain.jwt import FILTER, refused
-from weft.explain.listener import Connection
+from weft.explain.listener import IncomingConnection
 from weft.explain.request import Request, Speaks, Token, headers_of
-from weft.explain.rule import Seen
+from weft.explain.rule import GuardInput
 from weft.explain.walk import Walk
 
 NOW = 1_000_000
@@ -34,7 +34,7 @@ def _config(requires=None, **providers):
 def _ask(config, *tokens, method="GET", path="/a", **headers):
     given = tuple((name.replace("_", "-"), value) for name, value in headers.items())
     request = Request(host="orders", method=method, path=path, headers=given, tokens=tokens, now=NOW)
-    seen = Seen(Connection("10.0.0.9", "10.0.0.1", 80, Speaks.HTTP), headers=headers_of(request))
+    seen = GuardInput(IncomingConnection("10.0.0.9", "10.0.0.1", 80, Speaks.HTTP), headers=headers_of(request))
     return refused(Walk(), config, request, seen), seen
 
 
@@ -135,7 +135,7 @@ FETCHED = {"remote_jwks": {"http_uri": {"uri": "https://me.example/keys"}}}
 def _told(provider, text, **more):
     request = Request(host="orders", headers=(("authorization", f"Bearer {text}"),), now=int(time.time()), **more)
     walk = Walk()
-    seen = Seen(Connection("10.0.0.9", "10.0.0.1", 80, Speaks.HTTP), headers=headers_of(request))
+    seen = GuardInput(IncomingConnection("10.0.0.9", "10.0.0.1", 80, Speaks.HTTP), headers=headers_of(request))
     return refused(walk, _config(p=provider), request, seen), walk
 
 

@@ -2,9 +2,9 @@ import pytest
 from envoy.config.listener.v3.listener_pb2 import Listener
 from google.protobuf.json_format import ParseDict
 
-from weft.explain.listener import Connection, chain, is_address, outbound
+from weft.explain.listener import IncomingConnection, chain, is_address, outbound
 from weft.explain.request import Speaks
-from weft.explain.world import Resources
+from weft.explain.world import EnvoyResources
 
 INSPECTORS = [{"name": f"envoy.filters.listener.{kind}_inspector"} for kind in ("tls", "http")]
 
@@ -15,7 +15,7 @@ def _listener(*chains, **more):
 
 
 def _to(address="10.0.0.1", port=80, speaks=Speaks.HTTP, **more):
-    return Connection("10.9.9.9", address, port, speaks, **more)
+    return IncomingConnection("10.9.9.9", address, port, speaks, **more)
 
 
 def _found(listener, connection):
@@ -29,12 +29,12 @@ def test_the_listener_of_the_original_destination_is_handed_the_connection():
         return ParseDict({"name": name, "address": place, **more}, Listener())
 
     catching = at("virtualOutbound", "0.0.0.0", 15001, use_original_dst=True)
-    resources = Resources([catching, at("own", "10.0.0.1", 80), at("shared", "0.0.0.0", 80), at("six", "::", 80)])
+    resources = EnvoyResources([catching, at("own", "10.0.0.1", 80), at("shared", "0.0.0.0", 80), at("six", "::", 80)])
     assert outbound(resources, _to()).name == "own"
     assert outbound(resources, _to("10.0.0.2")).name == "shared"
     assert outbound(resources, _to("fd00::1")).name == "six"
     assert outbound(resources, _to(port=81)).name == "virtualOutbound"
-    assert outbound(Resources(), _to()) is None
+    assert outbound(EnvoyResources(), _to()) is None
 
 
 def test_a_chain_is_found_by_port_first_and_never_by_a_less_exact_one_then():

@@ -9,7 +9,7 @@ from google.protobuf.json_format import ParseDict
 
 from weft.explain import matchers
 from weft.explain.decision import Unsure
-from weft.explain.request import Headers
+from weft.explain.request import RequestHeaders
 
 
 @pytest.mark.parametrize(
@@ -38,14 +38,14 @@ def _header(**fields):
 
 
 def test_of_several_headers_with_one_name_one_that_matches_is_enough():
-    two = Headers([("x-user", "bob"), ("x-user", "alice")])
+    two = RequestHeaders([("x-user", "bob"), ("x-user", "alice")])
     assert matchers.header(_header(string_match={"exact": "alice"}), two)
     assert not matchers.header(_header(string_match={"exact": "bob,alice"}), two)
     assert not matchers.header(_header(string_match={"exact": "alice"}, invert_match=True), two)
 
 
 def test_a_missing_header_matches_only_as_an_empty_one():
-    none = Headers()
+    none = RequestHeaders()
     assert not matchers.header(_header(string_match={"exact": "a"}, invert_match=True), none)
     empty = _header(string_match={"exact": "a"}, invert_match=True, treat_missing_header_as_empty=True)
     assert matchers.header(empty, none)
@@ -57,8 +57,8 @@ def test_a_missing_header_matches_only_as_an_empty_one():
     "fields", [{"exact_match": "alice"}, {"prefix_match": "al"}, {"suffix_match": "ce"}, {"contains_match": "lic"}]
 )
 def test_the_older_ways_to_match_a_header(fields):
-    assert matchers.header(_header(**fields), Headers([("x-user", "alice")]))
-    assert not matchers.header(_header(**fields), Headers([("x-user", "bob")]))
+    assert matchers.header(_header(**fields), RequestHeaders([("x-user", "alice")]))
+    assert not matchers.header(_header(**fields), RequestHeaders([("x-user", "bob")]))
 
 
 def test_of_query_parameters_the_first_counts_as_it_is_written():

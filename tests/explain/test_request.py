@@ -1,18 +1,18 @@
 import pytest
 
 from weft.explain.decision import Unsure
-from weft.explain.request import Headers, Request, Speaks, headers_of
+from weft.explain.request import Request, RequestHeaders, Speaks, headers_of
 
 
 def test_headers_are_held_as_envoy_holds_them():
-    headers = Headers([("Host", "a"), ("X-User", "one"), ("x-user", "two")])
+    headers = RequestHeaders([("Host", "a"), ("X-User", "one"), ("x-user", "two")])
     assert headers.joined("x-USER") == "one,two" and headers.values("x-user") == ["one", "two"]
     assert headers.value(":authority") == "a" and headers.has("host")
     assert headers.joined("x-none") is None and headers.value("x-none") == ""
 
 
 def test_setting_replaces_adding_stays_beside_and_removing_takes_all():
-    headers = Headers([("a", "1"), ("a", "2")])
+    headers = RequestHeaders([("a", "1"), ("a", "2")])
     headers.set("A", "3")
     headers.add("a", "4")
     assert headers.values("a") == ["3", "4"]
@@ -21,7 +21,7 @@ def test_setting_replaces_adding_stays_beside_and_removing_takes_all():
 
 
 def test_a_value_that_a_proxy_makes_up_is_there_and_not_known():
-    headers = Headers()
+    headers = RequestHeaders()
     headers.make_up("x-request-id")
     assert headers.has("x-request-id")
     with pytest.raises(Unsure, match="x-request-id"):

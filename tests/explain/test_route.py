@@ -4,9 +4,9 @@ from envoy.config.route.v3.route_pb2 import RouteConfiguration
 from google.protobuf.json_format import ParseDict
 
 from weft.explain.decision import Unsure
-from weft.explain.request import Headers
+from weft.explain.request import RequestHeaders
 from weft.explain.route import first_match, is_grpc, takes, virtual_host, without_port
-from weft.explain.world import Resources
+from weft.explain.world import EnvoyResources
 
 HOSTS = {
     "exact": ["orders", "[::1]"],
@@ -37,17 +37,17 @@ def _configuration(hosts=HOSTS, **more):
 )
 def test_a_host_is_found_exactly_then_by_the_longest_wildcard(authority, name):
     configuration = _configuration(ignore_port_in_host_matching=True)
-    assert virtual_host(Resources(), configuration, authority).name == name
+    assert virtual_host(EnvoyResources(), configuration, authority).name == name
 
 
 def test_ports_count_unless_they_are_ignored():
-    assert virtual_host(Resources(), _configuration(), "orders:80").name == "rest"
-    assert virtual_host(Resources(), _configuration({"only": ["orders"]}), "orders:80") is None
+    assert virtual_host(EnvoyResources(), _configuration(), "orders:80").name == "rest"
+    assert virtual_host(EnvoyResources(), _configuration({"only": ["orders"]}), "orders:80") is None
 
 
 def _takes(match, path, **headers):
     target = path
-    given = Headers([(":path", target), *headers.items()])
+    given = RequestHeaders([(":path", target), *headers.items()])
     return takes(ParseDict(match, RouteMatch()), given, target, target.partition("?")[0])
 
 
@@ -78,21 +78,21 @@ def test_a_route_that_chance_decides_about_is_not_guessed():
 def test_the_first_route_that_matches_takes_it():
     routes = [{"name": "a", "match": {"prefix": "/a"}}, {"name": "b", "match": {"prefix": "/"}}]
     (host,) = ParseDict({"virtual_hosts": [{"name": "h", "routes": routes}]}, RouteConfiguration()).virtual_hosts
-    assert first_match(host, Headers([(":path", "/ab")])).name == "a"
-    assert first_match(host, Headers([(":path", "/b")])).name == "b"
-    assert first_match(host, Headers([(":path", "*")])) is None
+    assert first_match(host, RequestHeaders([(":path", "/ab")])).name == "a"
+    assert first_match(host, RequestHeaders([(":path", "/b")])).name == "b"
+    assert first_match(host, RequestHeaders([(":path", "*")])) is None
 
 
 def test_a_connect_has_no_path_and_a_route_of_its_own():
     routes = [{"name": "a", "match": {"prefix": "/"}}, {"name": "b", "match": {"connect_matcher": {}}}]
     (host,) = ParseDict({"virtual_hosts": [{"name": "h", "routes": routes}]}, RouteConfiguration()).virtual_hosts
-    assert first_match(host, Headers([(":method", "CONNECT"), (":path", "/")])).name == "b"
-    assert first_match(host, Headers([(":method", "GET"), (":path", "/")])).name == "a"
+    assert first_match(host, RequestHeaders([(":method", "CONNECT"), (":path", "/")])).name == "b"
+    assert first_match(host, RequestHeaders([(":method", "GET"), (":path", "/")])).name == "a"
 
 
 def test_grpc_is_told_by_its_content_type():
-    assert is_grpc(Headers([("content-type", "application/grpc+proto")]))
-    assert not is_grpc(Headers([("content-type", "application/grpc-web")])) and not is_grpc(Headers())
+    assert is_grpc(RequestHeaders([("content-type", "application/grpc+proto")]))
+    assert not is_grpc(RequestHeaders([("content-type", "application/grpc-web")])) and not is_grpc(RequestHeaders())
 
 
 def test_ports_are_taken_from_hosts_and_not_from_addresses():

@@ -3,17 +3,17 @@ from envoy.config.rbac.v3.rbac_pb2 import Permission, Principal
 from google.protobuf.json_format import ParseDict
 
 from weft.explain.decision import Unsure
-from weft.explain.listener import Connection
-from weft.explain.request import Headers, Speaks
-from weft.explain.rule import Seen, is_, permits
+from weft.explain.listener import IncomingConnection
+from weft.explain.request import RequestHeaders, Speaks
+from weft.explain.rule import GuardInput, is_, permits
 
 IDENTITY = "spiffe://cluster.local/ns/shop/sa/frontend"
 
 
 def seen(**more):
-    connection = Connection("10.0.0.9", "10.0.0.1", 8080, Speaks.TLS, "orders.shop")
-    headers = Headers([(":path", "/a?x"), (":method", "GET"), ("x-user", "alice")])
-    return Seen(connection, (IDENTITY,), remote="192.0.2.7", headers=headers, **more)
+    connection = IncomingConnection("10.0.0.9", "10.0.0.1", 8080, Speaks.TLS, "orders.shop")
+    headers = RequestHeaders([(":path", "/a?x"), (":method", "GET"), ("x-user", "alice")])
+    return GuardInput(connection, (IDENTITY,), remote="192.0.2.7", headers=headers, **more)
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,15 @@ def test_principals(principal, expected):
 
 
 def test_who_shows_no_certificate_has_no_name():
-    plain = Seen(Connection("10.0.0.9", "10.0.0.1", 80, Speaks.BYTES))
+    plain = GuardInput(IncomingConnection("10.0.0.9", "10.0.0.1", 80, Speaks.BYTES))
     assert not is_(ParseDict({"authenticated": {}}, Principal()), plain)
     assert not permits(ParseDict({"url_path": {"path": {"prefix": ""}}}, Permission()), plain)
 
 
 def test_a_connect_has_no_path_so_that_it_is_none_of_those_left_out():
-    asking = Seen(seen().connection, (IDENTITY,), headers=Headers([(":path", "/"), (":method", "CONNECT")]))
+    asking = GuardInput(
+        seen().connection, (IDENTITY,), headers=RequestHeaders([(":path", "/"), (":method", "CONNECT")])
+    )
     path = {"url_path": {"path": {"exact": "/"}}}
     assert not permits(ParseDict(path, Permission()), asking)
     assert permits(ParseDict({"not_rule": path}, Permission()), asking)

@@ -1,7 +1,12 @@
-from weft.explain.decision import Explanation, Kind, Outcome, Source, Stage, Step, Verdict
+from weft.explain.decision import DecisionStage, Explanation, Kind, ObjectSource, Outcome, Step, Verdict
 from weft.explain.text import line, lines, verdict
 
-STEP = Step(Stage.ROUTE, "the route r takes it", (Source("VirtualService", "shop", "orders", "mesh.yaml", 7),), "web")
+STEP = Step(
+    DecisionStage.ROUTE,
+    "the route r takes it",
+    (ObjectSource("VirtualService", "shop", "orders", "mesh.yaml", 7),),
+    "web",
+)
 
 
 def test_each_decision_is_a_line_with_its_source_and_the_verdict_is_last():
@@ -13,7 +18,7 @@ def test_each_decision_is_a_line_with_its_source_and_the_verdict_is_last():
 
 
 def test_what_outcomes_share_is_told_once():
-    a, b = Step(Stage.CLUSTER, "a"), Step(Stage.CLUSTER, "b")
+    a, b = Step(DecisionStage.CLUSTER, "a"), Step(DecisionStage.CLUSTER, "b")
     outcomes = (
         Outcome(0.75, (STEP, a), Verdict(Kind.DELIVERED, "yes", method="GET", host="h", path="/p")),
         Outcome(0.25, (STEP, b), Verdict(Kind.FAILED, "no", status=503, flags="UH", delay=2.0)),
@@ -36,11 +41,11 @@ def way(odds, subset, *, policy="p rule[0] allows it", number=1):
     cluster, endpoint, server = f"outbound|80|{subset}|web", f"10.0.0.{number}:80", f"web-{subset}-0"
     steps = (
         STEP,
-        Step(Stage.ROUTE, f"by weight {odds} it goes to {cluster}", proxy="web"),
-        Step(Stage.ENDPOINT, f"{cluster}: {endpoint}", proxy="web"),
-        Step(Stage.TLS, f"for outbound_.80_.{subset}_.web", proxy="web"),
-        Step(Stage.POLICY, policy, proxy=server),
-        Step(Stage.WORKLOAD, f"it reaches {server}", proxy=server),
+        Step(DecisionStage.ROUTE, f"by weight {odds} it goes to {cluster}", proxy="web"),
+        Step(DecisionStage.ENDPOINT, f"{cluster}: {endpoint}", proxy="web"),
+        Step(DecisionStage.TLS, f"for outbound_.80_.{subset}_.web", proxy="web"),
+        Step(DecisionStage.POLICY, policy, proxy=server),
+        Step(DecisionStage.WORKLOAD, f"it reaches {server}", proxy=server),
     )
     verdict = Verdict(Kind.DELIVERED, f"it reaches {server}", cluster=cluster, endpoints=((endpoint, 1.0),))
     return Outcome(odds, steps, verdict)
@@ -73,20 +78,24 @@ def test_a_grpc_status_is_told():
 
 
 def test_of_many_objects_a_few_are_named():
-    sources = tuple(Source("Service", "shop", f"s{number}") for number in range(7))
-    said = next(lines(Explanation((Outcome(1.0, (Step(Stage.INBOUND, "it", sources),), Verdict(Kind.FAILED, "no")),))))
+    sources = tuple(ObjectSource("Service", "shop", f"s{number}") for number in range(7))
+    said = next(
+        lines(Explanation((Outcome(1.0, (Step(DecisionStage.INBOUND, "it", sources),), Verdict(Kind.FAILED, "no")),)))
+    )
     assert said.endswith("[Service shop/s0; Service shop/s1; Service shop/s2; Service shop/s3; and 3 more]")
 
 
 def test_who_decides_is_never_cut_and_each_policy_is_named_before_its_second_rule():
-    services = tuple(Source("Service", "shop", f"s{number}") for number in range(7))
-    mode = Source("PeerAuthentication", "shop", "strict")
-    assert "PeerAuthentication shop/strict; " in line(Step(Stage.INBOUND, "it", (*services, mode)))
-    rules = tuple(Source("AuthorizationPolicy", "shop", "first", part=f"rule[{number}]") for number in range(5))
-    said = line(Step(Stage.POLICY, "it", (*rules, Source("AuthorizationPolicy", "shop", "last"))))
+    services = tuple(ObjectSource("Service", "shop", f"s{number}") for number in range(7))
+    mode = ObjectSource("PeerAuthentication", "shop", "strict")
+    assert "PeerAuthentication shop/strict; " in line(Step(DecisionStage.INBOUND, "it", (*services, mode)))
+    rules = tuple(ObjectSource("AuthorizationPolicy", "shop", "first", part=f"rule[{number}]") for number in range(5))
+    said = line(Step(DecisionStage.POLICY, "it", (*rules, ObjectSource("AuthorizationPolicy", "shop", "last"))))
     assert "shop/last" in said and said.endswith("and 2 more]")
 
 
 def test_a_verdict_names_whose_decision_it_is():
-    found = Verdict(Kind.DENIED, "no", status=403, sources=(Source("AuthorizationPolicy", "shop", "p", "p.yaml", 3),))
+    found = Verdict(
+        Kind.DENIED, "no", status=403, sources=(ObjectSource("AuthorizationPolicy", "shop", "p", "p.yaml", 3),)
+    )
     assert verdict(found) == "denied 403: no  [AuthorizationPolicy shop/p (p.yaml:3)]"

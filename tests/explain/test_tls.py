@@ -2,17 +2,17 @@ from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import DownstreamTlsContext, UpstreamTlsContext
 
 from weft.explain import tls
-from weft.explain.decision import Source
-from weft.explain.endpoint import Place
+from weft.explain.decision import ObjectSource
+from weft.explain.endpoint import EndpointShare
 from weft.explain.walk import Walk
-from weft.explain.world import Resources
+from weft.explain.world import EnvoyResources
 from weft.model.settings import Settings
 from weft.translate import tls as made
 
 ORDERS = "spiffe://cluster.local/ns/shop/sa/orders"
 FRONTEND = "spiffe://cluster.local/ns/shop/sa/frontend"
 SETTINGS = Settings()
-MARKED = Place("10.0.0.1", 80, marks=(("tlsMode", "istio"),))
+MARKED = EndpointShare("10.0.0.1", 80, marks=(("tlsMode", "istio"),))
 
 
 def _cluster():
@@ -22,20 +22,20 @@ def _cluster():
 
 
 def _offer(cluster, place=MARKED, instead=()):
-    return tls.offer(Walk(), Resources(), cluster, place, instead, FRONTEND)
+    return tls.offer(Walk(), EnvoyResources(), cluster, place, instead, FRONTEND)
 
 
 def test_marked_endpoints_are_called_over_the_meshs_tls_and_others_in_plaintext():
     offered = _offer(_cluster())
     assert (offered.server_name, offered.offers, offered.identity) == ("outbound_.80_._.orders", made.HTTP2, FRONTEND)
     assert not offered.foreign
-    assert _offer(_cluster(), Place("10.0.0.1", 80)) is None and _offer(Cluster()) is None
+    assert _offer(_cluster(), EndpointShare("10.0.0.1", 80)) is None and _offer(Cluster()) is None
     assert _offer(_cluster(), instead=("istio",)).offers == ("istio",)
 
 
 def test_a_cluster_with_tls_always_uses_it():
     always = Cluster(name="c", transport_socket=made.upstream((ORDERS,), "x", made.BYTES, SETTINGS))
-    assert _offer(always, Place("10.0.0.1", 80)).offers == ("istio",)
+    assert _offer(always, EndpointShare("10.0.0.1", 80)).offers == ("istio",)
 
 
 def test_the_server_must_be_who_should_answer():
@@ -57,7 +57,7 @@ def test_the_caller_must_be_of_the_mesh_or_whom_a_policy_names():
 
 
 def test_policies_are_named_only_where_the_handshake_asks_them():
-    policies = (Source("AuthorizationPolicy", "shop", "only-jobs"),)
+    policies = (ObjectSource("AuthorizationPolicy", "shop", "only-jobs"),)
     for callers, identity, named in (
         (("spiffe://cluster.local/ns/jobs/.*",), ORDERS, policies),
         ((), ORDERS, policies),

@@ -10,9 +10,9 @@ from envoy.extensions.filters.http.jwt_authn.v3.config_pb2 import JwtAuthenticat
 from translate.asking import ask, guarded
 from translate.tokens import EC_KEY, ED_KEY, ISSUER, OTHER_KEY, RSA_KEY, key_set, token
 from weft.explain.jwt import refused
-from weft.explain.listener import Connection
+from weft.explain.listener import IncomingConnection
 from weft.explain.request import Request, Speaks, headers_of
-from weft.explain.rule import Seen
+from weft.explain.rule import GuardInput
 from weft.explain.token import read_token, wrong_signature
 from weft.explain.walk import Walk
 from weft.model.group import ProxyKind
@@ -102,7 +102,7 @@ async def test_every_token_fares_as_envoy_has_it_fare():
 
 def _told(config, text):
     request = Request("orders", headers=(("authorization", f"Bearer {text}"),), now=int(time.time()))
-    seen = Seen(Connection("10.0.0.9", "10.0.0.1", 80, Speaks.HTTP), headers=headers_of(request))
+    seen = GuardInput(IncomingConnection("10.0.0.9", "10.0.0.1", 80, Speaks.HTTP), headers=headers_of(request))
     found = refused(Walk(), config, request, seen)
     return (found.status, found.why) if found else (200, "")
 

@@ -3,9 +3,9 @@ import yaml
 
 from explain.test_rule import IDENTITY
 from weft.api.parse import parse
-from weft.explain.listener import Connection
-from weft.explain.request import Headers, Speaks
-from weft.explain.rule import Seen
+from weft.explain.listener import IncomingConnection
+from weft.explain.request import RequestHeaders, Speaks
+from weft.explain.rule import GuardInput
 from weft.explain.unmet import unmet
 from weft.files.documents import read_documents
 from weft.model.authorization_policy import Action
@@ -17,9 +17,11 @@ TOKEN = {"envoy.filters.http.jwt_authn": {"payload": {"iss": "https://a.example"
 
 
 def seen(**more):
-    connection = Connection("10.0.0.9", "10.0.0.1", 8080, Speaks.TLS, "orders.shop")
+    connection = IncomingConnection("10.0.0.9", "10.0.0.1", 8080, Speaks.TLS, "orders.shop")
     headers = [(":path", "/charge?card=1"), (":method", "POST"), (":authority", "orders"), ("x-key", "secret")]
-    return Seen(connection, **{"identities": (IDENTITY,), "remote": "192.0.2.7", "headers": Headers(headers), **more})
+    return GuardInput(
+        connection, **{"identities": (IDENTITY,), "remote": "192.0.2.7", "headers": RequestHeaders(headers), **more}
+    )
 
 
 def rule(text):

@@ -1,4 +1,4 @@
-from weft.explain.decision import Kind, Stage, Unsure
+from weft.explain.decision import DecisionStage, Kind, Unsure
 from weft.explain.walk import every
 
 
@@ -6,7 +6,7 @@ def test_every_way_is_gone_and_the_odds_add_up():
     def journey(walk):
         first = walk.choose([(80, "a"), (20, "b")])
         second = walk.choose([(1, "x"), (1, "y"), (0, "never")]) if first == "a" else "only"
-        walk.tell(Stage.ROUTE, f"{first}{second}")
+        walk.tell(DecisionStage.ROUTE, f"{first}{second}")
         return walk.end(Kind.DELIVERED, first + second)
 
     found = [(outcome.verdict.why, outcome.odds) for outcome in every(journey).outcomes]
@@ -17,7 +17,7 @@ def test_every_way_is_gone_and_the_odds_add_up():
 def test_ways_that_end_alike_are_one_outcome():
     def journey(walk):
         chosen = walk.choose([(2, "a"), (1, "b"), (1, "c")])
-        walk.tell(Stage.ROUTE, chosen)
+        walk.tell(DecisionStage.ROUTE, chosen)
         return walk.end(Kind.DELIVERED, "same" if chosen in "ac" else "other")
 
     found = every(journey)
@@ -29,7 +29,7 @@ def test_ways_that_end_alike_are_one_outcome():
 
 def test_what_cannot_be_told_is_unknown_with_the_steps_before_it():
     def journey(walk):
-        walk.tell(Stage.ROUTE, "so far")
+        walk.tell(DecisionStage.ROUTE, "so far")
         walk.cluster = "c"
         raise Unsure("nobody knows")
 

@@ -2,7 +2,7 @@ from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.listener.v3.listener_pb2 import Listener
 from google.protobuf.any_pb2 import Any
 
-from weft.explain.world import Resources
+from weft.explain.world import EnvoyResources
 from weft.xds.types import CLUSTER, LISTENER, SECRET
 
 
@@ -12,13 +12,13 @@ def test_resources_are_read_from_the_bytes_that_were_sent():
         (CLUSTER, Cluster(name="c").SerializeToString()),
         (SECRET, b"never opened"),
     ]
-    read = Resources.from_bytes(sent)
+    read = EnvoyResources.from_bytes(sent)
     assert list(read.listeners) == ["l"] and list(read.clusters) == ["c"] and not read.routes
 
 
 def test_what_is_packed_is_opened_once_and_only_as_what_it_is():
     packed = Any()
     packed.Pack(Cluster(name="c"))
-    resources = Resources()
+    resources = EnvoyResources()
     assert resources.opened(packed, Cluster) is resources.opened(packed, Cluster)
     assert resources.opened(packed, Listener) is None

@@ -1,7 +1,7 @@
 """Small worlds for tests: the workloads of a mesh in YAML, each with all that its proxy would be sent."""
 
 from golden.render import compile_group, load
-from weft.explain.world import Resources, Workload
+from weft.explain.world import EnvoyResources, ExplainedWorkload
 from weft.model.group import group_of
 from weft.model.instance import Instance
 from weft.model.workload import Workload as Declared
@@ -51,9 +51,9 @@ class SmallWorld:
                     made = None
                     if value.meshed:
                         found, _ = compile_group(mesh, group_of(owner))
-                        made = Resources(found.listeners, found.routes, found.clusters, found.endpoints)
+                        made = EnvoyResources(found.listeners, found.routes, found.clusters, found.endpoints)
                     identity = f"spiffe://cluster.local/ns/{value.namespace}/sa/{value.service_account}"
-                    workload = Workload(owner.name, value.addresses, identity if made else "", made)
+                    workload = ExplainedWorkload(owner.name, value.addresses, identity if made else "", made)
                     self.workloads[owner.name] = workload
                     self.addresses |= dict.fromkeys(value.addresses, workload)
         for service in mesh.services():

@@ -226,8 +226,23 @@ def test_a_good_copy_that_comes_later_takes_the_place_of_a_refused_one():
     assert changed(directory.apply({"b.yaml": service("x", 81).encode()})) == {"x": 81}
 
 
+class Taken:
+    """A directory whose changes are taken in, as a control plane does."""
+
+    def __init__(self, domain="cluster.local"):
+        self.mesh, self.problems = Mesh(), Problems()
+        self.intake = Intake(self.mesh, self.problems, domain=domain)
+        self.directory = Directory(reader=self.intake)
+        self.live = self.directory.live
+
+    def apply(self, contents):
+        changes = self.directory.apply(contents)
+        self.intake.documents(changes)
+        return changes
+
+
 def test_what_was_good_before_stays_in_force_whatever_a_copy_says():
-    directory = Directory()
+    directory = Taken()
     directory.apply({"a.yaml": service("x", 80).encode()})
     directory.apply({"b.yaml": service("x", 81).encode()})
     assert changed(directory.apply({"a.yaml": REFUSED.encode()})) == {"x": "eighty"}  # refused, so 80 stays
@@ -236,17 +251,44 @@ def test_what_was_good_before_stays_in_force_whatever_a_copy_says():
 
 
 def test_a_copy_that_is_in_force_and_becomes_bad_stays_too():
-    directory = Directory()
+    directory = Taken()
     directory.apply({"a.yaml": REFUSED.encode(), "b.yaml": service("x", 81).encode()})
     assert changed(directory.apply({"b.yaml": REFUSED.encode()})) == {"x": "eighty"}
     assert directory.live[key("x")].file == "b.yaml"
 
 
 def test_an_object_edited_badly_before_its_copy_came_stays_as_it_was():
-    directory = Directory()
+    directory = Taken()
     directory.apply({"a.yaml": service("x", 80).encode()})
     directory.apply({"a.yaml": REFUSED.encode()})
     assert directory.apply({"b.yaml": service("x", 81).encode()}) == []
+
+
+VIRTUAL_SERVICE = (
+    "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: x, namespace: shop}}\n"
+    "spec: {{hosts: [{hosts}], http: [{{route: [{{destination: {{host: a}}}}]}}]}}\n"
+)
+
+
+def test_a_copy_that_only_the_domain_of_the_mesh_refuses_takes_no_place():
+    directory = Taken(domain="mesh.example")
+    twice = VIRTUAL_SERVICE.format(hosts="a, a.shop.svc.mesh.example")
+    once = VIRTUAL_SERVICE.format(hosts="a")
+    directory.apply({"1.yaml": twice.encode(), "2.yaml": once.encode()})
+    (route,) = directory.mesh.get(ObjectKey("VirtualService", "shop", "x"))
+    assert route.hosts == ("a.shop.svc.mesh.example",)
+
+
+def test_a_version_in_several_files_is_read_once_however_often_its_problems_are_listed():
+    directory = Taken()
+    documents = []
+    read = directory.intake.read
+    directory.intake.read = lambda document: documents.append(document) or read(document)
+    directory.apply({"a.yaml": REFUSED.encode(), "b.yaml": service("x", 81).encode()})
+    documents.clear()
+    for _ in range(3):
+        assert len(directory.directory.problems()) == 2
+    assert documents == []
 
 
 def test_files_are_shown_under_the_name_the_user_knows():

@@ -207,10 +207,10 @@ async def test_links_out_of_the_directory_are_looked_at_now_and_then(mesh, monke
 
 
 async def test_without_kernel_events_the_directory_is_still_looked_at(tmp_path, monkeypatch):
-    def none_left(*_):
+    def none_left(*_, **__):
         raise OSError(28, "No space left on device")  # what the kernel says when its watches are used up
 
-    monkeypatch.setattr(watching, "RustNotify", none_left)
+    monkeypatch.setattr(watching, "FileEvents", none_left)
     async with contextlib.aclosing(watch(tmp_path, settle=0.2)) as batches:
         mesh = Mesh(tmp_path, batches)
         await mesh.batch()

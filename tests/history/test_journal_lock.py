@@ -4,15 +4,15 @@ import sys
 
 import pytest
 
-from weft.history.journal_lock import FILE, JournalLock, Taken
+from weft.history.journal_lock import FILE, JournalLock, JournalTaken
 
 OTHER = """
 import sys
 from pathlib import Path
-from weft.history.journal_lock import JournalLock, Taken
+from weft.history.journal_lock import JournalLock, JournalTaken
 try:
     JournalLock(Path(sys.argv[1]))
-except Taken as taken:
+except JournalTaken as taken:
     print(taken.problem.what, "|", taken.problem.hint)
 """
 
@@ -28,7 +28,7 @@ def test_another_process_is_told_who_has_it(tmp_path):
 
 def test_who_let_go_can_take_it_again(tmp_path):
     first = JournalLock(tmp_path)
-    with pytest.raises(Taken):
+    with pytest.raises(JournalTaken):
         JournalLock(tmp_path)
     first.close()
     JournalLock(tmp_path).close()

@@ -11,9 +11,9 @@ from weft.control.plane import ControlPlane
 from weft.explain.explain import explain
 from weft.explain.request import Request
 from weft.files.documents import read_documents
-from weft.history.journal_lock import Taken
+from weft.history.journal_lock import JournalTaken
 from weft.history.persistence import Memory
-from weft.inspect.live import attach_debug
+from weft.inspect.attach import attach_debug
 from weft.inspect.stage import Stage
 from weft.model.names import ObjectKey
 
@@ -192,7 +192,7 @@ async def test_without_a_memory_nothing_is_gathered_for_one():
 
 async def test_a_second_one_with_the_same_directory_does_not_start(started):
     first = started()
-    with pytest.raises(Taken):
+    with pytest.raises(JournalTaken):
         started()
     await first.close()
     started()

@@ -10,7 +10,7 @@ import yaml
 
 from weft.cluster.sidecar_arguments import arguments
 from weft.inject.patch import inject
-from weft.inject.settings import Settings
+from weft.inject.settings import InjectionSettings
 
 
 def cases() -> list[Path]:
@@ -20,7 +20,7 @@ def cases() -> list[Path]:
 def written(case: Path) -> str:
     """The injected pod; Envoy's bootstrap, which is one long argument, as YAML for people."""
     given = yaml.safe_load((case / "pod.yaml").read_text())
-    settings = msgspec.convert(given.get("settings", {}), Settings)
+    settings = msgspec.convert(given.get("settings", {}), InjectionSettings)
     native = given.get("nativeSidecars", True)
     result = inject(given["pod"], given["namespace"], settings, arguments, native_sidecars=native)
     for container in [*result.pod["spec"]["containers"], *result.pod["spec"].get("initContainers", ())]:

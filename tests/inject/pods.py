@@ -3,7 +3,7 @@
 from weft.cluster.sidecar_arguments import arguments
 from weft.inject.json_patch import copied
 from weft.inject.patch import inject
-from weft.inject.settings import Settings
+from weft.inject.settings import InjectionSettings
 
 
 def pod(*, labels=None, annotations=None, containers=None, name="web-7d4b9c-x2x1z", **spec):
@@ -19,7 +19,7 @@ def pod(*, labels=None, annotations=None, containers=None, name="web-7d4b9c-x2x1
 
 
 def injected(wanted, settings=None, *, native=True, namespace="shop", render=arguments):
-    return inject(wanted, namespace, settings or Settings(), render, native_sidecars=native).pod
+    return inject(wanted, namespace, settings or InjectionSettings(), render, native_sidecars=native).pod
 
 
 def container(result, name="istio-proxy"):

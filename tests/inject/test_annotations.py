@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from weft.inject.annotations import Refused, read
-from weft.inject.settings import Resources, Settings
+from weft.inject.annotations import InjectionRefused, read
+from weft.inject.settings import InjectionSettings, ProxyResources
 
 SIDECAR = "sidecar.istio.io/"
 NAMED = "Pod shop/web"
@@ -11,7 +11,7 @@ NAMED = "Pod shop/web"
 
 def wishes(**settings):
     def of(annotations):
-        return read(annotations, Settings(**settings), NAMED)
+        return read(annotations, InjectionSettings(**settings), NAMED)
 
     return of
 
@@ -66,7 +66,7 @@ def test_each_annotation_is_heard():
 )
 def test_one_amount_alone_keeps_the_others_as_far_as_they_go_together(said, requests, limits):
     found = wishes()({SIDECAR + name: value for name, value in said.items()})
-    assert found.resources == Resources(requests=requests, limits=limits)
+    assert found.resources == ProxyResources(requests=requests, limits=limits)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_one_amount_alone_keeps_the_others_as_far_as_they_go_together(said, requ
     ],
 )
 def test_what_makes_no_sense_is_refused_with_its_annotation(annotation, value, words):
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(InjectionRefused) as refusal:
         wishes()({annotation: value})
     (problem,) = refusal.value.problems
     assert problem.where.object == NAMED
@@ -101,7 +101,7 @@ def test_what_makes_no_sense_is_refused_with_its_annotation(annotation, value, w
 
 
 def test_all_that_is_wrong_is_said_at_once():
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(InjectionRefused) as refusal:
         wishes()(
             {f"{SIDECAR}proxyCPU": "x", f"{SIDECAR}logLevel": "y", "traffic.sidecar.istio.io/excludeInboundPorts": "z"}
         )
@@ -109,7 +109,7 @@ def test_all_that_is_wrong_is_said_at_once():
 
 
 def test_a_request_above_its_own_limit_is_refused():
-    with pytest.raises(Refused, match="above the limit of 1"):
+    with pytest.raises(InjectionRefused, match="above the limit of 1"):
         wishes()({f"{SIDECAR}proxyCPU": "2", f"{SIDECAR}proxyCPULimit": "1"})
 
 
@@ -142,7 +142,7 @@ def test_volumes_may_be_one_object_by_name_or_a_list():
 
 def test_of_very_many_problems_and_doubts_only_the_first_are_told():
     """A pod's author decides how many there are, and everybody waits while they are looked at."""
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(InjectionRefused) as refusal:
         wishes()({"traffic.sidecar.istio.io/excludeInboundPorts": ",".join(["x"] * 5_000)})
     assert len(refusal.value.problems) == 20
     assert len(wishes()({f"{SIDECAR}nobody-{number}": "" for number in range(500)}).warnings) == 20
@@ -154,5 +154,5 @@ def test_a_configuration_that_unfolds_without_end_is_refused_before_it_does():
     text += "\n".join(
         f"{chr(98 + each)}: &{chr(98 + each)} [{', '.join(['*' + chr(97 + each)] * 9)}]" for each in range(4)
     )
-    with pytest.raises(Refused, match="more than 2000 values"):
+    with pytest.raises(InjectionRefused, match="more than 2000 values"):
         wishes()({"proxy.istio.io/config": text})

@@ -1,15 +1,15 @@
 from weft.inject.annotations import read
 from weft.inject.containers import proxy, redirecting
-from weft.inject.settings import Resources, Settings
+from weft.inject.settings import InjectionSettings, ProxyResources
 
 
 def wishes(settings=None, **annotations):
     said = {name.replace("__", "."): value for name, value in annotations.items()}
-    return read(said, settings or Settings(), "Pod x")
+    return read(said, settings or InjectionSettings(), "Pod x")
 
 
 def made(settings=None, *, native=True, **annotations):
-    chosen = settings or Settings()
+    chosen = settings or InjectionSettings()
     return proxy(
         wishes(chosen, **annotations), chosen, arguments=["--x"], variables={"A": "1"}, native=native, finishes=False
     )
@@ -35,10 +35,10 @@ def test_readiness_is_asked_as_the_pod_says():
 
 
 def test_a_pull_policy_and_amounts_are_written_only_where_there_are_any():
-    bare = Settings(resources=Resources(), init_resources=Resources())
+    bare = InjectionSettings(resources=ProxyResources(), init_resources=ProxyResources())
     assert made(bare)["resources"] == {}
     assert "imagePullPolicy" not in made()
-    assert made(Settings(image_pull_policy="Never"))["imagePullPolicy"] == "Never"
+    assert made(InjectionSettings(image_pull_policy="Never"))["imagePullPolicy"] == "Never"
     assert redirecting(wishes(bare), bare)["resources"] == {}
 
 
@@ -49,7 +49,7 @@ def test_a_bad_minimum_for_draining_is_five_seconds():
 
 
 def test_whoever_sets_up_the_redirect_has_the_proxys_image():
-    settings = Settings(image="mirror.example/weft:1")
+    settings = InjectionSettings(image="mirror.example/weft:1")
     container = redirecting(wishes(settings), settings)
     assert container["image"] == "mirror.example/weft:1"
     assert container["args"][0] == "iptables"

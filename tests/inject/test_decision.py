@@ -3,11 +3,11 @@ import pytest
 
 from inject.truth_table import CASES
 from weft.inject.decision import decide, required
-from weft.inject.settings import Settings
+from weft.inject.settings import InjectionSettings
 
 
 def settings_of(case):
-    return msgspec.convert({**case.settings, "revision": case.revision}, Settings)
+    return msgspec.convert({**case.settings, "revision": case.revision}, InjectionSettings)
 
 
 def pod_of(case):
@@ -33,14 +33,14 @@ def test_the_table_is_large_enough_and_has_no_case_twice():
     "pod", [{}, {"metadata": None}, {"metadata": {"labels": None}, "spec": None}, {"metadata": [], "spec": []}]
 )
 def test_a_pod_without_metadata_or_spec_is_judged_too(pod):
-    assert required(pod, "shop", Settings()).inject
-    assert not decide(pod, "shop", {}, Settings()).inject
+    assert required(pod, "shop", InjectionSettings()).inject
+    assert not decide(pod, "shop", {}, InjectionSettings()).inject
 
 
 def test_no_pod_is_asked_about_by_two_revisions():
     for case in CASES:
         asked = [
-            decide(pod_of(case), "shop", case.namespace_labels, Settings(revision=revision)).inject
+            decide(pod_of(case), "shop", case.namespace_labels, InjectionSettings(revision=revision)).inject
             for revision in ("default", "canary", "stable")
         ]
         assert sum(asked) <= 1, case.name

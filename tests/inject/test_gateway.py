@@ -4,8 +4,8 @@ import pytest
 
 from inject.pods import container, injected, names, pod, variables
 from inject.test_patch import bootstrap, status
-from weft.inject.annotations import Refused
-from weft.inject.settings import Settings
+from weft.inject.annotations import InjectionRefused
+from weft.inject.settings import InjectionSettings
 
 # As Istio's gateway chart writes it.
 CHART = {
@@ -35,7 +35,7 @@ def test_the_gateways_own_container_is_completed_and_nothing_else_is_added(nativ
     result = injected(gateway(), native=native)
     assert names(result) == ["istio-proxy"] and names(result, "initContainers") == []
     proxy = container(result)
-    assert (proxy["image"], proxy["command"]) == (Settings().image, ["envoy"])
+    assert (proxy["image"], proxy["command"]) == (InjectionSettings().image, ["envoy"])
     assert proxy["resources"]["requests"] == {"cpu": "100m", "memory": "128Mi"}
     assert proxy["securityContext"]["runAsUser"] == 1337 and proxy["securityContext"]["runAsNonRoot"] is True
     assert "restartPolicy" not in proxy and "postStart" not in proxy["lifecycle"]
@@ -94,7 +94,7 @@ def test_the_template_sidecar_is_what_every_pod_gets():
     ],
 )
 def test_refuses_what_is_no_gateway(wanted, why):
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(InjectionRefused, match=why):
         injected(wanted)
 
 

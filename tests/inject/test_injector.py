@@ -3,18 +3,18 @@ import pytest
 from inject.pods import apply, names, pod
 from weft.cluster.sidecar_arguments import arguments
 from weft.inject.injector import Injector, has_native_sidecars, has_sleep_hooks
-from weft.inject.review import Kind, Request
-from weft.inject.settings import Settings
+from weft.inject.review import AdmissionRequest, ReviewedKind
+from weft.inject.settings import InjectionSettings
 
-POD = Kind("", "v1", "Pod")
+POD = ReviewedKind("", "v1", "Pod")
 
 
 def injector(**settings):
-    return Injector(Settings(**settings), arguments, native_sidecars=True)
+    return Injector(InjectionSettings(**settings), arguments, native_sidecars=True)
 
 
 def asked(wanted, *, operation="CREATE", kind=POD, namespace="shop"):
-    return Request("1", kind, operation, "", namespace, wanted)
+    return AdmissionRequest("1", kind, operation, "", namespace, wanted)
 
 
 def test_the_patch_makes_the_injected_pod():
@@ -60,7 +60,7 @@ def test_warnings_go_along():
 
 @pytest.mark.parametrize(
     "request_",
-    [asked(pod(), operation="UPDATE"), asked(None), asked({"kind": "Service"}, kind=Kind("", "v1", "Service"))],
+    [asked(pod(), operation="UPDATE"), asked(None), asked({"kind": "Service"}, kind=ReviewedKind("", "v1", "Service"))],
 )
 def test_what_is_no_new_pod_is_none_of_its_business(request_):
     answer = injector().answer(request_)
@@ -76,7 +76,7 @@ def test_the_namespace_is_the_requests_where_the_pod_names_none():
 
 def test_new_settings_hold_from_the_next_question_on():
     changing = injector()
-    changing.settings = Settings(auto_inject=False)
+    changing.settings = InjectionSettings(auto_inject=False)
     assert not changing.answer(asked(pod())).patch
 
 
@@ -94,6 +94,6 @@ def test_since_when_kubelet_can_wait_by_itself(minor, there):
 
 
 def test_a_cluster_that_would_refuse_such_a_hook_gets_none():
-    older = Injector(Settings(), arguments, native_sidecars=True, sleep_hooks=False)
+    older = Injector(InjectionSettings(), arguments, native_sidecars=True, sleep_hooks=False)
     assert "sleep" not in str(older.answer(asked(pod())).patch)
     assert "sleep" in str(injector().answer(asked(pod())).patch)

@@ -4,7 +4,7 @@ import pytest
 
 from inject.pods import container, injected, pod
 from weft.inject.lingering import linger
-from weft.inject.settings import Settings
+from weft.inject.settings import InjectionSettings
 
 
 def hook(result, name="web"):
@@ -46,7 +46,7 @@ def test_what_ends_by_itself_is_not_kept():
 
 
 def test_an_installation_may_do_without():
-    assert hook(injected(pod(), Settings(hold_application_while_draining=False))) is None
+    assert hook(injected(pod(), InjectionSettings(hold_application_while_draining=False))) is None
 
 
 def test_a_second_time_changes_nothing():

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from inject.pods import apply, container, injected, names, pod, variables
 from weft.cluster.sidecar_arguments import arguments
-from weft.inject.annotations import Refused
+from weft.inject.annotations import InjectionRefused
 from weft.inject.json_patch import difference
-from weft.inject.owner import Owner
+from weft.inject.owner import WorkloadOwner
 from weft.inject.patch import inject, patch
-from weft.inject.settings import Settings
+from weft.inject.settings import InjectionSettings
 
 GOLDEN = Path(__file__).parent / "golden"
 SIDECAR = "sidecar.istio.io/"
@@ -76,7 +76,7 @@ def test_without_waiting_the_proxy_is_last():
 )
 def test_who_decides_whether_it_is_a_native_one(setting, cluster, annotation, native):
     said = {f"{SIDECAR}nativeSidecar": annotation} if annotation else {}
-    result = injected(pod(annotations=said), Settings(native_sidecars=setting), native=cluster)
+    result = injected(pod(annotations=said), InjectionSettings(native_sidecars=setting), native=cluster)
     assert ("istio-proxy" in names(result, "initContainers")) is native
 
 
@@ -84,7 +84,7 @@ def test_who_decides_whether_it_is_a_native_one(setting, cluster, annotation, na
 def test_without_native_sidecars_other_init_containers_come_before_the_redirect(redirect_by, first):
     """No proxy runs yet that it could lead to."""
     wanted = pod(initContainers=[{"name": "migrate", "image": "web:1"}])
-    settings = Settings(redirect_by=redirect_by)
+    settings = InjectionSettings(redirect_by=redirect_by)
     assert names(injected(wanted, settings, native=False), "initContainers") == ["migrate", first]
     before = [first] if redirect_by == "init" else []
     assert names(injected(wanted, settings), "initContainers") == [*before, "istio-proxy", "migrate"]
@@ -95,7 +95,7 @@ def test_nothing_but_istio_init_keeps_it_out_of_a_restricted_namespace():
     init = container(result, "istio-init")["securityContext"]
     assert init["capabilities"] == {"add": ["NET_ADMIN", "NET_RAW"], "drop": ["ALL"]}
     assert (init["runAsUser"], init["privileged"], init["allowPrivilegeEscalation"]) == (0, False, False)
-    by_node = injected(pod(), Settings(redirect_by="node"))
+    by_node = injected(pod(), InjectionSettings(redirect_by="node"))
     assert names(by_node, "initContainers") == ["istio-proxy"]
     for each in by_node["spec"]["initContainers"]:
         context = each["securityContext"]
@@ -108,7 +108,7 @@ def test_nothing_but_istio_init_keeps_it_out_of_a_restricted_namespace():
 
 # --- where the node's agent sets up the redirect
 
-BY_NODE = Settings(redirect_by="node")
+BY_NODE = InjectionSettings(redirect_by="node")
 
 
 def hook(result):
@@ -202,7 +202,7 @@ def test_requests_and_limits_are_always_there():
 
 
 def test_the_identity_comes_by_a_volume_that_nothing_can_write_to():
-    result = injected(pod(), Settings(driver="canary.csi.weft.dev"))
+    result = injected(pod(), InjectionSettings(driver="canary.csi.weft.dev"))
     (volume,) = result["spec"]["volumes"]
     assert volume == {"name": "workload-socket", "csi": {"driver": "canary.csi.weft.dev", "readOnly": True}}
     (mount,) = container(result)["volumeMounts"]
@@ -214,7 +214,7 @@ def test_the_proxy_is_told_who_it_is():
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-7d", "controller": True}
     wanted = pod(labels={"app": "web", "pod-template-hash": "7d"}, containers=[PROBED])
     wanted["metadata"]["ownerReferences"] = [owner]
-    result = injected(wanted, Settings(cluster_id="east", network="n1", trust_domain="td", mesh_id="m"))
+    result = injected(wanted, InjectionSettings(cluster_id="east", network="n1", trust_domain="td", mesh_id="m"))
     found = variables(result)
     assert found["ISTIO_META_WORKLOAD_NAME"] == "web"
     assert found["ISTIO_META_OWNER"] == "kubernetes://apis/apps/v1/namespaces/shop/deployments/web"
@@ -240,7 +240,7 @@ def test_metadata_of_the_pod_reaches_the_proxy_whatever_is_written_in_it():
 
 
 def test_labels_and_annotations_tell_what_happened():
-    result = injected(pod(labels={"app": "web", "version": "v2"}), Settings(revision="canary"))
+    result = injected(pod(labels={"app": "web", "version": "v2"}), InjectionSettings(revision="canary"))
     labels, annotations = result["metadata"]["labels"], result["metadata"]["annotations"]
     assert labels["security.istio.io/tlsMode"] == "istio"
     assert labels["service.istio.io/canonical-name"] == "web"
@@ -270,7 +270,8 @@ def test_prometheus_is_told_of_the_proxy_where_the_pod_says_nothing():
     found = injected(pod())["metadata"]["annotations"]
     assert (found["prometheus.io/port"], found["prometheus.io/path"]) == ("15020", "/stats/prometheus")
     assert (
-        "prometheus.io/port" not in injected(pod(), Settings(prometheus_annotations=False))["metadata"]["annotations"]
+        "prometheus.io/port"
+        not in injected(pod(), InjectionSettings(prometheus_annotations=False))["metadata"]["annotations"]
     )
 
 
@@ -306,7 +307,7 @@ def test_a_pod_changes_its_own_proxy_by_a_container_of_its_name():
     result = injected(pod(containers=[{"name": "web", "image": "w"}, wish]))
     assert names(result) == ["web"]
     proxy = container(result)
-    assert proxy["image"] == Settings().image
+    assert proxy["image"] == InjectionSettings().image
     assert proxy["resources"]["limits"] == {"cpu": "4", "memory": "1Gi"}
     assert variables(result)["EXTRA"] == "1"
     assert proxy["lifecycle"]["preStop"]["exec"]["command"] == ["sleep", "1"]
@@ -319,7 +320,9 @@ def test_annotations_add_volumes_mounts_and_secrets():
         f"{SIDECAR}userVolume": '{"certs": {"secret": {"secretName": "x"}}}',
         f"{SIDECAR}userVolumeMount": '{"certs": {"mountPath": "/certs", "readOnly": true}}',
     }
-    result = injected(pod(annotations=said, imagePullSecrets=[{"name": "a"}]), Settings(image_pull_secrets=("a", "b")))
+    result = injected(
+        pod(annotations=said, imagePullSecrets=[{"name": "a"}]), InjectionSettings(image_pull_secrets=("a", "b"))
+    )
     assert [each["name"] for each in result["spec"]["volumes"]] == ["workload-socket", "certs"]
     assert container(result)["volumeMounts"][1] == {"name": "certs", "mountPath": "/certs", "readOnly": True}
     assert result["spec"]["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
@@ -363,14 +366,14 @@ def test_probes_are_turned_to_the_proxy_and_the_proxy_knows_what_to_ask():
 )
 def test_what_cannot_be_injected_is_refused_with_the_reason(wanted, words):
     before = copy.deepcopy(wanted)
-    with pytest.raises(Refused, match=words):
+    with pytest.raises(InjectionRefused, match=words):
         injected(wanted)
     assert wanted == before
 
 
 def test_doubts_are_told_with_the_pods_name():
     app = {"name": "web", "image": "w", "securityContext": {"runAsUser": 1337}, "ports": [{"containerPort": 15006}]}
-    found = inject(pod(containers=[app]), "shop", Settings(), arguments, native_sidecars=True).warnings
+    found = inject(pod(containers=[app]), "shop", InjectionSettings(), arguments, native_sidecars=True).warnings
     assert found == (
         "Pod shop/web-7d4b9c-x2x1z: container web runs as user 1337, as the proxy does: nothing of it is redirected",
         "Pod shop/web-7d4b9c-x2x1z: container web has port 15006, which is the proxy's",
@@ -390,7 +393,7 @@ def test_doubts_are_told_with_the_pods_name():
 def test_who_runs_as_the_proxy_is_told_that_it_is_not_redirected(of_pod, of_container, who):
     wanted = pod(containers=[{"name": "web", "image": "w", "securityContext": of_container}])
     wanted["spec"]["securityContext"] = of_pod
-    warnings = inject(wanted, "shop", Settings(), arguments, native_sidecars=True).warnings
+    warnings = inject(wanted, "shop", InjectionSettings(), arguments, native_sidecars=True).warnings
     assert [each.partition("container ")[2] for each in warnings] == (
         [f"web runs as {who}, as the proxy does: nothing of it is redirected"] if who else []
     )
@@ -457,7 +460,7 @@ PODS = st.builds(
     st.fixed_dictionaries({}, optional={"volumes": st.just([{"name": "v", "emptyDir": {}}])}),
 )
 MODES = st.builds(
-    lambda by, hold: Settings(redirect_by=by, hold_application_until_proxy_starts=hold),
+    lambda by, hold: InjectionSettings(redirect_by=by, hold_application_until_proxy_starts=hold),
     st.sampled_from(["init", "node"]),
     st.booleans(),
 )
@@ -521,8 +524,8 @@ def test_a_container_of_ours_that_somebody_took_away_comes_back():
 
 
 def test_another_revision_begins_anew():
-    first = injected(pod(containers=[PROBED]), Settings(image="weft:old"))
-    again = injected(first, Settings(image="weft:new", revision="canary"))
+    first = injected(pod(containers=[PROBED]), InjectionSettings(image="weft:old"))
+    again = injected(first, InjectionSettings(image="weft:new", revision="canary"))
     assert container(again)["image"] == "weft:new"
     assert names(again, "initContainers") == ["istio-init", "istio-proxy"]
     assert container(again, "web")["readinessProbe"] == container(first, "web")["readinessProbe"]
@@ -543,8 +546,8 @@ def test_empty_fields_that_people_write_are_no_fields():
 
 
 def test_a_templates_owner_may_be_told():
-    owner = Owner("apps/v1", "Deployment", "shop")
-    result = inject(pod(), "shop", Settings(), arguments, native_sidecars=True, owner=owner).pod
+    owner = WorkloadOwner("apps/v1", "Deployment", "shop")
+    result = inject(pod(), "shop", InjectionSettings(), arguments, native_sidecars=True, owner=owner).pod
     assert variables(result)["ISTIO_META_WORKLOAD_NAME"] == "shop"
 
 
@@ -557,11 +560,11 @@ def test_golden(case):
 
 
 def test_settings_are_values():
-    assert msgspec.structs.replace(Settings(), revision="x") != Settings()
+    assert msgspec.structs.replace(InjectionSettings(), revision="x") != InjectionSettings()
 
 
 def test_annotations_beyond_kubernetes_own_limit_are_not_looked_at():
-    with pytest.raises(Refused, match="together longer than 262144 bytes"):
+    with pytest.raises(InjectionRefused, match="together longer than 262144 bytes"):
         injected(pod(annotations={"sidecar.istio.io/userVolume": "[" * 300_000}))
 
 
@@ -569,14 +572,14 @@ def test_what_the_kernel_would_not_start_is_refused_with_the_reason():
     """One argument of a program may have 128 KiB; more is an error that only the node's log would show."""
     asked = {"httpGet": {"path": "/" + "x" * 500, "port": 80}}
     many = [{"name": f"c{number}", "image": "x", "readinessProbe": asked} for number in range(200)]
-    with pytest.raises(Refused, match=r"the proxy's configuration [0-9]+ bytes long"):
+    with pytest.raises(InjectionRefused, match=r"the proxy's configuration [0-9]+ bytes long"):
         injected(pod(containers=many))
     assert injected(pod(containers=many[:20]))
 
 
 def test_another_revision_that_takes_over_a_pod_brings_its_own_driver():
     """Else the pod would ask a driver that is uninstalled with the revision before, and never start."""
-    before = injected(pod(), Settings(driver="csi.weft.dev"))
-    after = injected(before, Settings(revision="canary", driver="canary.csi.weft.dev"))
+    before = injected(pod(), InjectionSettings(driver="csi.weft.dev"))
+    after = injected(before, InjectionSettings(revision="canary", driver="canary.csi.weft.dev"))
     assert [each["csi"]["driver"] for each in after["spec"]["volumes"]] == ["canary.csi.weft.dev"]
-    assert after == injected(after, Settings(revision="canary", driver="canary.csi.weft.dev"))
+    assert after == injected(after, InjectionSettings(revision="canary", driver="canary.csi.weft.dev"))

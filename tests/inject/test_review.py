@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.inject.review import VERSION, Answer, BadReview, decode, encode
+from weft.inject.review import VERSION, AdmissionResponse, BadReview, decode, encode
 
 REVIEW = {
     "apiVersion": VERSION,
@@ -68,18 +68,18 @@ def test_no_bytes_do_more_than_that(body):
 
 def test_an_answer_carries_the_patch_in_base64():
     operations = ({"op": "add", "path": "/a", "value": "ü"},)
-    response = json.loads(encode("1", Answer(allowed=True, patch=operations)))["response"]
+    response = json.loads(encode("1", AdmissionResponse(allowed=True, patch=operations)))["response"]
     assert (response["uid"], response["allowed"], response["patchType"]) == ("1", True, "JSONPatch")
     assert json.loads(base64.b64decode(response["patch"])) == list(operations)
     assert "status" not in response
 
 
 def test_without_a_change_there_is_no_patch():
-    assert json.loads(encode("1", Answer(allowed=True)))["response"] == {"uid": "1", "allowed": True}
+    assert json.loads(encode("1", AdmissionResponse(allowed=True)))["response"] == {"uid": "1", "allowed": True}
 
 
 def test_a_denial_has_a_message_and_a_code():
-    answer = Answer(allowed=False, message="why", code=422, warnings=("w" * 300,))
+    answer = AdmissionResponse(allowed=False, message="why", code=422, warnings=("w" * 300,))
     response = json.loads(encode("1", answer))["response"]
     assert response["status"] == {"status": "Failure", "message": "why", "reason": "Invalid", "code": 422}
     assert len(response["warnings"][0]) == 256

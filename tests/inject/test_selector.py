@@ -1,15 +1,15 @@
 import pytest
 
-from weft.inject.selector import Requirement, Selector
+from weft.inject.selector import Selector, SelectorRequirement
 
 
 @pytest.mark.parametrize(
     ("requirement", "fits", "not_"),
     [
-        (Requirement("a", "In", ("1", "2")), [{"a": "1"}, {"a": "2"}], [{}, {"a": "3"}, {"a": ""}]),
-        (Requirement("a", "NotIn", ("1",)), [{}, {"a": "2"}, {"b": "1"}], [{"a": "1"}]),
-        (Requirement("a", "Exists"), [{"a": ""}, {"a": "1"}], [{}, {"b": "1"}]),
-        (Requirement("a", "DoesNotExist"), [{}, {"b": "1"}], [{"a": ""}]),
+        (SelectorRequirement("a", "In", ("1", "2")), [{"a": "1"}, {"a": "2"}], [{}, {"a": "3"}, {"a": ""}]),
+        (SelectorRequirement("a", "NotIn", ("1",)), [{}, {"a": "2"}, {"b": "1"}], [{"a": "1"}]),
+        (SelectorRequirement("a", "Exists"), [{"a": ""}, {"a": "1"}], [{}, {"b": "1"}]),
+        (SelectorRequirement("a", "DoesNotExist"), [{}, {"b": "1"}], [{"a": ""}]),
     ],
     ids=str,
 )
@@ -19,7 +19,7 @@ def test_operators_mean_what_they_mean_to_the_api_server(requirement, fits, not_
 
 
 def test_all_of_a_selector_must_fit_and_an_empty_one_takes_everything():
-    both = Selector(match_labels={"a": "1"}, match_expressions=(Requirement("b", "Exists"),))
+    both = Selector(match_labels={"a": "1"}, match_expressions=(SelectorRequirement("b", "Exists"),))
     assert both.selects({"a": "1", "b": ""})
     assert not both.selects({"a": "1"})
     assert not both.selects({"b": "1"})

@@ -14,12 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inject.pods import apply, names, pod
+from weft.base.metrics_page import MetricsPage
 from weft.cluster.sidecar_arguments import arguments
 from weft.inject import server as asking
 from weft.inject.injector import Injector
-from weft.inject.review import Kind, Request
-from weft.inject.server import MOST_BYTES, Server
-from weft.inject.settings import Settings
+from weft.inject.review import AdmissionRequest, ReviewedKind
+from weft.inject.server import MOST_BYTES, WebhookServer
+from weft.inject.settings import InjectionSettings
 
 LOOPBACK = ip_address("127.0.0.1")
 
@@ -47,7 +48,7 @@ def certificate(name="istiod.istio-system.svc"):
 
 @pytest.fixture
 async def server():
-    made = Server(Injector(Settings(), arguments, native_sidecars=True))
+    made = WebhookServer(Injector(InjectionSettings(), arguments, native_sidecars=True))
     made.chain, made.key = certificate()
     made.use_certificate(made.chain, made.key)
     await made.start("127.0.0.1", 0)
@@ -149,11 +150,11 @@ async def test_what_is_no_review_gets_the_reason_and_ends_nothing(server, path):
     )
 )  # fmt: skip
 def test_no_pod_however_strange_is_answered_with_anything_but_yes_or_no(strange):
-    injector = Injector(Settings(), arguments, native_sidecars=True)
+    injector = Injector(InjectionSettings(), arguments, native_sidecars=True)
     containers = [{"name": "a", **strange}] if isinstance(strange, dict) and "name" not in strange else [{"name": "a"}]
     for body in (strange, {"metadata": strange, "spec": {"containers": containers}}, {"metadata": {}, "spec": strange}):
         if isinstance(body, dict):
-            answer = injector.answer(Request("1", Kind("", "v1", "Pod"), "CREATE", "", "shop", body))
+            answer = injector.answer(AdmissionRequest("1", ReviewedKind("", "v1", "Pod"), "CREATE", "", "shop", body))
             assert answer.allowed or answer.message
 
 
@@ -197,7 +198,7 @@ async def test_readiness(server):
 
 
 async def test_without_a_certificate_nobody_gets_in():
-    made = Server(Injector(Settings(), arguments, native_sidecars=True))
+    made = WebhookServer(Injector(InjectionSettings(), arguments, native_sidecars=True))
     await made.start("127.0.0.1", 0)
     try:
         with pytest.raises(aiohttp.ClientError):
@@ -212,13 +213,13 @@ async def test_what_happened_is_counted_under_istios_names(server):
     await post(server, "/inject", review(pod(annotations={"sidecar.istio.io/logLevel": "x"})))
     await post(server, "/inject", b"x")
     await post(server, "/validate", b"x")
-    lines = server.metrics().splitlines()
-    assert "sidecar_injection_requests_total 4" in lines
-    assert "sidecar_injection_success_total 1" in lines
-    assert "sidecar_injection_skip_total 1" in lines
-    assert "sidecar_injection_failure_total 2" in lines
-    assert "galley_validation_failed 1" in lines
-    assert "sidecar_injection_time_seconds_count 4" in lines
+    lines = MetricsPage(server.metrics).text().splitlines()
+    assert "sidecar_injection_requests_total 4.0" in lines
+    assert "sidecar_injection_success_total 1.0" in lines
+    assert "sidecar_injection_skip_total 1.0" in lines
+    assert "sidecar_injection_failure_total 2.0" in lines
+    assert "galley_validation_failed 1.0" in lines
+    assert "sidecar_injection_time_seconds_count 4.0" in lines
 
 
 async def test_many_at_once_are_all_answered(server):

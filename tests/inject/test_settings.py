@@ -1,15 +1,17 @@
 import pytest
 
-from weft.inject.settings import Resources, Settings, SettingsError, encode, read
+from weft.inject.settings import InjectionSettings, ProxyResources, SettingsError, encode, read
 
 
 def test_nothing_said_means_the_defaults():
-    assert read("{}") == Settings()
-    assert Settings().resources.limits and Settings().resources.requests
+    assert read("{}") == InjectionSettings()
+    assert InjectionSettings().resources.limits and InjectionSettings().resources.requests
 
 
 def test_what_is_written_is_read_again():
-    settings = Settings(revision="canary", ip_families=("IPv6", "IPv4"), resources=Resources(limits={"cpu": "1"}))
+    settings = InjectionSettings(
+        revision="canary", ip_families=("IPv6", "IPv4"), resources=ProxyResources(limits={"cpu": "1"})
+    )
     assert read(encode(settings)) == settings
 
 

@@ -3,7 +3,7 @@ import pytest
 from weft.analyze.finding import coded
 from weft.api.document import Document
 from weft.api.parse import parse
-from weft.inject.review import Kind, Request
+from weft.inject.review import AdmissionRequest, ReviewedKind
 from weft.inject.validation import validate
 from weft.model.names import ObjectKey
 
@@ -21,8 +21,8 @@ def virtual_service(spec, version="networking.istio.io/v1", **metadata):
 
 
 def asked(body, operation="CREATE", old=None, kind="VirtualService"):
-    named = Kind("networking.istio.io", "v1", kind)
-    return Request("1", named, operation, "web", "shop", body, old)
+    named = ReviewedKind("networking.istio.io", "v1", kind)
+    return AdmissionRequest("1", named, operation, "web", "shop", body, old)
 
 
 def test_a_good_object_passes():

@@ -2,14 +2,14 @@ import msgspec
 import pytest
 
 from weft.inject.webhooks import selectors
-from weft.install.values import Injection, Values
+from weft.install.values import InjectionValues, Values
 from weft.install.webhooks import injector
 
 
 @pytest.mark.parametrize("revision", ["default", "canary"])
 @pytest.mark.parametrize("by_default", [False, True])
 def test_they_are_those_that_an_installation_writes_into_the_cluster(revision, by_default):
-    written = injector(Values(revision=revision, injection=Injection(by_default=by_default)))["webhooks"]
+    written = injector(Values(revision=revision, injection=InjectionValues(by_default=by_default)))["webhooks"]
     known = selectors(revision, namespaces_by_default=by_default)
     assert [webhook["name"] for webhook in written] == [webhook.name for webhook in known]
     for webhook, ours in zip(written, known, strict=True):

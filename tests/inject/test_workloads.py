@@ -4,8 +4,8 @@ import pytest
 
 from inject.pods import container, injected, pod, variables
 from weft.cluster.sidecar_arguments import arguments
-from weft.inject.annotations import Refused
-from weft.inject.settings import Settings
+from weft.inject.annotations import InjectionRefused
+from weft.inject.settings import InjectionSettings
 from weft.inject.workloads import inject_document
 
 TEMPLATE = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": "w"}]}}
@@ -23,7 +23,7 @@ def workload(kind, version="apps/v1", **metadata):
 
 
 def run(document, settings=None, **options):
-    return inject_document(document, settings or Settings(), arguments, **options)
+    return inject_document(document, settings or InjectionSettings(), arguments, **options)
 
 
 @pytest.mark.parametrize(
@@ -101,5 +101,5 @@ def test_a_template_without_metadata_is_a_template():
 def test_what_cannot_be_injected_is_refused():
     before = workload("Job")
     before["spec"]["template"]["metadata"]["annotations"] = {"sidecar.istio.io/logLevel": "x"}
-    with pytest.raises(Refused):
+    with pytest.raises(InjectionRefused):
         run(before)

@@ -2,7 +2,7 @@ from control.proxy import changes
 from control.test_plane import ORDERS
 from model.builders import group
 from weft.control.plane import ControlPlane
-from weft.inspect.live import attach_debug, live_stage
+from weft.inspect.live import live_stage
 from weft.xds.types import CLUSTER
 
 
@@ -13,11 +13,4 @@ async def test_the_stage_holds_what_the_proxies_are_served():
     served = plane.snapshots.resources(group("web"), CLUSTER)
     stage = live_stage(plane).resources(group("web"))[CLUSTER]
     assert served and set(served) == set(stage)
-    await plane.close()
-
-
-async def test_the_pages_list_istios_and_wefts_own():
-    plane = ControlPlane()
-    body = (await attach_debug(plane).answer("list")).body.decode()
-    assert '"syncz"' in body and '"explain"' in body
     await plane.close()

@@ -10,7 +10,7 @@ from model.builders import instance, service
 from weft.base.ambiguous import AMBIGUOUS
 from weft.control.plane import ControlPlane
 from weft.control.sync_status import STALE, SYNCED
-from weft.inspect.live import attach_debug
+from weft.inspect.attach import attach_debug
 from weft.model.names import ObjectKey, labels_of
 from weft.model.sidecar import EgressListener, Sidecar
 from weft.xds.types import CLUSTER

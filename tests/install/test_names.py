@@ -1,6 +1,6 @@
 """Revisions stand side by side: none of their names is the same."""
 
-from weft.install.names import Names
+from weft.install.names import InstallationNames
 
 
 def names_of(names):
@@ -21,18 +21,18 @@ def names_of(names):
 
 
 def test_the_default_revision_has_the_plain_names():
-    names = Names("default", "istio-system")
+    names = InstallationNames("default", "istio-system")
     assert (names.control, names.service, names.driver) == ("weft-control", "istiod", "csi.weft.dev")
     assert names.validator == "istio-validator-istio-system"
 
 
 def test_no_two_revisions_share_a_name():
-    assert not names_of(Names("default", "istio-system")) & names_of(Names("a", "istio-system"))
-    assert not names_of(Names("a", "istio-system")) & names_of(Names("b", "istio-system"))
+    assert not names_of(InstallationNames("default", "istio-system")) & names_of(InstallationNames("a", "istio-system"))
+    assert not names_of(InstallationNames("a", "istio-system")) & names_of(InstallationNames("b", "istio-system"))
 
 
 def test_the_selector_finds_what_the_labels_mark():
-    names = Names("a", "x")
+    names = InstallationNames("a", "x")
     assert set(names.selector.split(",")) <= {f"{key}={value}" for key, value in names.labels.items()}
     assert names.metadata("n", app="x") == {
         "name": "n",
@@ -43,6 +43,6 @@ def test_the_selector_finds_what_the_labels_mark():
 
 
 def test_an_owner_is_never_longer_than_a_label_may_be():
-    assert Names("default", "istio-system").roots_annotation == "roots.weft.dev/istio-system.default"
-    long = [Names(f"{number}{'x' * 50}", "y" * 50).owner for number in range(2)]
+    assert InstallationNames("default", "istio-system").roots_annotation == "roots.weft.dev/istio-system.default"
+    long = [InstallationNames(f"{number}{'x' * 50}", "y" * 50).owner for number in range(2)]
     assert len(set(long)) == 2 and {len(each) for each in long} == {32}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.inject.selector import Requirement, Selector
+from weft.inject.selector import Selector, SelectorRequirement
 from weft.inject.webhooks import selectors
 from weft.install.crds import DEFINITIONS
 from weft.install.values import values_of
@@ -23,7 +23,7 @@ def asked(configuration, namespace, pod, name="shop"):
     def fits(selector, labels):
         return Selector(
             match_expressions=tuple(
-                Requirement(each["key"], each["operator"], tuple(each.get("values", ())))
+                SelectorRequirement(each["key"], each["operator"], tuple(each.get("values", ())))
                 for each in selector["matchExpressions"]
             )
         ).selects(labels)

@@ -10,7 +10,7 @@ from weft.control.problems import Problems
 from weft.install.crds import crds
 from weft.kube.client import Client
 from weft.kube.config import load
-from weft.kube.pods import Pods
+from weft.kube.pods import PodIndex
 from weft.kube.resource import known
 from weft.kube.source import watch
 from weft.mesh.mesh import Mesh
@@ -90,6 +90,6 @@ class Watched:
 
 @asynccontextmanager
 async def watched(server, **options):
-    pods = Pods()
+    pods = PodIndex()
     async with client_of(server) as client, aclosing(watch(client, pods=pods, **options)) as batches:
         yield Watched(batches, pods)

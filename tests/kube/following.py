@@ -9,10 +9,10 @@ import msgspec
 
 from weft.kube.client import Client
 from weft.kube.config import load
-from weft.kube.reflector import Timing, reflect
+from weft.kube.reflector import WatchTiming, reflect
 from weft.kube.resource import CONFIG_MAPS
 
-QUICK = Timing(inactivity=2.0, absent=0.3, first_delay=0.05, most_delay=0.4, steady=2.0)
+QUICK = WatchTiming(inactivity=2.0, absent=0.3, first_delay=0.05, most_delay=0.4, steady=2.0)
 
 
 class ConfigMap(msgspec.Struct):

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from weft.kube.answers import ObjectList, Status, decoded, read, refusal
+from weft.kube.answers import ApiStatus, ObjectList, decoded, read, refusal
 from weft.kube.error import ApiUnavailable
 
 
@@ -74,4 +74,4 @@ def test_an_answer_that_is_something_else_is_an_error(body):
 
 
 def test_a_status_may_bring_its_own_code():
-    assert Status(code=410, reason="Expired").error().status == 410
+    assert ApiStatus(code=410, reason="Expired").error().status == 410

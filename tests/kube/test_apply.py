@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from weft.kube.apply import Outcome, apply, owned, remove
+from weft.kube.apply import ApplyOutcome, apply, owned, remove
 from weft.kube.client import Client
 from weft.kube.config import load
 from weft.kube.error import ApiError
-from weft.kube.resource import CONFIG_MAPS, Named
+from weft.kube.resource import CONFIG_MAPS, ObjectReference
 
 LABELS = {"test-apply": "yes"}
 SELECTOR = "test-apply=yes"
@@ -53,10 +53,10 @@ async def outcomes(steps):
 async def test_each_is_created_then_unchanged_then_changed(client):
     objects = [NAMESPACE, config_map("a"), config_map("b")]
     await outcomes(apply(client, objects[:1]))
-    assert await outcomes(apply(client, objects[1:])) == [("a", Outcome.CREATED), ("b", Outcome.CREATED)]
-    assert {outcome for _, outcome in await outcomes(apply(client, objects))} == {Outcome.UNCHANGED}
+    assert await outcomes(apply(client, objects[1:])) == [("a", ApplyOutcome.CREATED), ("b", ApplyOutcome.CREATED)]
+    assert {outcome for _, outcome in await outcomes(apply(client, objects))} == {ApplyOutcome.UNCHANGED}
     changed = await outcomes(apply(client, [config_map("a", "2"), config_map("b")]))
-    assert changed == [("a", Outcome.CHANGED), ("b", Outcome.UNCHANGED)]
+    assert changed == [("a", ApplyOutcome.CHANGED), ("b", ApplyOutcome.UNCHANGED)]
 
 
 async def test_what_is_not_kept_is_removed_and_nothing_of_others(client):
@@ -64,30 +64,30 @@ async def test_what_is_not_kept_is_removed_and_nothing_of_others(client):
     other = config_map("theirs")
     other["metadata"]["labels"] = {}
     await outcomes(apply(client, [other]))
-    assert await outcomes(remove(client, SELECTOR, keep=[config_map("a")])) == [("b", Outcome.REMOVED)]
-    assert [who async for _, who in owned(client, SELECTOR)] == [Named("v1", "ConfigMap", "applying", "a")]
+    assert await outcomes(remove(client, SELECTOR, keep=[config_map("a")])) == [("b", ApplyOutcome.REMOVED)]
+    assert [who async for _, who in owned(client, SELECTOR)] == [ObjectReference("v1", "ConfigMap", "applying", "a")]
     assert (await client.get(CONFIG_MAPS, "theirs", namespace="applying"))["data"] == {"a": "1"}
 
 
 async def test_a_dry_run_tells_and_changes_nothing(client):
     await outcomes(apply(client, [NAMESPACE, config_map("a")]))
     told = await outcomes(apply(client, [config_map("a", "2"), config_map("b")], dry_run=True))
-    assert told == [("a", Outcome.CHANGED), ("b", Outcome.CREATED)]
-    assert await outcomes(remove(client, SELECTOR, dry_run=True)) == [("a", Outcome.REMOVED)]
+    assert told == [("a", ApplyOutcome.CHANGED), ("b", ApplyOutcome.CREATED)]
+    assert await outcomes(remove(client, SELECTOR, dry_run=True)) == [("a", ApplyOutcome.REMOVED)]
     assert (await client.get(CONFIG_MAPS, "a", namespace="applying"))["data"] == {"a": "1"}
 
 
 async def test_a_dry_run_knows_what_a_namespace_that_is_not_there_would_hold(client):
     objects = [{**NAMESPACE, "metadata": {"name": "not-there"}}, config_map("a", namespace="not-there")]
     told = await outcomes(apply(client, objects, dry_run=True))
-    assert told == [("not-there", Outcome.CREATED), ("a", Outcome.CREATED)]
+    assert told == [("not-there", ApplyOutcome.CREATED), ("a", ApplyOutcome.CREATED)]
 
 
 async def test_a_new_kind_is_served_before_an_object_of_it_is_sent(client):
     objects = [definition("looms"), {"apiVersion": "test.weft.dev/v1", "kind": "Looms", "metadata": {"name": "x"}}]
     assert await outcomes(apply(client, objects)) == [
-        ("looms.test.weft.dev", Outcome.CREATED),
-        ("x", Outcome.CREATED),
+        ("looms.test.weft.dev", ApplyOutcome.CREATED),
+        ("x", ApplyOutcome.CREATED),
     ]
 
 
@@ -98,7 +98,7 @@ async def test_what_is_being_removed_is_made_anew_when_it_is_gone(client):
     applying = asyncio.create_task(outcomes(apply(client, [config_map("a", "2")])))
     await asyncio.wait({applying}, timeout=0.5)
     await client.patch(CONFIG_MAPS, "a", {"metadata": {"finalizers": None}}, **ELSEWHERE)
-    assert await applying == [("a", Outcome.CREATED)]
+    assert await applying == [("a", ApplyOutcome.CREATED)]
     found = await client.get(CONFIG_MAPS, "a", namespace="applying")
     assert found["metadata"]["uid"] != held["metadata"]["uid"] and found["data"] == {"a": "2"}
 
@@ -106,7 +106,7 @@ async def test_what_is_being_removed_is_made_anew_when_it_is_gone(client):
 async def test_fields_of_others_stay_theirs(client):
     await outcomes(apply(client, [NAMESPACE, config_map("a")]))
     await client.patch(CONFIG_MAPS, "a", {"data": {"b": "theirs"}}, namespace="applying", manager="other")
-    assert await outcomes(apply(client, [config_map("a")])) == [("a", Outcome.UNCHANGED)]
+    assert await outcomes(apply(client, [config_map("a")])) == [("a", ApplyOutcome.UNCHANGED)]
     assert (await client.get(CONFIG_MAPS, "a", namespace="applying"))["data"] == {"a": "1", "b": "theirs"}
 
 

@@ -7,11 +7,11 @@ import pytest
 from kube.following import ConfigMap, config_map, put
 from weft.kube import client as client_module
 from weft.kube.client import Client, PatchType
-from weft.kube.config import Connection
+from weft.kube.config import ApiConnection
 from weft.kube.error import ApiError, ApiUnavailable, KubeError
-from weft.kube.resource import CONFIG_MAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS, Resource
+from weft.kube.resource import CONFIG_MAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS, ResourceKind
 
-WIDGETS = Resource("client.example.org", "v1", "widgets", "Widget")
+WIDGETS = ResourceKind("client.example.org", "v1", "widgets", "Widget")
 
 
 async def test_creates_reads_replaces_and_deletes(client, namespace):
@@ -113,14 +113,14 @@ async def test_finds_kinds_that_it_was_not_born_with(client, api_server):
     assert unknown.value.not_found
     assert await client.exists(PODS)
     assert not await client.exists(WIDGETS)
-    assert not await client.exists(Resource("apps", "v1", "widgets", "Widget"))
+    assert not await client.exists(ResourceKind("apps", "v1", "widgets", "Widget"))
 
 
 async def test_a_refused_account_is_told_apart(client, api_server, namespace):
     token = api_server.request(
         "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token", {"spec": {"audiences": []}}
     )["status"]["token"]
-    plain = Connection(server=api_server.server, ca_file=str(api_server.ca), token=token)
+    plain = ApiConnection(server=api_server.server, ca_file=str(api_server.ca), token=token)
     async with Client(plain) as nobody:
         with pytest.raises(ApiError) as refused:
             await nobody.list(PODS, dict)
@@ -131,7 +131,7 @@ async def test_a_refused_account_is_told_apart(client, api_server, namespace):
 async def test_a_server_that_has_too_much_to_do_says_when_to_come_back(client, api_server, namespace):
     group = "flowcontrol.apiserver.k8s.io"
     level, schema = (
-        Resource(group, "v1", plural, kind, namespaced=False)
+        ResourceKind(group, "v1", plural, kind, namespaced=False)
         for plural, kind in (
             ("prioritylevelconfigurations", "PriorityLevelConfiguration"),
             ("flowschemas", "FlowSchema"),
@@ -150,7 +150,7 @@ async def test_a_server_that_has_too_much_to_do_says_when_to_come_back(client, a
         await client.create(resource, {"metadata": {"name": namespace}, "spec": spec})
     request = {"spec": {"audiences": []}}
     made = await client.create(SERVICE_ACCOUNTS, request, namespace=namespace, name="default", subresource="token")
-    patient = Connection(server=api_server.server, ca_file=str(api_server.ca), token=made["status"]["token"])
+    patient = ApiConnection(server=api_server.server, ca_file=str(api_server.ca), token=made["status"]["token"])
     async with Client(patient) as slowed, asyncio.timeout(30):
         refused = None
         while refused is None:  # until the server has taken in its own new rule: of several at once, one is let in

@@ -5,7 +5,7 @@ import re
 import pytest
 import yaml
 
-from weft.kube.config import Connection, contexts, from_kubeconfig, in_cluster, load
+from weft.kube.config import ApiConnection, contexts, from_kubeconfig, in_cluster, load
 from weft.kube.error import ConfigError
 
 
@@ -200,7 +200,7 @@ def test_no_message_and_no_print_shows_a_secret(tmp_path):
     with pytest.raises(ConfigError) as refused:
         load(tmp_path / "config")
     assert "s3cret" not in str(refused.value)
-    assert "s3cret" not in repr(Connection(server="https://x", token="s3cret", client_key="s3cret"))
+    assert "s3cret" not in repr(ApiConnection(server="https://x", token="s3cret", client_key="s3cret"))
 
 
 def test_a_missing_file_is_named(tmp_path):

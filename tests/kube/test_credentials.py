@@ -8,8 +8,8 @@ import pytest
 
 from kube.following import connected
 from weft.kube.client import Client
-from weft.kube.config import Connection, ExecPlugin, load
-from weft.kube.credentials import Credentials, _exec_info
+from weft.kube.config import ApiConnection, ExecPlugin, load
+from weft.kube.credentials import ApiCredentials, _exec_info
 from weft.kube.error import ApiError, ApiUnavailable, ConfigError
 
 V1 = "client.authentication.k8s.io/v1"
@@ -22,7 +22,7 @@ def token_in(headers):
 async def test_a_token_file_is_read_again_when_it_changes(tmp_path):
     file = tmp_path / "token"
     file.write_text("one\n")
-    credentials = Credentials(Connection(server="https://x", token_file=str(file)))
+    credentials = ApiCredentials(ApiConnection(server="https://x", token_file=str(file)))
     assert token_in(await credentials.headers()) == "Bearer one"
     file.write_text("two!\n")
     assert token_in(await credentials.headers()) == "Bearer two!"
@@ -35,7 +35,7 @@ async def test_a_projected_token_is_followed_through_its_links(tmp_path):
         (tmp_path / name / "token").write_text(text)
     (tmp_path / "..data").symlink_to("..1")
     (tmp_path / "token").symlink_to("..data/token")
-    credentials = Credentials(Connection(server="https://x", token_file=str(tmp_path / "token")))
+    credentials = ApiCredentials(ApiConnection(server="https://x", token_file=str(tmp_path / "token")))
     assert token_in(await credentials.headers()) == "Bearer one"
     (tmp_path / "..new").symlink_to("..2")
     (tmp_path / "..new").rename(tmp_path / "..data")
@@ -45,7 +45,7 @@ async def test_a_projected_token_is_followed_through_its_links(tmp_path):
 async def test_a_file_that_is_away_or_empty_for_a_moment_changes_nothing(tmp_path):
     file = tmp_path / "token"
     file.write_text("one")
-    credentials = Credentials(Connection(server="https://x", token_file=str(file)))
+    credentials = ApiCredentials(ApiConnection(server="https://x", token_file=str(file)))
     await credentials.headers()
     file.write_text("")
     assert token_in(await credentials.headers()) == "Bearer one"
@@ -54,13 +54,13 @@ async def test_a_file_that_is_away_or_empty_for_a_moment_changes_nothing(tmp_pat
 
 
 async def test_a_file_that_was_never_there_is_named(tmp_path):
-    credentials = Credentials(Connection(server="https://x", token_file=str(tmp_path / "token")))
+    credentials = ApiCredentials(ApiConnection(server="https://x", token_file=str(tmp_path / "token")))
     with pytest.raises(ConfigError, match="token: error: cannot be read"):
         await credentials.headers()
 
 
 async def test_nobody_in_particular_sends_no_header():
-    assert await Credentials(Connection(server="https://x")).headers() == []
+    assert await ApiCredentials(ApiConnection(server="https://x")).headers() == []
 
 
 async def test_impersonation_reaches_the_server(api_server):
@@ -72,7 +72,7 @@ async def test_impersonation_reaches_the_server(api_server):
 async def test_one_context_serves_until_something_changes(api_server, tmp_path):
     authority = tmp_path / "ca.crt"
     authority.write_text(api_server.ca.read_text())
-    credentials = Credentials(Connection(server="https://x", ca_file=str(authority)))
+    credentials = ApiCredentials(ApiConnection(server="https://x", ca_file=str(authority)))
     first = credentials.tls()
     assert credentials.tls() is first
     authority.write_text(api_server.ca.read_text() + "\n")
@@ -82,7 +82,7 @@ async def test_one_context_serves_until_something_changes(api_server, tmp_path):
 async def test_a_ca_that_breaks_later_leaves_the_last_one(api_server, tmp_path, caplog):
     authority = tmp_path / "ca.crt"
     authority.write_text(api_server.ca.read_text())
-    credentials = Credentials(Connection(server="https://x", ca_file=str(authority)))
+    credentials = ApiCredentials(ApiConnection(server="https://x", ca_file=str(authority)))
     first = credentials.tls()
     authority.write_text("rubbish")
     assert credentials.tls() is first
@@ -92,17 +92,17 @@ async def test_a_ca_that_breaks_later_leaves_the_last_one(api_server, tmp_path, 
 
 def test_a_ca_and_a_key_that_cannot_be_used_are_told():
     with pytest.raises(ConfigError, match=r"kubeconfig: error: the API server's CA is not a PEM certificate"):
-        Credentials(Connection(server="https://x", source="kubeconfig", ca_data="rubbish")).tls()
+        ApiCredentials(ApiConnection(server="https://x", source="kubeconfig", ca_data="rubbish")).tls()
     with pytest.raises(ConfigError, match="client certificate and its key cannot be used"):
-        Credentials(Connection(server="https://x", client_certificate="rubbish", client_key="rubbish")).tls()
+        ApiCredentials(ApiConnection(server="https://x", client_certificate="rubbish", client_key="rubbish")).tls()
 
 
 async def test_a_client_certificate_from_files_and_from_data_is_believed(api_server):
     common = {"server": api_server.server, "ca_file": str(api_server.ca)}
-    files = Connection(
+    files = ApiConnection(
         **common, client_certificate_file=str(api_server.certificate), client_key_file=str(api_server.key)
     )
-    data = Connection(
+    data = ApiConnection(
         **common, client_certificate=api_server.certificate.read_text(), client_key=api_server.key.read_text()
     )
     for connection in (files, data):
@@ -143,7 +143,7 @@ def calls(tmp_path):
 async def test_a_plugin_is_run_once_while_its_token_is_good(api_server, tmp_path):
     soon = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     made = plugin(tmp_path, f"say(token={api_server.token!r}, expirationTimestamp={soon!r})")
-    async with Client(Connection(server=api_server.server, ca_file=str(api_server.ca), exec_plugin=made)) as client:
+    async with Client(ApiConnection(server=api_server.server, ca_file=str(api_server.ca), exec_plugin=made)) as client:
         for _ in range(3):
             assert b"PodList" in await client.raw("GET", "/api/v1/pods")
     assert calls(tmp_path) == 1
@@ -151,21 +151,21 @@ async def test_a_plugin_is_run_once_while_its_token_is_good(api_server, tmp_path
 
 async def test_a_plugins_expired_token_is_renewed(tmp_path):
     made = plugin(tmp_path, "say(token=f'number-{count}', expirationTimestamp='2020-01-01T00:00:00Z')")
-    credentials = Credentials(Connection(server="https://x", exec_plugin=made))
+    credentials = ApiCredentials(ApiConnection(server="https://x", exec_plugin=made))
     assert token_in(await credentials.headers()) == "Bearer number-1"
     assert token_in(await credentials.headers()) == "Bearer number-2"
 
 
 async def test_a_plugin_is_asked_again_when_the_server_does_not_believe_it(api_server, tmp_path):
     made = plugin(tmp_path, f"say(token='wrong' if count == 1 else {api_server.token!r})")
-    async with Client(Connection(server=api_server.server, ca_file=str(api_server.ca), exec_plugin=made)) as client:
+    async with Client(ApiConnection(server=api_server.server, ca_file=str(api_server.ca), exec_plugin=made)) as client:
         assert b"PodList" in await client.raw("GET", "/api/v1/pods")
     assert calls(tmp_path) == 2
 
 
 async def test_a_plugin_that_is_never_believed_is_not_asked_for_ever(api_server, tmp_path):
     made = plugin(tmp_path, "say(token=f'wrong-{count}')")
-    async with Client(Connection(server=api_server.server, ca_file=str(api_server.ca), exec_plugin=made)) as client:
+    async with Client(ApiConnection(server=api_server.server, ca_file=str(api_server.ca), exec_plugin=made)) as client:
         with pytest.raises(ApiError) as refused:
             await client.raw("GET", "/api/v1/pods")
     assert refused.value.status == 401
@@ -178,7 +178,7 @@ async def test_a_plugin_may_give_a_client_certificate(api_server, tmp_path):
         f"say(clientCertificateData=open({str(api_server.certificate)!r}).read(), "
         f"clientKeyData=open({str(api_server.key)!r}).read())",
     )
-    async with Client(Connection(server=api_server.server, ca_file=str(api_server.ca), exec_plugin=made)) as client:
+    async with Client(ApiConnection(server=api_server.server, ca_file=str(api_server.ca), exec_plugin=made)) as client:
         assert b"PodList" in await client.raw("GET", "/api/v1/pods")
 
 
@@ -186,7 +186,7 @@ async def test_a_plugin_gets_its_arguments_and_environment(tmp_path):
     made = plugin(
         tmp_path, "say(token=sys.argv[1] + os.environ['WHO'] + json.loads(os.environ['KUBERNETES_EXEC_INFO'])['kind'])"
     )
-    credentials = Credentials(Connection(server="https://x", exec_plugin=made))
+    credentials = ApiCredentials(ApiConnection(server="https://x", exec_plugin=made))
     assert token_in(await credentials.headers()) == "Bearer loginmeExecCredential"
 
 
@@ -213,14 +213,14 @@ def test_a_plugin_is_told_about_the_cluster_if_it_wants_to_know(api_server):
     ],
 )
 async def test_a_plugin_that_fails_is_named(tmp_path, body, says):
-    credentials = Credentials(Connection(server="https://x", exec_plugin=plugin(tmp_path, body)))
+    credentials = ApiCredentials(ApiConnection(server="https://x", exec_plugin=plugin(tmp_path, body)))
     with pytest.raises((ConfigError, ApiUnavailable), match=f"exec plugin .*plugin: error: {says}"):
         await credentials.headers()
 
 
 async def test_a_plugin_that_is_not_installed_comes_with_its_hint():
     missing = ExecPlugin(api_version=V1, command="no-such-plugin", install_hint="get it from the cloud")
-    credentials = Credentials(Connection(server="https://x", exec_plugin=missing))
+    credentials = ApiCredentials(ApiConnection(server="https://x", exec_plugin=missing))
     with pytest.raises(ConfigError, match=r"no-such-plugin: error: cannot be started: .*hint: get it from the cloud"):
         await credentials.headers()
 
@@ -228,7 +228,7 @@ async def test_a_plugin_that_is_not_installed_comes_with_its_hint():
 async def test_a_plugin_that_hangs_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr("weft.kube.credentials._PLUGIN_TIMEOUT", 1.0)
     body = "open(calls + '.pid', 'w').write(str(os.getpid()))\nimport time\ntime.sleep(60)"
-    credentials = Credentials(Connection(server="https://x", exec_plugin=plugin(tmp_path, body)))
+    credentials = ApiCredentials(ApiConnection(server="https://x", exec_plugin=plugin(tmp_path, body)))
     with pytest.raises(ApiUnavailable, match="no credentials within 1 s"):
         await credentials.headers()
     with pytest.raises(ProcessLookupError):

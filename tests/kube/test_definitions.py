@@ -4,20 +4,20 @@ import pytest
 from kube.manifests import definition
 from weft.install.crds import crds
 from weft.kube.definitions import WANTED, served
-from weft.kube.objects import Definition
-from weft.kube.resource import Resource
+from weft.kube.objects import DefinitionObject
+from weft.kube.resource import ResourceKind
 
 READY = {"conditions": [{"type": "Established", "status": "True"}]}
 
 
 def read(manifest, status=READY):
-    return served(msgspec.convert({**manifest, "status": status}, Definition))
+    return served(msgspec.convert({**manifest, "status": status}, DefinitionObject))
 
 
 def test_every_kind_that_is_installed_is_watched_in_its_preferred_version():
     found = {each.resource.kind: each for each in map(read, crds())}
     assert found.keys() == {kind for kind, (group, _) in WANTED.items() if group.endswith(".istio.io")}
-    assert found["VirtualService"].resource == Resource(
+    assert found["VirtualService"].resource == ResourceKind(
         "networking.istio.io", "v1", "virtualservices", "VirtualService"
     )
     assert all(each.has_status and each.conditions_apart for each in found.values())
@@ -53,7 +53,7 @@ def test_a_kind_of_the_same_name_in_another_group_is_not_meant():
 def test_the_standards_gateway_is_one_of_its_own():
     manifest = definition("Gateway")
     manifest["spec"]["group"] = "gateway.networking.k8s.io"
-    assert read(manifest).resource == Resource("gateway.networking.k8s.io", "v1", "gateways", "Gateway")
+    assert read(manifest).resource == ResourceKind("gateway.networking.k8s.io", "v1", "gateways", "Gateway")
 
 
 def test_core_kinds_and_our_own_are_not_among_the_wanted():

@@ -2,7 +2,7 @@ import msgspec
 
 from weft.api.parse import parse
 from weft.kube.documents import Documents, document
-from weft.kube.objects import Named, Written
+from weft.kube.objects import NamedObject, WrittenObject
 from weft.kube.resource import NAMESPACES, SERVICES
 from weft.model.names import ObjectKey
 
@@ -17,7 +17,7 @@ def written(port=80, **metadata):
         "spec": {"ports": [{"port": port}]},
         "status": {"loadBalancer": {}},
     }
-    return msgspec.json.decode(msgspec.json.encode(body), type=Written)
+    return msgspec.json.decode(msgspec.json.encode(body), type=WrittenObject)
 
 
 def test_a_document_holds_what_its_author_wrote():
@@ -57,13 +57,13 @@ def test_what_is_gone_and_comes_back_is_a_change():
 
 
 def test_an_object_that_is_nothing_but_its_name():
-    found = msgspec.json.decode(b'{"metadata": {"name": "shop", "labels": null}, "spec": {"x": 1}}', type=Named)
+    found = msgspec.json.decode(b'{"metadata": {"name": "shop", "labels": null}, "spec": {"x": 1}}', type=NamedObject)
     made = document(NAMESPACES, ObjectKey("Namespace", "", "shop"), found)
     assert made.body == {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}
 
 
 def test_nesting_beyond_all_reason_is_told_and_not_read(caplog):
-    deep = Written(written().metadata, spec=msgspec.Raw(b"[" * 5_000 + b"]" * 5_000))
+    deep = WrittenObject(written().metadata, spec=msgspec.Raw(b"[" * 5_000 + b"]" * 5_000))
     made = document(SERVICES, KEY, deep)
     assert not made.usable and not parse(made).values
     assert "Service shop/orders cannot be read" in caplog.text

@@ -6,7 +6,7 @@ from kube.cluster import client_of, watched
 from kube.standard import put, served, url
 from weft.kube import gateway_deployments as module
 from weft.kube.client import Client
-from weft.kube.config import Connection
+from weft.kube.config import ApiConnection
 from weft.kube.error import ApiError
 from weft.kube.gateway_deployments import MANAGER, GatewayDeployments, objects
 from weft.kube.resource import DEPLOYMENTS, NAMESPACES, SERVICE_ACCOUNTS, SERVICES
@@ -176,7 +176,7 @@ async def test_who_may_not_make_anything_says_which_value_to_set(cluster, namesp
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token"
     token = cluster.request("POST", path, {"spec": {"audiences": []}})["status"]["token"]
     async with (
-        Client(Connection(server=cluster.server, ca_file=str(cluster.ca), token=token)) as nobody,
+        Client(ApiConnection(server=cluster.server, ca_file=str(cluster.ca), token=token)) as nobody,
         looking(cluster, namespace, by=nobody) as place,
     ):
         await place.put("edge")

@@ -22,7 +22,7 @@ from weft.kube.status import StatusWriter
 from weft.model.gateway_api import CONTROLLER, GATEWAY_KIND, GATEWAY_NAME, ParentRef, RouteKind
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, labels_of
-from weft.model.outcome import ACCEPTED, RESOLVED, ListenerOutcome, Told, not_accepted
+from weft.model.outcome import ACCEPTED, RESOLVED, ListenerOutcome, StatusCondition, not_accepted
 
 PARENT = ParentRef("Gateway", "edge", "public", "http", namespaced=True)
 THEIRS = {"parentRef": {"name": "other"}, "controllerName": "example.com/other", "conditions": []}
@@ -72,7 +72,7 @@ def test_a_gateway_tells_of_each_listener():
     listener = ListenerOutcome("http", (RouteKind.HTTP, RouteKind.GRPC), 2, (ACCEPTED,))
     theirs = {"type": "Theirs", "status": "True"}
     wanted = GatewayWanted(
-        (ACCEPTED, Told("Programmed", holds=False, reason="NoResources")), (listener,), ("10.0.0.1",)
+        (ACCEPTED, StatusCondition("Programmed", holds=False, reason="NoResources")), (listener,), ("10.0.0.1",)
     )
     made = status_of({"conditions": [theirs], "listeners": [{"name": "gone"}]}, wanted, 1, now="then")
     assert [(each["type"], each["status"]) for each in made["conditions"]] == [

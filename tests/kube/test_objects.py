@@ -7,12 +7,12 @@ from weft.kube import objects
 @pytest.mark.parametrize(
     ("type_", "body"),
     [
-        (objects.Pod, {"metadata": {"name": "a", "namespace": "b"}}),
+        (objects.PodObject, {"metadata": {"name": "a", "namespace": "b"}}),
         (objects.Slice, {"metadata": {"name": "a", "namespace": "b"}}),
-        (objects.Written, {"metadata": {"name": "a"}}),
-        (objects.Judged, {"metadata": {"name": "a"}}),
-        (objects.Named, {"metadata": {"name": "a"}}),
-        (objects.Definition, {"metadata": {"name": "a"}}),
+        (objects.WrittenObject, {"metadata": {"name": "a"}}),
+        (objects.JudgedObject, {"metadata": {"name": "a"}}),
+        (objects.NamedObject, {"metadata": {"name": "a"}}),
+        (objects.DefinitionObject, {"metadata": {"name": "a"}}),
     ],
 )
 def test_an_object_needs_no_more_than_its_name(type_, body):
@@ -21,15 +21,15 @@ def test_an_object_needs_no_more_than_its_name(type_, body):
 
 def test_what_is_not_read_is_not_decoded():
     body = {"metadata": {"name": "a", "namespace": "b", "managedFields": 7}, "spec": {"volumes": "no list at all"}}
-    assert msgspec.convert(body, objects.Pod).spec.containers is None
+    assert msgspec.convert(body, objects.PodObject).spec.containers is None
 
 
 def test_addresses_are_spelled_as_kubernetes_spells_them():
-    found = msgspec.convert({"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]}, objects.PodStatus)
+    found = msgspec.convert({"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]}, objects.PodObjectStatus)
     assert (found.pod_ip, found.pod_ips[0].ip) == ("10.0.0.1", "10.0.0.1")
 
 
 def test_a_condition_is_written_as_kubernetes_reads_it():
-    made = objects.Condition("Accepted", "True", "Accepted", "", "2026-01-01T00:00:00Z", 3)
+    made = objects.ObjectCondition("Accepted", "True", "Accepted", "", "2026-01-01T00:00:00Z", 3)
     assert msgspec.to_builtins(made)["lastTransitionTime"] == "2026-01-01T00:00:00Z"
     assert msgspec.to_builtins(made)["observedGeneration"] == 3

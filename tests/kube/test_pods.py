@@ -2,8 +2,8 @@ import msgspec
 import pytest
 
 from kube.manifests import pod
-from weft.kube.objects import ContainerPort, Pod
-from weft.kube.pods import PodRecord, Pods, instance_of, is_over, kept_labels, record_of
+from weft.kube.objects import ContainerPort, PodObject
+from weft.kube.pods import PodIndex, PodRecord, instance_of, is_over, kept_labels, record_of
 from weft.model.group import Group, ProxyKind
 from weft.model.names import labels_of
 
@@ -16,7 +16,7 @@ def read(*arguments, uid="u1", owner=None, deleted=None, init=None, **more):
         manifest["metadata"]["ownerReferences"] = [{"kind": kind, "name": name, "controller": True}]
     if init:
         manifest["spec"]["initContainers"] = init
-    return msgspec.convert(manifest, Pod)
+    return msgspec.convert(manifest, PodObject)
 
 
 def seen(*arguments, locality="", **more):
@@ -158,7 +158,7 @@ def record(name, uid, node="", **more):
 
 
 def test_a_pod_is_found_by_name_uid_and_node():
-    pods, one, two = Pods(), record("a", "u1", "n1"), record("b", "u2", "n1")
+    pods, one, two = PodIndex(), record("a", "u1", "n1"), record("b", "u2", "n1")
     pods.put(one)
     pods.put(two)
     assert pods.get("shop", "a") is one and pods.by_uid("u2") is two and set(pods.on_node("n1")) == {one, two}
@@ -167,7 +167,7 @@ def test_a_pod_is_found_by_name_uid_and_node():
 
 
 def test_changes_are_told_with_what_was_and_what_is():
-    pods, told = Pods(), []
+    pods, told = PodIndex(), []
     pods.on_change.append(lambda before, after: told.append((before, after)))
     waiting, placed = record("a", "u1"), record("a", "u1", "n1")
     pods.put(waiting)
@@ -180,7 +180,7 @@ def test_changes_are_told_with_what_was_and_what_is():
 
 
 def test_another_pod_of_the_same_name_takes_its_place():
-    pods = Pods()
+    pods = PodIndex()
     pods.put(record("a", "u1", "n1"))
     pods.put(record("a", "u2", "n2"))
     assert pods.by_uid("u1") is None and pods.on_node("n1") == () and pods.by_uid("u2").node == "n2"

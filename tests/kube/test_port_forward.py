@@ -11,7 +11,7 @@ from aiohttp import web
 from kube.following import connected
 from weft.kube import port_forward
 from weft.kube.client import Client
-from weft.kube.config import Connection
+from weft.kube.config import ApiConnection
 from weft.kube.error import ApiError, ApiUnavailable, KubeError
 from weft.kube.port_forward import PROTOCOL, ask
 
@@ -39,7 +39,7 @@ async def node(talk, protocols=(PROTOCOL,)):
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     try:
-        async with Client(Connection(server=f"http://127.0.0.1:{runner.addresses[0][1]}"), timeout=5) as client:
+        async with Client(ApiConnection(server=f"http://127.0.0.1:{runner.addresses[0][1]}"), timeout=5) as client:
             yield client, asked
     finally:
         await runner.cleanup()
@@ -178,7 +178,7 @@ async def test_who_may_not_is_told_so_by_the_server(api_server):
         token = msgspec.json.decode(await client.raw("POST", path, body=body))["status"]["token"]
         known = client.connection
     async with Client(
-        Connection(server=known.server, ca_data=known.ca_data, ca_file=known.ca_file, token=token)
+        ApiConnection(server=known.server, ca_data=known.ca_data, ca_file=known.ca_file, token=token)
     ) as nobody:
         with pytest.raises(ApiError) as refused:
             await ask(nobody, namespace, "web-0", 15000, "/ready")

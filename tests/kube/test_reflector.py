@@ -12,12 +12,12 @@ from tools.kube.api_server import ApiServer, started
 from kube.following import QUICK, ConfigMap, config_map, connected, following, put
 from kube.wire import wire
 from weft.kube.client import Client
-from weft.kube.config import Connection
+from weft.kube.config import ApiConnection
 from weft.kube.error import ApiError
-from weft.kube.reflector import Event, Timing, reflect
-from weft.kube.resource import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, PODS, Resource
+from weft.kube.reflector import Event, WatchTiming, reflect
+from weft.kube.resource import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, PODS, ResourceKind
 
-WIDGETS = Resource("reflector.example.org", "v1", "widgets", "Widget")
+WIDGETS = ResourceKind("reflector.example.org", "v1", "widgets", "Widget")
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ async def test_what_is_not_allowed_is_told_once_and_picked_up_when_it_is(client,
         "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token", {"spec": {"audiences": []}}
     )["status"]["token"]
     await put(client, namespace, "one")
-    connection = Connection(server=api_server.server, ca_file=str(api_server.ca), token=token)
+    connection = ApiConnection(server=api_server.server, ca_file=str(api_server.ca), token=token)
     async with Client(connection) as nobody, following(nobody, namespace=namespace) as told:
         assert told.batches == []
         problem = told.problems[0]
@@ -292,7 +292,7 @@ async def test_a_404_of_somebody_else_deletes_nothing(api_server, client, namesp
 async def test_a_token_that_runs_out_is_replaced_by_the_files_new_one(api_server, client, namespace, tmp_path):
     """The watch outlives the token; the next one begins with what the file holds then."""
     (tmp_path / "token").write_text(api_server.token)
-    connection = Connection(server=api_server.server, ca_file=str(api_server.ca), token_file=str(tmp_path / "token"))
+    connection = ApiConnection(server=api_server.server, ca_file=str(api_server.ca), token_file=str(tmp_path / "token"))
     timing = msgspec.structs.replace(QUICK, longest_watch=0.5)
     async with Client(connection) as rotating, following(rotating, namespace=namespace, timing=timing) as told:
         (tmp_path / "token").write_text("no-longer-good")
@@ -400,7 +400,7 @@ async def test_each_event_is_decoded_with_only_the_fields_that_are_asked_for(cli
 
 
 async def test_closing_ends_it_at_once(client, namespace):
-    stream = reflect(client, CONFIG_MAPS, ConfigMap, namespace=namespace, timing=Timing())
+    stream = reflect(client, CONFIG_MAPS, ConfigMap, namespace=namespace, timing=WatchTiming())
     await anext(stream)
     async with asyncio.timeout(30):  # a watch itself lives for minutes
         await stream.aclose()

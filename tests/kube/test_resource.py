@@ -1,9 +1,9 @@
 import pytest
 
 from weft.kube.error import KubeError
-from weft.kube.resource import ENDPOINT_SLICES, NODES, PODS, Resource, known, named
+from weft.kube.resource import ENDPOINT_SLICES, NODES, PODS, ResourceKind, known, named
 
-VIRTUAL_SERVICES = Resource("networking.istio.io", "v1", "virtualservices", "VirtualService")
+VIRTUAL_SERVICES = ResourceKind("networking.istio.io", "v1", "virtualservices", "VirtualService")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from kube.following import QUICK
 from weft.kube import singles as module
 from weft.kube.client import Client
-from weft.kube.config import Connection
+from weft.kube.config import ApiConnection
 from weft.kube.resource import CONFIG_MAPS, SECRETS
 from weft.kube.singles import BACKEND_AUTHORITIES, GATEWAY_SECRETS, Singles
 
@@ -106,7 +106,7 @@ async def limited(api_server, namespace):
     api_server.request("POST", f"{rbac}/rolebindings", binding)
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token"
     token = api_server.request("POST", path, {"spec": {"audiences": []}})["status"]["token"]
-    client = Client(Connection(server=api_server.server, ca_file=str(api_server.ca), token=token))
+    client = Client(ApiConnection(server=api_server.server, ca_file=str(api_server.ca), token=token))
     try:
         yield client
     finally:

@@ -5,7 +5,7 @@ from tools.kube.process import wait_for
 
 from kube.cluster import MERGE, path, put, remove, watched
 from kube.manifests import definition, endpoint, endpoint_slice, node, pod, service, virtual_service
-from weft.kube.reflector import Timing
+from weft.kube.reflector import WatchTiming
 from weft.model.group import Group, ProxyKind
 from weft.model.names import ObjectKey, labels_of
 from weft.model.service import Resolution
@@ -242,7 +242,7 @@ async def test_losing_the_api_server_is_told_and_changes_nothing(cluster):
     shop = cluster.make_namespace("lost-shop")
     put(cluster, service("orders", shop), pod("orders-0", shop, "10.0.6.1"))
     put(cluster, endpoint_slice("orders-x", shop, "orders", endpoint("10.0.6.1", "orders-0", shop)))
-    async with watched(cluster, timing=Timing(first_delay=0.1, most_delay=0.5)) as seen:
+    async with watched(cluster, timing=WatchTiming(first_delay=0.1, most_delay=0.5)) as seen:
         await seen.next()
         await asyncio.to_thread(cluster.api.stop, kill=True)
         try:

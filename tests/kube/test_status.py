@@ -11,12 +11,12 @@ from kube.manifests import definition, virtual_service
 from weft.base.problem import Problem, Severity, Where
 from weft.kube.client import Client
 from weft.kube.config import load
-from weft.kube.objects import Condition, Judged, Metadata
-from weft.kube.resource import Resource
-from weft.kube.status import Carried, StatusWriter, carried, condition
+from weft.kube.objects import JudgedObject, Metadata, ObjectCondition
+from weft.kube.resource import ResourceKind
+from weft.kube.status import CarriedStatus, StatusWriter, carried, condition
 from weft.model.names import ObjectKey
 
-ROUTES = Resource("networking.istio.io", "v1", "virtualservices", "VirtualService")
+ROUTES = ResourceKind("networking.istio.io", "v1", "virtualservices", "VirtualService")
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 ERROR = Problem(Where(object="x", field="spec.hosts"), "no host is named", "name one")
 WARNING = Problem(Where(object="x"), "nobody answers there", severity=Severity.WARNING)
@@ -46,14 +46,14 @@ def test_a_message_has_an_end():
     "status", [b"", b"{}", b'{"conditions": null}', b'"nonsense"', b'{"conditions": [{"type": 7}]}']
 )
 def test_a_status_of_another_shape_is_nobodys_fault(status):
-    found = carried(ROUTES, Judged(Metadata("a", generation=2), status=msgspec.Raw(status)), apart=True)
-    assert found == Carried(ROUTES, 2, None, apart=True)
+    found = carried(ROUTES, JudgedObject(Metadata("a", generation=2), status=msgspec.Raw(status)), apart=True)
+    assert found == CarriedStatus(ROUTES, 2, None, apart=True)
 
 
 def test_our_condition_is_found_among_others():
     status = b'{"conditions": [{"type": "Reconciled", "status": "True"}, {"type": "Accepted", "status": "False"}]}'
-    found = carried(ROUTES, Judged(Metadata("a"), status=msgspec.Raw(status)), apart=False)
-    assert found.accepted == Condition("Accepted", "False")
+    found = carried(ROUTES, JudgedObject(Metadata("a"), status=msgspec.Raw(status)), apart=False)
+    assert found.accepted == ObjectCondition("Accepted", "False")
 
 
 # With a real API server

@@ -11,7 +11,7 @@ from tools.ports import free_port
 
 from kube.following import connected
 from weft.kube.client import Client
-from weft.kube.config import Connection
+from weft.kube.config import ApiConnection
 from weft.kube.resource import PODS, SERVICE_ACCOUNTS
 from weft.kube.token_review import Reason, Reviewed, ReviewRefused, ReviewUnavailable, _identity, _Status, review
 
@@ -108,7 +108,7 @@ async def test_an_expired_token_and_a_foreign_signature_are_refused(client, api_
 
 @pytest.mark.parametrize("token", ["", " ", "a b", "x" * 20_000, "tökén", "a\nb", "\x00"])
 async def test_what_is_not_a_token_never_leaves(token):
-    async with Client(Connection(server=f"http://127.0.0.1:{free_port()}")) as nowhere:
+    async with Client(ApiConnection(server=f"http://127.0.0.1:{free_port()}")) as nowhere:
         assert (await refusal(nowhere, token)).reason is Reason.NOT_AUTHENTICATED
 
 
@@ -129,7 +129,7 @@ async def test_a_person_is_not_a_service_account(client, api_server):
 async def test_that_we_may_not_ask_is_not_the_bearers_fault(client, api_server, namespace):
     pod = await make_pod(client, namespace)
     token = await token_for(client, namespace, pod)
-    ours = Connection(
+    ours = ApiConnection(
         server=api_server.server, ca_file=str(api_server.ca), token=await token_for(client, namespace, audience="")
     )
     async with Client(ours) as nobody:

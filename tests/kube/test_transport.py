@@ -12,14 +12,14 @@ from kube.following import connected, put
 from kube.wire import wire
 from weft.kube import transport
 from weft.kube.client import Client
-from weft.kube.config import Connection
+from weft.kube.config import ApiConnection
 from weft.kube.error import ApiError, ApiUnavailable, KubeError
 from weft.kube.resource import CONFIG_MAPS, NAMESPACES, PODS
 
 
 async def test_a_wrong_token_is_refused_and_stands_in_no_log(api_server, caplog):
     caplog.set_level(logging.DEBUG)
-    wrong = Connection(server=api_server.server, ca_file=str(api_server.ca), token="very-s3cret-token")
+    wrong = ApiConnection(server=api_server.server, ca_file=str(api_server.ca), token="very-s3cret-token")
     async with Client(wrong) as nobody:
         with pytest.raises(ApiError) as refused:
             await nobody.list(PODS, dict)
@@ -48,7 +48,7 @@ async def test_the_server_may_be_called_by_another_name(api_server):
 
 
 async def test_nobody_there_is_no_refusal():
-    async with Client(Connection(server=f"http://127.0.0.1:{free_port()}", source="a test")) as client:
+    async with Client(ApiConnection(server=f"http://127.0.0.1:{free_port()}", source="a test")) as client:
         with pytest.raises(ApiUnavailable, match=r"does not answer.*is it up\?.*a test") as away:
             await client.get(NAMESPACES, "default")
     assert away.value.retryable

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from weft.local.addresses import Addresses
-from weft.local.pod import Place, Pod, PodPlan
-from weft.local.status import Phase
+from weft.local.pod import LocalPod, PodEnvironment, PodPlan
+from weft.local.status import PodPhase
 from weft.model.workload import Workload, WorkloadPort
 from weft.netns import links, namespace
 
@@ -37,10 +37,10 @@ class Watcher:
 
     def __init__(self) -> None:
         self.changed = asyncio.Condition()
-        self.phases: list[Phase] = []
+        self.phases: list[PodPhase] = []
         self.tasks: set[asyncio.Task[None]] = set()
 
-    def __call__(self, pod: Pod) -> None:
+    def __call__(self, pod: LocalPod) -> None:
         if not self.phases or self.phases[-1] is not pod.phase:
             self.phases.append(pod.phase)
 
@@ -78,7 +78,7 @@ async def running(workload: Workload, bridge: links.Bridge, directory: Path, nam
     directory.chmod(0o777)  # one closed to the app's user would be shown to it as it is now, for ever
     home = directory / name
     home.mkdir()
-    place = Place(
+    place = PodEnvironment(
         bridge=bridge,
         namespace_name=bridge.namespace.name.replace(".mesh", f".{name}"),
         directory=home,
@@ -90,7 +90,7 @@ async def running(workload: Workload, bridge: links.Bridge, directory: Path, nam
     )
     plan = PodPlan(name=name, workload=workload, addresses=Addresses().pods.take(name), uid=10007)
     watcher = Watcher()
-    pod = Pod(plan, place, no_proxy, watcher)
+    pod = LocalPod(plan, place, no_proxy, watcher)
     task = asyncio.ensure_future(pod.run())
     try:
         yield pod, watcher, task

@@ -15,7 +15,7 @@ from pathlib import Path
 from weft.local import run_directory
 from weft.local.engine import Engine
 from weft.local.identities import Trust
-from weft.local.pod import Pod
+from weft.local.pod import LocalPod
 from weft.local.status import MeshStatus, PodStatus
 from weft.model.names import ObjectKey
 from weft.netns import namespace
@@ -117,7 +117,7 @@ class Rig:
         await self.engine.settled()
         return self.engine.status()
 
-    def pod(self, name: str) -> Pod:
+    def pod(self, name: str) -> LocalPod:
         return self.engine.find_pod(name)
 
     def address(self, service: str = "web", version: int = 4) -> str:

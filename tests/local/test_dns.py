@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.local.dns import Dns, HostResolvers, resolver_file
+from weft.local.dns import DnsServer, HostResolvers, resolver_file
 from weft.netns import links, namespace
 from weft.translate.lookup import Answer, Found, NoSuchName, NotOurs
 
@@ -74,7 +74,7 @@ async def served(upstream):
     links.make_bridge(bridge)
     ipv4, ipv6 = IPv4Interface("10.244.3.3/16").ip, IPv6Interface("fd00:10:244::303/64").ip
     links.connect(links.PodLink(pod, bridge, ipv4, ipv6))
-    server = Dns(look_up, lambda: [upstream])
+    server = DnsServer(look_up, lambda: [upstream])
     await server.listen(mesh, ["10.244.0.1", "fd00:10:244::1"])
     yield pod
     await server.close()
@@ -140,7 +140,7 @@ async def test_says_server_failure_when_no_resolver_answers(monkeypatch):
     monkeypatch.setattr("weft.local.dns._UPSTREAM_TIMEOUT", 0.05)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))
-        server = Dns(look_up, lambda: [silent.getsockname()])
+        server = DnsServer(look_up, lambda: [silent.getsockname()])
         query = dns.message.make_query("example.com", "A")
         answer = await server.answer(query.to_wire(), "10.244.1.1", over_tcp=False)
     assert answer is not None
@@ -151,7 +151,7 @@ async def test_says_server_failure_when_no_resolver_answers(monkeypatch):
 async def test_many_questions_that_nobody_answers_keep_no_name_of_the_mesh_from_being_answered():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))
-        server = Dns(look_up, upstreams=lambda: [silent.getsockname()])
+        server = DnsServer(look_up, upstreams=lambda: [silent.getsockname()])
         outside = dns.message.make_query("example.com", "A").to_wire()
         asked = [asyncio.create_task(server.answer(outside, "10.244.0.2", over_tcp=False)) for _ in range(200)]
         refused, waiting = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
@@ -168,7 +168,7 @@ async def test_many_questions_that_nobody_answers_keep_no_name_of_the_mesh_from_
 
 @given(st.binary(max_size=80))
 def test_no_bytes_make_it_raise(wire):
-    answer = asyncio.run(Dns(lambda name, asker: NoSuchName(), list).answer(wire, "10.244.1.1", over_tcp=False))
+    answer = asyncio.run(DnsServer(lambda name, asker: NoSuchName(), list).answer(wire, "10.244.1.1", over_tcp=False))
     assert answer is None or answer[:2] == wire[:2]
 
 
@@ -193,7 +193,7 @@ def test_a_pods_resolver_file_searches_its_namespace_first():
 
 async def test_who_has_learned_an_address_is_told_of_and_no_other_question():
     learned = []
-    server = Dns(look_up, lambda: (), lambda addresses, asker: learned.append((addresses, asker)))
+    server = DnsServer(look_up, lambda: (), lambda addresses, asker: learned.append((addresses, asker)))
     for name, kind in (
         ("payments.shop.svc.cluster.local", "A"),
         ("payments.shop.svc.cluster.local", "TXT"),

@@ -12,7 +12,7 @@ from weft.local.sidecar import proxy_plan
 from weft.model.names import ObjectKey, Origin, labels_of
 from weft.model.proxy import PROXY_UID
 from weft.model.workload import PublishedPort, Workload
-from weft.netns.namespace import Namespace
+from weft.netns.namespace import NetworkNamespace
 
 KEY = ObjectKey("Workload", "shop", "edge")
 WORKLOAD = Workload(
@@ -31,7 +31,7 @@ def test_a_gateways_proxy_is_a_router_that_intercepts_nobody_and_has_a_place_for
     plan = PodPlan(name="edge-0", workload=WORKLOAD, addresses=Addresses().pods.take("shop/edge-0"), uid=10000)
     sidecar = proxy_plan(
         plan,
-        Namespace("weft-x.shop.edge-0"),
+        NetworkNamespace("weft-x.shop.edge-0"),
         Path("/run/weft/x/pods/shop/edge-0"),
         bridge=BRIDGE,
         binary=Path("/envoy"),

@@ -13,7 +13,7 @@ from local.rig import CALLER, SERVICE, mesh, pods, settings, web
 from weft.ca.admin import SOCKET, Wish, ask
 from weft.ca.authority import Authority
 from weft.ca.error import AuthorityError
-from weft.ca.signer import Refused
+from weft.ca.signer import SigningRefused
 from weft.local.client import fetch_ca, rotate_ca
 from weft.local.error import LocalError
 from weft.local.identities import Trust
@@ -44,7 +44,7 @@ async def test_a_pod_that_is_gone_has_no_socket_and_its_tokens_are_worthless():
         rig.write("1.yaml", web(replicas=0))
         await rig.until(lambda status: not pods(status))
         assert not socket.exists() and identities.status(plan) is None
-        with pytest.raises(Refused, match="gone"):
+        with pytest.raises(SigningRefused, match="gone"):
             await identities._agent._signer.create(token, b"", timedelta(hours=1))
         rig.write("1.yaml", web())
         await rig.until_ready("web-0")

@@ -8,16 +8,16 @@ import pytest
 
 from local.pod_rig import running, web
 from weft.local.blocking import to_its_end
-from weft.local.pod import Pod
+from weft.local.pod import LocalPod
 from weft.local.run_directory import end_processes, has_ended
-from weft.local.status import Phase
+from weft.local.status import PodPhase
 from weft.model.workload import RestartPolicy
 from weft.netns import namespace
 
 pytestmark = pytest.mark.root
 
 
-async def fetch(bridge, pod: Pod, path: str = "/") -> str:
+async def fetch(bridge, pod: LocalPod, path: str = "/") -> str:
     sock = namespace.socket_in(bridge.namespace)
     await asyncio.get_running_loop().sock_connect(sock, (str(pod.plan.addresses.ipv4), 8080))
     reader, writer = await asyncio.open_connection(sock=sock)
@@ -35,8 +35,8 @@ async def test_an_app_runs_under_its_own_user_and_answers_at_its_own_address(bri
         status = pod.status({})
         assert status.pid and status.addresses == pod.plan.addresses.texts
         assert pod.instance().ready
-        assert watcher.phases == [Phase.RUNNING, Phase.READY]
-    assert watcher.phases[-1] is Phase.ENDING
+        assert watcher.phases == [PodPhase.RUNNING, PodPhase.READY]
+    assert watcher.phases[-1] is PodPhase.ENDING
     assert any("request" in line for line in pod.log.app.tail())
 
 
@@ -45,7 +45,7 @@ async def test_a_crash_is_followed_by_back_off_and_another_start(bridge, tmp_pat
         await watcher.until(lambda: pod.ready)
         first = pod.status({}).pid
         await fetch(bridge, pod, "/crash")
-        await watcher.until(lambda: pod.phase is Phase.BACK_OFF)
+        await watcher.until(lambda: pod.phase is PodPhase.BACK_OFF)
         assert "exited with status 3; starts again in 0." in pod.message
         assert not pod.instance().ready
         await watcher.until(lambda: pod.ready)
@@ -66,7 +66,7 @@ async def test_a_job_completes_and_leaves_only_its_log(bridge, tmp_path, policy)
     async with running(job, bridge, tmp_path) as (pod, _, task):
         async with asyncio.timeout(20):
             await task
-        assert (pod.phase, pod.exit_code) == (Phase.COMPLETED, 0)
+        assert (pod.phase, pod.exit_code) == (PodPhase.COMPLETED, 0)
         assert pod.log.app.tail() == ["done"]
         assert not namespace.exists(pod.namespace)
 
@@ -75,17 +75,17 @@ async def test_a_job_that_fails_is_tried_again_only_if_its_policy_says_so(bridge
     failing = web(tmp_path, command=("sh", "-c", "exit 4"), ports=(), restart=RestartPolicy.NEVER)
     async with running(failing, bridge, tmp_path) as (pod, watcher, _):
         await watcher.until(lambda: pod.ended)
-        assert (pod.phase, pod.exit_code, pod.restarts) == (Phase.FAILED, 4, 0)
+        assert (pod.phase, pod.exit_code, pod.restarts) == (PodPhase.FAILED, 4, 0)
     script = f"test -e {tmp_path}/again && exit 0; touch {tmp_path}/again; exit 4"
     again = web(tmp_path, command=("sh", "-c", script), ports=(), restart=RestartPolicy.ON_FAILURE)
     async with running(again, bridge, tmp_path, "again-0") as (pod, watcher, _):
         await watcher.until(lambda: pod.ended)
-        assert (pod.phase, pod.restarts) == (Phase.COMPLETED, 1)
+        assert (pod.phase, pod.restarts) == (PodPhase.COMPLETED, 1)
 
 
 async def test_a_command_that_does_not_exist_is_said_and_tried_again(bridge, tmp_path):
     async with running(web(tmp_path, command=("no-such-program",)), bridge, tmp_path) as (pod, watcher, _):
-        await watcher.until(lambda: pod.phase is Phase.BACK_OFF)
+        await watcher.until(lambda: pod.phase is PodPhase.BACK_OFF)
         assert pod.trouble.startswith("program `no-such-program` is not in /")
         assert pod.message.startswith(f"{pod.trouble}; starts again in")
         assert pod.begun.is_set()

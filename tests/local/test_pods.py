@@ -8,7 +8,7 @@ import pytest
 
 from local.rig import CALLER, SERVICE, mesh, pods, web
 from weft.local.error import LocalError
-from weft.local.status import Phase
+from weft.local.status import PodPhase
 from weft.netns import namespace
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("run_base")]
@@ -76,7 +76,7 @@ async def test_a_new_version_that_cannot_start_leaves_the_old_one_serving():
     async with mesh(SERVICE, web("v1"), CALLER) as rig:
         await rig.until_ready("caller-0", "web-0")
         rig.write("1.yaml", web("v2").replace("[python3, server.py]", "[no-such-program]"))
-        status = await rig.until(lambda status: any(pod.phase is Phase.BACK_OFF for pod in pods(status)))
+        status = await rig.until(lambda status: any(pod.phase is PodPhase.BACK_OFF for pod in pods(status)))
         assert any("no-such-program" in problem.what for problem in status.problems)
         assert await rig.fetch("caller", rig.address()) == (200, "v1 127.0.0.6 web-0")
         rig.write("1.yaml", web("v3"))

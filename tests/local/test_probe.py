@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from weft.local.probe import Target, Thresholds, check, watch
+from weft.local.probe import ProbeTarget, Thresholds, check, watch
 from weft.model.workload import ExecProbe, HttpProbe, Probe, TcpProbe
 from weft.netns import namespace
 from weft.netns.links import IPRoute
@@ -33,8 +33,8 @@ async def run(command):
     return await process.wait()
 
 
-def target(pod) -> Target:
-    return Target(pod, "127.0.0.1", (("http", 8080),), run)
+def target(pod) -> ProbeTarget:
+    return ProbeTarget(pod, "127.0.0.1", (("http", 8080),), run)
 
 
 async def serve(pod, answer: bytes):

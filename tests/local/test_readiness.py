@@ -7,7 +7,7 @@ import pytest
 
 from local.pod_rig import running, web
 from weft.local import probe
-from weft.local.status import Phase
+from weft.local.status import PodPhase
 from weft.model.workload import HttpProbe, Probe
 
 pytestmark = pytest.mark.root
@@ -19,7 +19,7 @@ async def test_readiness_comes_and_goes_with_the_apps_own_answer(bridge, tmp_pat
     broken.touch()
     async with running(web(tmp_path, readiness=probe), bridge, tmp_path) as (pod, watcher, _):
         await watcher.until(lambda: pod.message == "not ready: GET /ready on port 8080: answered 503")
-        assert pod.phase is Phase.RUNNING
+        assert pod.phase is PodPhase.RUNNING
         broken.unlink()
         await watcher.until(lambda: pod.ready)
         broken.touch()
@@ -53,7 +53,7 @@ async def test_an_app_that_listens_nowhere_is_not_ready_however_long_it_takes(br
         async with asyncio.timeout(60):
             while len(asked) < 100:
                 await asyncio.sleep(0)
-        assert (pod.phase, pod.message) == (Phase.RUNNING, "not ready: nothing listens on 8080")
+        assert (pod.phase, pod.message) == (PodPhase.RUNNING, "not ready: nothing listens on 8080")
         (tmp_path / "broken").touch()
         await watcher.until(lambda: pod.ready)
         assert (pod.message, pod.listening) == ("", frozenset({8080}))
@@ -72,4 +72,4 @@ async def test_an_app_that_listens_on_the_loopback_address_alone_is_told_so(brid
     workload = web(tmp_path, command=("python3", "-c", LISTENS_WHEN_ASKED % ("127.0.0.1", "AF_INET")))
     async with running(workload, bridge, tmp_path) as (pod, watcher, _):
         await watcher.until(lambda: "127.0.0.1 only" in pod.message)
-        assert (pod.phase, pod.listening) == (Phase.RUNNING, frozenset())
+        assert (pod.phase, pod.listening) == (PodPhase.RUNNING, frozenset())

@@ -6,7 +6,7 @@ import pytest
 
 from weft.local.error import LocalError
 from weft.local.replicas import Replicas
-from weft.local.status import Phase
+from weft.local.status import PodPhase
 from weft.model.workload import RestartPolicy, Workload
 
 
@@ -16,18 +16,18 @@ class Standin:
     def __init__(self, name: str, workload: Workload) -> None:
         self.name = name
         self.plan = type("Plan", (), {"workload": workload})()
-        self.phase = Phase.STARTING
+        self.phase = PodPhase.STARTING
         self.begun = asyncio.Event()
         self.running = False
         self._ending = asyncio.Event()
 
     @property
     def ready(self) -> bool:
-        return self.phase is Phase.READY
+        return self.phase is PodPhase.READY
 
     @property
     def ended(self) -> bool:
-        return self.phase in (Phase.COMPLETED, Phase.FAILED)
+        return self.phase in (PodPhase.COMPLETED, PodPhase.FAILED)
 
     async def run(self) -> None:
         self.running = True
@@ -61,7 +61,7 @@ class Stage:
 
     async def serve_all(self) -> None:
         for pod in self.replicas.pods:
-            pod.phase = Phase.READY
+            pod.phase = PodPhase.READY
             pod.begun.set()
         self.replicas.wake()
         await self.settle()
@@ -116,7 +116,7 @@ async def test_a_completed_job_stays_until_its_workload_is_gone():
     stage.replicas.want(web(1, restart=RestartPolicy.NEVER))
     await stage.settle()
     (pod,) = stage.replicas.pods
-    pod.phase = Phase.COMPLETED
+    pod.phase = PodPhase.COMPLETED
     pod.end()
     await stage.settle()
     assert stage.names() == ["web-0"] and stage.freed == [("web-0", False)]

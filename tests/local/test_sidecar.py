@@ -8,9 +8,9 @@ from weft.local.pod import PodPlan
 from weft.local.sidecar import interception, proxy_plan
 from weft.model.workload import Workload
 from weft.netns.links import Bridge
-from weft.netns.namespace import Namespace
+from weft.netns.namespace import NetworkNamespace
 
-BRIDGE = Bridge(Namespace("weft-x.mesh"), IPv4Interface("10.244.0.1/16"), IPv6Interface("fd00:10:244::1/64"))
+BRIDGE = Bridge(NetworkNamespace("weft-x.mesh"), IPv4Interface("10.244.0.1/16"), IPv6Interface("fd00:10:244::1/64"))
 
 
 def workload(**fields: object) -> Workload:
@@ -21,7 +21,7 @@ def test_the_proxy_says_who_it_is_as_istios_would():
     plan = PodPlan(name="web-0", workload=workload(), addresses=Addresses().pods.take("shop/web-0"), uid=10000)
     made = proxy_plan(
         plan,
-        Namespace("weft-x.shop.web-0"),
+        NetworkNamespace("weft-x.shop.web-0"),
         Path("/run/weft/x/pods/shop/web-0"),
         bridge=BRIDGE,
         binary=Path("/envoy"),

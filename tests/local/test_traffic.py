@@ -5,9 +5,9 @@ from collections import Counter
 import msgspec
 import pytest
 
-from weft.local.traffic import Counts, Edge, Traffic, percentile, read_stats
+from weft.local.traffic import Counts, Traffic, TrafficEdge, percentile, read_stats
 
-PAYMENTS = Edge("payments.shop.svc.cluster.local", 80, "v1")
+PAYMENTS = TrafficEdge("payments.shop.svc.cluster.local", 80, "v1")
 NAME = "cluster.outbound|80|v1|payments.shop.svc.cluster.local"
 
 
@@ -34,7 +34,7 @@ def test_reads_what_envoy_says_and_leaves_the_doubled_counters_out():
     )
     assert scrape.edges == {
         PAYMENTS: Counts(10, 2, 3, Counter({1.0: 9, 20.0: 1})),
-        Edge("db.shop.svc.cluster.local", 9000): Counts(connections=4),
+        TrafficEdge("db.shop.svc.cluster.local", 9000): Counts(connections=4),
     }
     assert scrape.timeouts == {("10.96.0.7", 3306): 5, ("fd00:10:96::7", 3306): 6}
     assert scrape.cuts == {("10.96.0.7", 3306): 7}
@@ -77,13 +77,13 @@ def test_what_the_proxy_answered_itself_belongs_to_whom_the_caller_meant():
     )
     found = {(edge.host, edge.port, edge.subset): (each.requests, each.errors) for edge, each in scrape.edges.items()}
     found.pop((PAYMENTS.host, 80, "v1"), None)
-    assert scrape.edges[Edge(host, 80, "v1", by_proxy=True)] == Counts(8, 6)
+    assert scrape.edges[TrafficEdge(host, 80, "v1", by_proxy=True)] == Counts(8, 6)
     assert found == {(host, 80, ""): (3, 0), ("api.example.com", 443, ""): (1, 1)}
 
 
 def test_own_answers_and_an_upstreams_make_one_row_and_begin_anew_apart():
     traffic = Traffic()
-    own = Edge(PAYMENTS.host, PAYMENTS.port, PAYMENTS.subset, by_proxy=True)
+    own = TrafficEdge(PAYMENTS.host, PAYMENTS.port, PAYMENTS.subset, by_proxy=True)
     traffic.record("web-0", "shop/web", {PAYMENTS: Counts(1000), own: Counts(0, 0)}, now=0)
     traffic.record("web-0", "shop/web", {PAYMENTS: Counts(1050), own: Counts(50, 50)}, now=1)
     (edge,) = traffic.edges()
@@ -142,7 +142,7 @@ def test_a_proxy_that_starts_again_and_a_pod_that_ends_lose_nothing():
 
 def test_tcp_edges_count_connections():
     traffic = Traffic()
-    traffic.record("web-0", "shop/web", {Edge("db", 9000): Counts(connections=4)}, now=0)
+    traffic.record("web-0", "shop/web", {TrafficEdge("db", 9000): Counts(connections=4)}, now=0)
     assert traffic.edges()[0].connections == 4
 
 

@@ -1,5 +1,5 @@
 from model.builders import group
-from weft.mesh.calls import Calls, Why
+from weft.mesh.calls import CallReason, Calls
 from weft.model.on_demand import EVERYTHING, Telling
 
 WEB, API = group("web"), group("api")
@@ -10,11 +10,11 @@ def test_what_was_called_is_kept_once_with_its_reason_and_time():
     now = iter((5.0, 6.0, 7.0))
     calls = Calls(clock=lambda: next(now))
     assert calls.add(WEB, [ONE])
-    assert not calls.add(WEB, [ONE], why=Why.HAD)
-    assert calls.add(WEB, hosts=["cart"], why=Why.LOOKED_UP)
+    assert not calls.add(WEB, [ONE], why=CallReason.HAD)
+    assert calls.add(WEB, hosts=["cart"], why=CallReason.LOOKED_UP)
     called = calls.of(WEB)
-    assert (called.addresses[ONE].since, called.addresses[ONE].why) == (5.0, Why.CALLED)
-    assert (called.hosts["cart"].since, called.hosts["cart"].why) == (7.0, Why.LOOKED_UP)
+    assert (called.addresses[ONE].since, called.addresses[ONE].why) == (5.0, CallReason.CALLED)
+    assert (called.hosts["cart"].since, called.hosts["cart"].why) == (7.0, CallReason.LOOKED_UP)
     assert not calls.of(API).addresses and API not in calls.groups()
 
 
@@ -70,7 +70,7 @@ def test_a_copy_goes_on_by_itself():
 def test_a_name_that_was_looked_up_is_no_reason_to_know_everything():
     calls = Calls(most=1)
     calls.add(WEB, [ONE])
-    calls.add(WEB, hosts=["cart"], why=Why.LOOKED_UP)
+    calls.add(WEB, hosts=["cart"], why=CallReason.LOOKED_UP)
     assert not calls.of(WEB).everything and not calls.of(WEB).hosts
 
 

@@ -1,10 +1,10 @@
-from weft.mesh.credentials import Credentials
+from weft.mesh.credentials import CredentialIndex
 from weft.model.credential import Credential
 from weft.model.gateway import CredentialRef
 
 
 def test_the_last_that_was_put_there_is_found_by_name_until_it_goes():
-    index = Credentials()
+    index = CredentialIndex()
     first, second = Credential("edge", "a", b"1"), Credential("edge", "a", b"2")
     index.add(first)
     index.add(second)

@@ -1,17 +1,17 @@
 import pytest
 
-from weft.model.authorization_policy import Condition, Operation, Rule, Source
+from weft.model.authorization_policy import AuthorizationRule, Condition, Operation, Source
 
 
 @pytest.mark.parametrize(
     "rule",
     [
-        Rule(sources=(Source(namespaces=("a",)), Source(not_request_principals=("*",)))),
-        Rule(operations=(Operation(ports=(80,), not_hosts=("a",)),)),
-        Rule(operations=(Operation(methods=("GET",)),)),
-        Rule(operations=(Operation(not_paths=("/",)),)),
-        Rule(conditions=(Condition("request.headers", ("a",), ("b",)),)),
-        Rule(conditions=(Condition("request.auth.audiences", (), ("b",)),)),
+        AuthorizationRule(sources=(Source(namespaces=("a",)), Source(not_request_principals=("*",)))),
+        AuthorizationRule(operations=(Operation(ports=(80,), not_hosts=("a",)),)),
+        AuthorizationRule(operations=(Operation(methods=("GET",)),)),
+        AuthorizationRule(operations=(Operation(not_paths=("/",)),)),
+        AuthorizationRule(conditions=(Condition("request.headers", ("a",), ("b",)),)),
+        AuthorizationRule(conditions=(Condition("request.auth.audiences", (), ("b",)),)),
     ],
 )
 def test_a_rule_on_hosts_methods_paths_headers_or_tokens_needs_http(rule):
@@ -21,10 +21,10 @@ def test_a_rule_on_hosts_methods_paths_headers_or_tokens_needs_http(rule):
 @pytest.mark.parametrize(
     "rule",
     [
-        Rule(),
-        Rule(sources=(Source(principals=("a",), ip_blocks=("::/0",), remote_ip_blocks=("::/0",)),)),
-        Rule(operations=(Operation(ports=(80,), not_ports=(81,)),)),
-        Rule(conditions=(Condition("connection.sni", (), ("a",)), Condition("source.ip", (), ("::1",)))),
+        AuthorizationRule(),
+        AuthorizationRule(sources=(Source(principals=("a",), ip_blocks=("::/0",), remote_ip_blocks=("::/0",)),)),
+        AuthorizationRule(operations=(Operation(ports=(80,), not_ports=(81,)),)),
+        AuthorizationRule(conditions=(Condition("connection.sni", (), ("a",)), Condition("source.ip", (), ("::1",)))),
     ],
 )
 def test_a_rule_on_callers_and_ports_does_not(rule):

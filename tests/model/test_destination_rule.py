@@ -5,8 +5,8 @@ from itertools import product
 
 from weft.model.destination_rule import (
     DestinationRule,
-    Level,
     LoadBalancer,
+    PolicyLevel,
     SimpleBalancer,
     Subset,
     TrafficPolicy,
@@ -46,7 +46,7 @@ def test_a_port_stands_for_its_whole_level():
 
 def test_the_level_that_decides_is_the_one_whose_word_counts():
     """All ways in which four levels can be absent, silent, or say something of their own."""
-    said = {level: LoadBalancer(warmup=timedelta(seconds=number)) for number, level in enumerate(Level, 1)}
+    said = {level: LoadBalancer(warmup=timedelta(seconds=number)) for number, level in enumerate(PolicyLevel, 1)}
 
     def written(level, at_port, how, how_at_port):
         if how == "absent":
@@ -58,8 +58,10 @@ def test_the_level_that_decides_is_the_one_whose_word_counts():
 
     silenced = 0
     for host, host_port, own, own_port in product(("absent", "silent", "says"), repeat=4):
-        subset = Subset("v1", policy=written(Level.SUBSET, Level.SUBSET_PORT, own, own_port))
-        rule = DestinationRule("r", "shop", "h", written(Level.HOST, Level.HOST_PORT, host, host_port), (subset,))
+        subset = Subset("v1", policy=written(PolicyLevel.SUBSET, PolicyLevel.SUBSET_PORT, own, own_port))
+        rule = DestinationRule(
+            "r", "shop", "h", written(PolicyLevel.HOST, PolicyLevel.HOST_PORT, host, host_port), (subset,)
+        )
         for chosen in (subset, None):
             found = decided_at(rule, 80, "load_balancer", chosen)
             assert effective(rule, 80, chosen).load_balancer == (said[found.level] if found.level else None)

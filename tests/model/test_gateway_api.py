@@ -1,6 +1,6 @@
 import pytest
 
-from weft.model.gateway_api import GrantSource, GrantTarget, ParentRef, ReferenceGrant, Requirement, RouteKind
+from weft.model.gateway_api import GrantSource, GrantTarget, LabelRequirement, ParentRef, ReferenceGrant, RouteKind
 
 GRANT = ReferenceGrant("x", "bank", (GrantSource("g", "HTTPRoute", "shop"),), (GrantTarget("", "Service", "ledger"),))
 
@@ -17,13 +17,13 @@ GRANT = ReferenceGrant("x", "bank", (GrantSource("g", "HTTPRoute", "shop"),), (G
     ],
 )
 def test_a_requirement_is_for_one_label(operator, values, holds):
-    assert Requirement("a", operator, values).holds((("a", "b"),)) is holds
+    assert LabelRequirement("a", operator, values).holds((("a", "b"),)) is holds
 
 
 def test_a_label_that_is_not_there_is_in_no_list():
-    assert not Requirement("a", "In", ("b",)).holds(())
-    assert Requirement("a", "NotIn", ("b",)).holds(())
-    assert Requirement("a", "DoesNotExist").holds(())
+    assert not LabelRequirement("a", "In", ("b",)).holds(())
+    assert LabelRequirement("a", "NotIn", ("b",)).holds(())
+    assert LabelRequirement("a", "DoesNotExist").holds(())
 
 
 def test_a_grant_is_for_whom_it_names_and_what():

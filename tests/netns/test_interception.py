@@ -1,3 +1,4 @@
+import re
 from ipaddress import ip_network
 
 import pytest
@@ -5,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.model.proxy import OPEN_PORTS
-from weft.netns.interception import Interception
+from weft.netns.interception import ARGUMENTS_HELP, Interception
 from weft.netns.namespace import NetworkError
 
 INIT_CONTAINER = "-p 15001 -z 15006 -u 1337 -m REDIRECT -i * -x  -b * -d 15090,15021,15020"
@@ -152,3 +153,15 @@ def test_any_arguments_give_a_value_or_a_clear_error(arguments):
         assert Interception.from_arguments(arguments).rules(4).endswith("COMMIT\n")
     except NetworkError as error:
         assert error.problem.what
+
+
+def test_both_families_are_printed_as_their_commands_read_them():
+    wanted = Interception.from_arguments(["-i", "*"])
+    assert wanted.printed() == f"# iptables-restore\n{wanted.rules(4)}\n# ip6tables-restore\n{wanted.rules(6)}"
+
+
+@pytest.mark.parametrize("line", ARGUMENTS_HELP)
+def test_every_argument_that_is_explained_is_read(line):
+    for name in re.findall(r"(?:^|[ ;,] ?)(-[a-z])\b", line):
+        value = {"-m": "REDIRECT", "-k": "tap0", "-c": "eth0"}.get(name, "10.0.0.0/8" if "RANGES" in line else "1")
+        assert Interception.from_arguments([name, value]) is not None

@@ -10,7 +10,7 @@ import pytest
 import host
 from weft.netns import links
 from weft.netns import namespace as netns
-from weft.netns.namespace import Namespace, NetworkError
+from weft.netns.namespace import NetworkError, NetworkNamespace
 
 pytestmark = pytest.mark.root
 
@@ -117,7 +117,7 @@ def test_connecting_twice_names_the_namespace_and_the_next_command(make_pods):
 def test_connecting_to_nowhere_is_an_error(make_pods):
     bridge, _ = make_pods(0)
     with pytest.raises(NetworkError, match="weft-none"):
-        links.connect(links.PodLink(Namespace("weft-none"), bridge, IPv4Address("10.97.1.1")))
+        links.connect(links.PodLink(NetworkNamespace("weft-none"), bridge, IPv4Address("10.97.1.1")))
 
 
 async def test_many_pods_are_connected_at_the_same_time(make_pods, make_namespace):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from weft.netns import namespace as netns
-from weft.netns.namespace import Namespace, NetworkError
+from weft.netns.namespace import NetworkError, NetworkNamespace
 
 pytestmark = pytest.mark.root
 
@@ -64,12 +64,14 @@ def test_entering_changes_only_the_thread_that_enters(make_namespace):
 
 def test_entering_a_missing_namespace_says_so():
     with pytest.raises(NetworkError, match=r"namespace weft-none.*cannot be entered"):
-        netns.socket_in(Namespace("weft-none"))
+        netns.socket_in(NetworkNamespace("weft-none"))
 
 
 def test_nobody_needs_a_right_to_enter_where_they_are():
     """A pod's init container may change its network, and enter no other."""
-    script = "from weft.netns.namespace import *; print(run_in(Namespace('/proc/self/ns/net'), lambda: 'inside'))"
+    script = (
+        "from weft.netns.namespace import *; print(run_in(NetworkNamespace('/proc/self/ns/net'), lambda: 'inside'))"
+    )
     command = ["setpriv", "--bounding-set=-all,+net_admin", sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.stdout == "inside\n", done.stderr
@@ -114,7 +116,7 @@ def test_finds_the_processes_that_live_inside(make_namespace):
         finally:
             process.kill()
     assert netns.processes_in(namespace) == []
-    assert netns.processes_in(Namespace("weft-none")) == []
+    assert netns.processes_in(NetworkNamespace("weft-none")) == []
 
 
 def test_a_nameless_namespace_leaves_nothing():
@@ -171,4 +173,12 @@ def test_low_ports_are_open_in_one_namespace_and_stay_closed_outside(make_namesp
     assert netns.run_in(namespace, read).strip() == "0"
     assert read() == outside
     with pytest.raises(NetworkError):
-        netns.open_low_ports(Namespace("weft-not-there"))
+        netns.open_low_ports(NetworkNamespace("weft-not-there"))
+
+
+def test_a_process_knows_its_own_namespace_and_whether_it_is_the_kernels_first(monkeypatch):
+    assert netns.own().path == netns.OWN
+    monkeypatch.setattr(netns, "_FIRST", netns.OWN.stat().st_ino)
+    assert netns.is_kernels_first()
+    monkeypatch.setattr(netns, "_FIRST", 0)
+    assert not netns.is_kernels_first()

@@ -11,7 +11,7 @@ import pytest
 
 from weft.netns import namespace as netns
 from weft.netns import process as process_module
-from weft.netns.namespace import Namespace, NetworkError
+from weft.netns.namespace import NetworkError, NetworkNamespace
 from weft.netns.process import Spawn, end, exec_argv, last_words, spawn
 from weft.netns.view import Laid, View
 
@@ -160,7 +160,11 @@ async def test_this_python_runs_wherever_it_is_installed(start, tmp_path):
         (("/etc/passwd",), {}, "program /etc/passwd is not executable for UID 4242"),
         (("true",), {"working_directory": "/no/such/directory"}, "working directory /no/such/directory does not exist"),
         (("true",), {"working_directory": "/etc/passwd"}, "working directory /etc/passwd is not a directory"),
-        (("true",), {"namespace": Namespace("weft-none")}, "namespace weft-none: .*could not start true: exit status"),
+        (
+            ("true",),
+            {"namespace": NetworkNamespace("weft-none")},
+            "namespace weft-none: .*could not start true: exit status",
+        ),
         (("true",), {"view": View(files=(Laid("/no/such", "/etc/hosts"),))}, "/no/such does not exist"),
     ],
 )
@@ -242,10 +246,10 @@ async def test_dies_with_its_parent_even_by_kill_9(make_namespace):
     namespace = make_namespace()
     parent = textwrap.dedent(f"""
         import asyncio
-        from weft.netns.namespace import Namespace
+        from weft.netns.namespace import NetworkNamespace
         from weft.netns.process import Spawn, spawn
         async def main():
-            wanted = Spawn(argv=("sleep", "1000"), namespace=Namespace({namespace.name!r}), uid={UID}, gid={GID})
+            wanted = Spawn(argv=("sleep", "1000"), namespace=NetworkNamespace({namespace.name!r}), uid={UID}, gid={GID})
             print((await spawn(wanted)).pid, flush=True)
             await asyncio.sleep(1000)
         asyncio.run(main())

@@ -29,14 +29,14 @@ from weft.ca.tokens import Caller
 from weft.model.proxy import IDENTITY_DRIVER, IDENTITY_VOLUME
 from weft.node import csi_messages as messages
 from weft.node.kubelet import Kubelet, Volume
-from weft.node.pods import Pod
+from weft.node.pods import KubeletPod
 from weft.xds.node_server import NodeServer
 
 NODE = "worker-1"
 
 
-def pod(name="web-0", *, namespace="shop", account="web", uid="") -> Pod:
-    return Pod(namespace, name, uid or str(uuid.uuid4()), account)
+def pod(name="web-0", *, namespace="shop", account="web", uid="") -> KubeletPod:
+    return KubeletPod(namespace, name, uid or str(uuid.uuid4()), account)
 
 
 class KubeletCaller:
@@ -45,7 +45,7 @@ class KubeletCaller:
         for name in ("plugins", "plugins_registry", "pods"):
             (root / name).mkdir(mode=0o750, parents=True)
 
-    def volume(self, of: Pod, name: str = IDENTITY_VOLUME) -> Volume:
+    def volume(self, of: KubeletPod, name: str = IDENTITY_VOLUME) -> Volume:
         path = self.kubelet.root / "pods" / of.uid / "volumes" / "kubernetes.io~csi" / name / "mount"
         return Volume(f"csi-{of.uid}-{name}", of.uid, path)
 
@@ -65,7 +65,9 @@ class KubeletCaller:
         await self.call(f"{messages.REGISTRATION_SERVICE}/NotifyRegistrationStatus", status, path=path)
         return info
 
-    async def publish(self, of: Pod, token: str = "", *, in_secrets=False, name=IDENTITY_VOLUME, **context) -> Path:
+    async def publish(
+        self, of: KubeletPod, token: str = "", *, in_secrets=False, name=IDENTITY_VOLUME, **context
+    ) -> Path:
         """Returns the volume. `context`: fields that are otherwise than kubelet says them; None for not at all."""
         volume = self.volume(of, name)
         self.write_down(of, name)
@@ -92,13 +94,13 @@ class KubeletCaller:
         await self.call(f"{messages.NODE_SERVICE}/NodePublishVolume", request)
         return volume.path
 
-    async def unpublish(self, of: Pod, name: str = IDENTITY_VOLUME) -> None:
+    async def unpublish(self, of: KubeletPod, name: str = IDENTITY_VOLUME) -> None:
         volume = self.volume(of, name)
         request = messages.UnpublishRequest(volume_id=volume.id, target_path=str(volume.path))
         await self.call(f"{messages.NODE_SERVICE}/NodeUnpublishVolume", request)
         (volume.path.parent / "vol_data.json").unlink(missing_ok=True)
 
-    def write_down(self, of: Pod, name: str = IDENTITY_VOLUME, **more) -> Path:
+    def write_down(self, of: KubeletPod, name: str = IDENTITY_VOLUME, **more) -> Path:
         """Kubelet's own note, which it makes before it calls the driver."""
         volume = self.volume(of, name)
         volume.path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -142,7 +144,7 @@ class KubernetesNode:
         self.write_roots(self.authority)
         self.token_file.write_text(self.token(pod("weft-node-x", namespace="istio-system", account="weft-node")))
 
-    def token(self, of: Pod, **more) -> str:
+    def token(self, of: KubeletPod, **more) -> str:
         caller = Caller(of.namespace, of.service_account, of.name, of.uid)
         return self.issuer.issue(caller, **{"lifetime": timedelta(hours=1), **more})
 

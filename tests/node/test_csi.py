@@ -14,9 +14,9 @@ from node.kubelet_rig import NODE, kubernetes_node, pod, until
 from weft.model.proxy import IDENTITY_DRIVER, PROXY_GID, SDS_SOCKET
 from weft.node import csi_messages as messages
 from weft.node.agent import Agent
-from weft.node.csi import Driver, ListenError
+from weft.node.csi import CsiListenError, Driver
 from weft.node.kubelet import Kubelet
-from weft.node.pods import Pods
+from weft.node.pods import NodePods
 
 pytestmark = pytest.mark.root
 
@@ -26,7 +26,7 @@ class Running:
         self.node, self.kubelet = node, node.kubelet
         private = node.directory / "private"
         self.agent = Agent(node.service, private, bundle=node.authority.bundle())
-        self.pods = Pods(self.agent, {}, None, trust_domain="cluster.local")
+        self.pods = NodePods(self.agent, {}, None, trust_domain="cluster.local")
         self.driver = Driver(IDENTITY_DRIVER, "1.2.3", NODE, node.kubelet.kubelet, self.pods)
 
 
@@ -179,7 +179,7 @@ async def test_many_pods_at_once(running):
 
 async def test_a_root_that_is_not_kubelets_is_said(tmp_path):
     async with kubernetes_node() as node:
-        pods = Pods(Agent(node.service, tmp_path / "private"), {}, None, trust_domain="cluster.local")
+        pods = NodePods(Agent(node.service, tmp_path / "private"), {}, None, trust_domain="cluster.local")
         driver = Driver(IDENTITY_DRIVER, "1", NODE, Kubelet(tmp_path / "nowhere"), pods)
-        with pytest.raises(ListenError, match="is that kubelet's directory"):
+        with pytest.raises(CsiListenError, match="is that kubelet's directory"):
             await driver.start()

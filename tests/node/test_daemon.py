@@ -239,6 +239,9 @@ async def test_its_readiness_and_its_numbers(node):
         await node.kubelet.register()
         assert made.lack() == ""
         await node.kubelet.publish(web, node.token(web))
-        value = lambda name: made.metrics()[name][2]  # noqa: E731
+
+        def value(name):
+            return next(sample.value for each in made.metrics() for sample in each.samples if sample.name == name)
+
         await until(lambda: value("weft_node_identities_held") == 1 and value("weft_node_own_identity_held") == 1)
         assert value("weft_node_pods") == 1 and value("weft_node_identities_failing") == 0

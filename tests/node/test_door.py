@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from weft.node.door import LONGEST_PATH, Door, DoorError, Doorway
+from weft.node.door import LONGEST_PATH, DoorError, Doorway, WorkloadSocket
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ async def say(path, words: bytes) -> bytes:
 
 async def test_who_may_come_in_is_passed_on(tmp_path, echo):
     path = tmp_path / "pod" / "sds.sock"
-    door = Door(doorway(path), echo)
+    door = WorkloadSocket(doorway(path), echo)
     await door.open()
     assert await say(path, b"hello") == b"HELLO"
     await door.close()
@@ -52,12 +52,12 @@ async def test_who_may_come_in_is_passed_on(tmp_path, echo):
 
 async def test_the_directory_stays_for_who_looks_at_it_and_goes_with_its_workload(tmp_path, echo):
     path = tmp_path / "pod" / "sds.sock"
-    door = Door(doorway(path), echo)
+    door = WorkloadSocket(doorway(path), echo)
     await door.open()
     shown = path.parent.stat()
     await door.close()
     assert not path.exists()
-    successor = Door(doorway(path), echo)
+    successor = WorkloadSocket(doorway(path), echo)
     await successor.open()
     assert os.path.samestat(path.parent.stat(), shown)
     await successor.close(gone=True)
@@ -69,7 +69,9 @@ async def test_who_may_not_is_sent_away_without_a_word_and_named_in_the_log(tmp_
     from pathlib import Path
 
     path = tmp_path / "pod" / "sds.sock"
-    door = Door(doorway(path, **({"network": Path(fields["network"])} if "network" in fields else fields)), echo)
+    door = WorkloadSocket(
+        doorway(path, **({"network": Path(fields["network"])} if "network" in fields else fields)), echo
+    )
     await door.open()
     assert await say(path, b"hello") == b""
     assert f"refused process {os.getpid()} of user {os.getuid()}" in caplog.text
@@ -80,7 +82,7 @@ async def test_the_same_network_is_the_same_whatever_file_names_it(tmp_path, ech
     from pathlib import Path
 
     path = tmp_path / "pod" / "sds.sock"
-    door = Door(doorway(path, network=Path("/proc/self/ns/net")), echo)
+    door = WorkloadSocket(doorway(path, network=Path("/proc/self/ns/net")), echo)
     await door.open()
     assert await say(path, b"hello") == b"HELLO"
     await door.close()
@@ -88,7 +90,7 @@ async def test_the_same_network_is_the_same_whatever_file_names_it(tmp_path, ech
 
 async def test_closing_ends_what_is_open(tmp_path, echo):
     path = tmp_path / "pod" / "sds.sock"
-    door = Door(doorway(path), echo)
+    door = WorkloadSocket(doorway(path), echo)
     await door.open()
     reader, writer = await asyncio.open_unix_connection(path)
     writer.write(b"hello")
@@ -104,10 +106,10 @@ async def test_a_socket_that_somebody_left_is_replaced_and_a_successors_is_not_r
     path.parent.mkdir()
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
-    first = Door(doorway(path), echo)
+    first = WorkloadSocket(doorway(path), echo)
     await first.open()
     assert await say(path, b"one") == b"ONE"
-    second = Door(doorway(path), echo)
+    second = WorkloadSocket(doorway(path), echo)
     await second.open()
     await first.close()
     assert await say(path, b"two") == b"TWO"
@@ -116,7 +118,7 @@ async def test_a_socket_that_somebody_left_is_replaced_and_a_successors_is_not_r
 
 async def test_a_greedy_client_gets_no_more_than_a_few_connections(tmp_path, echo, caplog):
     path = tmp_path / "pod" / "sds.sock"
-    door = Door(doorway(path), echo)
+    door = WorkloadSocket(doorway(path), echo)
     await door.open()
     writers = []
     for _ in range(16):
@@ -133,7 +135,7 @@ async def test_a_greedy_client_gets_no_more_than_a_few_connections(tmp_path, ech
 
 async def test_a_server_that_is_gone_closes_the_door_on_the_caller(tmp_path, caplog):
     path = tmp_path / "pod" / "sds.sock"
-    door = Door(doorway(path), str(tmp_path / "nobody"))
+    door = WorkloadSocket(doorway(path), str(tmp_path / "nobody"))
     await door.open()
     assert await say(path, b"hello") == b""
     assert "the server behind it is gone" in caplog.text
@@ -143,14 +145,14 @@ async def test_a_server_that_is_gone_closes_the_door_on_the_caller(tmp_path, cap
 @pytest.mark.parametrize("name", ["x" * LONGEST_PATH, "no/such/parent/sds.sock"])
 async def test_a_path_that_cannot_be_is_said(tmp_path, name):
     with pytest.raises(DoorError, match="socket"):
-        await Door(doorway(tmp_path / name), "/inner").open()
+        await WorkloadSocket(doorway(tmp_path / name), "/inner").open()
 
 
 async def test_a_directory_with_other_things_in_it_is_refused_and_stays_as_it_is(tmp_path):
     (tmp_path / "run").mkdir(mode=0o755)
     (tmp_path / "run" / "other.pid").touch()
     with pytest.raises(DoorError, match=r"is not the socket's alone: it holds other\.pid"):
-        await Door(doorway(tmp_path / "run" / "sds.sock"), "/inner").open()
+        await WorkloadSocket(doorway(tmp_path / "run" / "sds.sock"), "/inner").open()
     assert (tmp_path / "run").stat().st_mode & 0o777 == 0o755
 
 
@@ -159,10 +161,10 @@ async def test_a_directory_that_is_somebody_elses_is_refused(tmp_path):
     (tmp_path / "pod").mkdir()
     os.chown(tmp_path / "pod", 65_000, 65_000)
     with pytest.raises(DoorError, match="is not ours"):
-        await Door(doorway(tmp_path / "pod" / "sds.sock"), "/inner").open()
+        await WorkloadSocket(doorway(tmp_path / "pod" / "sds.sock"), "/inner").open()
     (tmp_path / "link").symlink_to(tmp_path)
     with pytest.raises(DoorError, match="is not ours"):
-        await Door(doorway(tmp_path / "link" / "sds.sock"), "/inner").open()
+        await WorkloadSocket(doorway(tmp_path / "link" / "sds.sock"), "/inner").open()
 
 
 VOLUME = "pods/0f6c6d6e-5f0c-4c6b-8c88-4f1d7a3f7f0e/volumes/kubernetes.io~csi/workload-socket/mount"
@@ -182,7 +184,7 @@ async def test_a_long_path_that_its_proxy_sees_as_a_short_one_beside_its_sibling
     with socket.socket(socket.AF_UNIX) as left:  # of one that was killed while it made another
         opened = os.open(volume, os.O_PATH)
         left.bind(f"/proc/self/fd/{opened}/.new-xds")
-    doors = [Door(way, echo) for way in ways]
+    doors = [WorkloadSocket(way, echo) for way in ways]
     for door in doors:
         await door.open()
     assert {each.name for each in volume.iterdir()} == {"socket", "xds"}
@@ -199,11 +201,11 @@ async def test_what_its_proxy_sees_must_not_be_too_long_either(tmp_path):
     from pathlib import Path
 
     with pytest.raises(DoorError, match="is too long"):
-        await Door(doorway(tmp_path / "pod" / "s", seen=Path("/", "x" * LONGEST_PATH)), "/inner").open()
+        await WorkloadSocket(doorway(tmp_path / "pod" / "s", seen=Path("/", "x" * LONGEST_PATH)), "/inner").open()
 
 
 async def test_a_stranger_in_a_shared_directory_is_refused(tmp_path):
     (tmp_path / "pod").mkdir()
     (tmp_path / "pod" / "stranger").touch()
     with pytest.raises(DoorError, match="it holds stranger"):
-        await Door(doorway(tmp_path / "pod" / "socket", beside=frozenset({"xds"})), "/inner").open()
+        await WorkloadSocket(doorway(tmp_path / "pod" / "socket", beside=frozenset({"xds"})), "/inner").open()

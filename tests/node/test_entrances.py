@@ -9,8 +9,8 @@ from control.proxy import Client
 from node.test_door import doorway
 from weft.node.door import LONGEST_PATH, DoorError
 from weft.node.entrances import Entrances
-from weft.xds.request import Refused
-from weft.xds.server import Server
+from weft.xds.request import StreamRefused
+from weft.xds.server import XdsServer
 from weft.xds.snapshot import Snapshots
 
 
@@ -22,7 +22,7 @@ class Called:
 
     def join(self, stream_id, node, peer):
         self.addresses.append(peer.listener)
-        raise Refused("this was all")
+        raise StreamRefused("this was all")
 
     def leave(self, stream_id):
         pass
@@ -35,7 +35,7 @@ async def called():
 
 @pytest.fixture
 async def entrances(tmp_path, called):
-    server = Server(Snapshots(), called)
+    server = XdsServer(Snapshots(), called)
     yield Entrances(tmp_path / "private", server)
     await server.close()
 

@@ -12,7 +12,7 @@ import pytest
 
 from identity_rig import TRUST_DOMAIN, identity
 from weft.ca.authority import Authority, Terms
-from weft.ca.signer import CaUnavailable, Refused
+from weft.ca.signer import CaUnavailable, SigningRefused
 from weft.node.identities import RENEW_AT, Bearer, KeptIdentity, certified, fingerprint, leads_to
 from weft.node.key import Key
 
@@ -160,7 +160,8 @@ async def test_failures_are_said_with_since_when_why_and_until_when_and_end_by_t
 
 
 @pytest.mark.parametrize(
-    "error", [Refused("token-expired", "the token has expired"), OSError("no token"), RuntimeError("a mistake of ours")]
+    "error",
+    [SigningRefused("token-expired", "the token has expired"), OSError("no token"), RuntimeError("a mistake of ours")],
 )
 async def test_no_error_ends_the_loop_and_none_makes_it_spin(error):
     clock = Clock()

@@ -9,7 +9,7 @@ import pytest
 
 from node.kubelet_rig import KubeletCaller, pod
 from weft.node import csi_messages as messages
-from weft.node.kubelet import Kubelet, Registration
+from weft.node.kubelet import Kubelet, PluginRegistration
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_volume_tells_its_pod():
 
 
 async def test_kubelet_says_whether_it_took_the_driver(caller, tmp_path, caplog):
-    registration = Registration(caller.driver, tmp_path / "csi.sock")
+    registration = PluginRegistration(caller.driver, tmp_path / "csi.sock")
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((registration.handler(),))
     path = caller.kubelet.registration(caller.driver)

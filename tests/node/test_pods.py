@@ -18,7 +18,7 @@ from weft.model.proxy import CERTIFICATE, REDIRECT_SOCKET, ROOTS, SDS_SOCKET, XD
 from weft.node.agent import Agent
 from weft.node.door import DoorError, bind, unbind
 from weft.node.keepsakes import Keepsakes
-from weft.node.pods import Pod, Pods, VolumeRefused
+from weft.node.pods import KubeletPod, NodePods, VolumeRefused
 
 pytestmark = pytest.mark.root
 
@@ -29,7 +29,7 @@ class Sockets:
     def __init__(self) -> None:
         self.error: Exception | None = None
         self.open: dict[str, tuple] = {}
-        self.added: list[Pod] = []
+        self.added: list[KubeletPod] = []
 
     async def add(self, pod, doorway):
         if self.error is not None:
@@ -69,7 +69,7 @@ class Node:
         self.agent: Agent | None = None
         self.lack = ""
 
-    async def begin(self, *, bundle=True, keeps=True) -> Pods:
+    async def begin(self, *, bundle=True, keeps=True) -> NodePods:
         """An agent, the next one if there was one: that one was killed."""
         roots = self.around.authority.bundle() if bundle else ()
         if self.agent is not None:
@@ -83,7 +83,7 @@ class Node:
         self.agent.start()
         servers = {XDS_SOCKET: self.relay, REDIRECT_SOCKET: self.redirects}
         keepsakes = Keepsakes(self.around.state) if keeps else None
-        self.pods = Pods(self.agent, servers, keepsakes, trust_domain="cluster.local", lack=lambda _: self.lack)
+        self.pods = NodePods(self.agent, servers, keepsakes, trust_domain="cluster.local", lack=lambda _: self.lack)
         await self.pods.recover(self.kubelet.kubelet.volumes(self.kubelet.driver))
         return self.pods
 

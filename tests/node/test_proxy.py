@@ -12,7 +12,7 @@ import pytest
 from identity_rig import identities
 from weft.control.plane import ControlPlane
 from weft.envoy import binary
-from weft.envoy.bootstrap import Bootstrap, Node, Unix
+from weft.envoy.bootstrap import Bootstrap, BootstrapNode, Unix
 from weft.model.access_log import FileLog
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey
@@ -20,7 +20,7 @@ from weft.model.service import Protocol
 from weft.model.settings import Settings
 from weft.netns import links, namespace
 from weft.netns.interception import Interception
-from weft.node.proxy import Proxy, ProxyPlan, private_memory
+from weft.node.proxy import ProxyPlan, SupervisedProxy, private_memory
 
 pytestmark = pytest.mark.root
 
@@ -54,7 +54,7 @@ async def place(tmp_path):
 
 def plan(pod, xds: Path, directory: Path) -> ProxyPlan:
     sds = directory / "sds-web-0" / "sds.sock"  # as the rig of identities names it
-    node = Node(name="web-0", namespace="shop", addresses=(ADDRESS,))
+    node = BootstrapNode(name="web-0", namespace="shop", addresses=(ADDRESS,))
     return ProxyPlan(
         bootstrap=Bootstrap(node=node, xds=Unix(str(xds)), sds=Unix(str(sds))),
         binary=binary.find(),
@@ -74,7 +74,7 @@ async def running(wanted: ProxyPlan, control: ControlPlane, lacks=lambda: ""):
         async for line in stream:
             lines.append(line)
 
-    proxy = Proxy(wanted, synced=control.wait_synced, changed=changed.set, output=output, lacks=lacks)
+    proxy = SupervisedProxy(wanted, synced=control.wait_synced, changed=changed.set, output=output, lacks=lacks)
     task = asyncio.ensure_future(proxy.run())
 
     async def until(condition) -> None:

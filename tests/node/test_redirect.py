@@ -20,12 +20,12 @@ from weft.model.proxy import PROXY_GID, PROXY_UID, REDIRECT_SOCKET
 from weft.netns import namespace as netns
 from weft.node import redirect
 from weft.node.door import DoorError
-from weft.node.pods import Pod, doorway_in
+from weft.node.pods import KubeletPod, doorway_in
 from weft.node.redirect import Redirects
 
 pytestmark = pytest.mark.root
 
-POD = Pod("shop", "web-0", "0f6c6d6e-5f0c-4c6b-8c88-4f1d7a3f7f0e", "web")
+POD = KubeletPod("shop", "web-0", "0f6c6d6e-5f0c-4c6b-8c88-4f1d7a3f7f0e", "web")
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ async def test_another_user_of_the_pod_is_sent_away(redirects, network, volume):
 async def test_one_on_the_nodes_own_network_is_refused(redirects, network, volume):
     """`network`: of another pod; without any, the machine would have no place for networks with names."""
     before = rules_of_the_machine()
-    code, said = await ask(netns.Namespace("/proc/self/ns/net"), volume, *ARGUMENTS)
+    code, said = await ask(netns.NetworkNamespace("/proc/self/ns/net"), volume, *ARGUMENTS)
     assert code == 1 and "on the node's own network" in said
     assert rules_of_the_machine() == before and redirects.failed == 1
 

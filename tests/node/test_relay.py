@@ -19,7 +19,7 @@ from relay_rig import doorway, pod, until
 from weft.envoy import binary
 from weft.model.proxy import PROXY_GID, PROXY_UID
 from weft.node.door import MOST_STREAMS, DoorError
-from weft.node.own import Credentials
+from weft.node.own import ClientCredentials
 from weft.node.relay import Relay, _making, own_line
 from weft.translate.names import AGAIN
 from weft.xds.clients import Sync
@@ -471,7 +471,7 @@ async def test_the_agents_own_certificate_and_token_are_asked_for_before_every_c
     line = own_line(own, "control:15012")
     with pytest.raises(NoLine, match="no certificate"):
         await line()
-    own.held = Credentials(b"chain", b"key", b"roots")
+    own.held = ClientCredentials(b"chain", b"key", b"roots")
     made = await line()
     assert (made.chain, made.key, made.roots, made.token) == ("chain", b"key", "roots", "token")
     assert "key" not in repr(made) and "token" not in repr(made)

@@ -14,7 +14,7 @@ from cryptography import x509
 
 from weft.envoy import binary
 from weft.envoy.admin import Admin
-from weft.envoy.bootstrap import Bootstrap, Node, Unix, render
+from weft.envoy.bootstrap import Bootstrap, BootstrapNode, Unix, render
 from weft.model.proxy import PROXY_GID, PROXY_UID, SDS_CLUSTER
 from weft.netns import namespace as netns
 from weft.netns.process import Spawn, end, spawn
@@ -42,7 +42,7 @@ def sds(name: str) -> dict:
 
 
 def document(sds_path: str) -> dict:
-    node = Node(name="web-0", namespace="shop", addresses=("127.0.0.1",))
+    node = BootstrapNode(name="web-0", namespace="shop", addresses=("127.0.0.1",))
     made = json.loads(render(Bootstrap(node=node, xds=Unix("/nowhere"), sds=Unix(sds_path))))
     del made["dynamic_resources"]
     tls = {

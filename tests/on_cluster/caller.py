@@ -10,11 +10,11 @@ import sys
 from cryptography import x509
 
 from weft.ca.client import CertificateClient
-from weft.ca.signer import CaUnavailable, Refused
+from weft.ca.signer import CaUnavailable, SigningRefused
 from weft.model.identity import parse_identity
 from weft.node.key import Key
 from weft.xds.copy import Copy
-from weft.xds.upstream import ENDED, Line, Upstream
+from weft.xds.upstream import ENDED, ControlPlaneStream, Line
 
 
 async def certificate(asked, token, identity):
@@ -22,7 +22,7 @@ async def certificate(asked, token, identity):
     client, key = CertificateClient(asked["address"], asked["roots"], server_name=asked["name"]), Key()
     try:
         issued = await client.create(token, key.request(parse_identity(identity)))
-    except Refused as refused:
+    except SigningRefused as refused:
         return {"refused": refused.reason, "why": str(refused)}, None
     except CaUnavailable as unavailable:
         return {"unavailable": str(unavailable)}, None
@@ -49,7 +49,7 @@ async def stream(asked, question):
     copy = Copy()
     for uid in question["pods"]:
         copy.add(uid)
-    upstream = Upstream(copy, question["node"], line)
+    upstream = ControlPlaneStream(copy, question["node"], line)
     running = asyncio.create_task(upstream.run())
     async with asyncio.timeout(30):
         while upstream.trouble in ("", ENDED) and not (

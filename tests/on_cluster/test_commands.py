@@ -7,11 +7,11 @@ import re
 import tarfile
 
 import pytest
-from cluster.test_proxy_config import envoy
 from tools.kube.process import Failed
 
 from on_cluster import apps
 from on_cluster.mesh import NAMESPACE, until
+from on_cluster.test_proxy_config import envoy
 from weft import __version__
 
 CALL = """

@@ -19,7 +19,7 @@ from tools.ports import free_port
 from authority import Authority
 from translate.live import app, running
 from weft.model.access_log import Encoding, FileLog, Reporter
-from weft.model.authorization_policy import Action, AuthorizationPolicy, Operation, Rule
+from weft.model.authorization_policy import Action, AuthorizationPolicy, AuthorizationRule, Operation
 from weft.model.group import ProxyKind
 from weft.model.inbound_port import InboundPort
 from weft.model.peer_authentication import PeerModes, TlsMode
@@ -247,7 +247,7 @@ async def _up(port):
 
 
 def policy(name, action, *paths, **more):
-    rules = (Rule(operations=(Operation(paths=paths),)),) if paths else (Rule(),)
+    rules = (AuthorizationRule(operations=(Operation(paths=paths),)),) if paths else (AuthorizationRule(),)
     return AuthorizationPolicy(name, "shop", action, rules=rules, **more)
 
 

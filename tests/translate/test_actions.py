@@ -17,7 +17,7 @@ from weft.model.virtual_service import (
     WeightedDestination,
 )
 from weft.translate.actions import act, destination_port, fraction, plain, replace_prefix, taking_part
-from weft.translate.view import Target
+from weft.translate.view import RouteTarget
 
 
 def _acted(written, seen=None, port=80):
@@ -47,7 +47,7 @@ def test_weights_are_kept_as_written():
 
 
 def test_a_destination_without_port_means_the_only_one_or_the_one_called():
-    seen = view(targets=(Target("one", ports=(8080,)), Target("two", ports=(1, 2))))
+    seen = view(targets=(RouteTarget("one", ports=(8080,)), RouteTarget("two", ports=(1, 2))))
     assert destination_port(seen, Destination("one"), 80) == 8080
     assert destination_port(seen, Destination("two"), 80) == 80
     assert destination_port(seen, Destination("two", port=2), 80) == 2
@@ -56,7 +56,7 @@ def test_a_destination_without_port_means_the_only_one_or_the_one_called():
 
 def test_of_another_headless_service_a_pod_is_chosen():
     to_deep = route(to("deep", "v1"), mirrors=(Mirror(Destination("deep")),))
-    made = _acted(to_deep, view(targets=(Target("deep", ports=(80,), chosen=True),))).route
+    made = _acted(to_deep, view(targets=(RouteTarget("deep", ports=(80,), chosen=True),))).route
     assert (made.cluster, made.request_mirror_policies[0].cluster) == ("outbound|80|~v1|deep", "outbound|80|~|deep")
 
 
@@ -113,7 +113,7 @@ def test_the_hash_key_of_the_destination_stands_in_the_route(key, field):
     rule = DestinationRule("r", "shop", HOST, hashing)
     (own,) = plain(view(rule=rule), 80).hash_policy
     assert own.HasField(field)
-    (other,) = _acted(route(to("stock")), view(targets=(Target("stock", rule=rule),))).route.hash_policy
+    (other,) = _acted(route(to("stock")), view(targets=(RouteTarget("stock", rule=rule),))).route.hash_policy
     assert other == own
 
 

@@ -6,7 +6,7 @@ import yaml
 
 from translate.policy_rig import HTTP_PORT, Request, rig
 from translate.raw_http2 import ask_by_http2
-from weft.model.authorization_policy import Action, AuthorizationPolicy, Rule
+from weft.model.authorization_policy import Action, AuthorizationPolicy, AuthorizationRule
 from weft.model.group import ProxyKind
 from weft.model.settings import PathNormalization, Settings
 from weft.model.sidecar import OutboundPolicy
@@ -236,6 +236,6 @@ def test_a_refused_policy_denies_under_a_name_that_says_so():
 
 
 def test_a_policy_bound_to_a_gateway_is_not_a_workloads():
-    policy = AuthorizationPolicy("gate", "shop", Action.DENY, rules=(Rule(),), targets=("Gateway edge",))
+    policy = AuthorizationPolicy("gate", "shop", Action.DENY, rules=(AuthorizationRule(),), targets=("Gateway edge",))
     view = GroupView(ProxyKind.SIDECAR, (), OutboundPolicy.ALLOW_ANY, Settings(), authorization=(policy,))
     assert http_filters(view) == network_filters(view) == ()

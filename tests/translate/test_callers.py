@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from weft.model.authorization_policy import Action, AuthorizationPolicy, Condition, Operation, Rule, Source
+from weft.model.authorization_policy import Action, AuthorizationPolicy, AuthorizationRule, Condition, Operation, Source
 from weft.model.group import ProxyKind
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
@@ -39,44 +39,48 @@ def let_in(*rules):
     ],
 )
 def test_those_whom_a_rule_names_may_come_also_by_a_former_trust_domain_and_no_others(source):
-    assert let_in(Rule(sources=(source,))) == {WEB, FORMER}
+    assert let_in(AuthorizationRule(sources=(source,))) == {WEB, FORMER}
 
 
 def test_a_beginning_of_a_name_means_only_what_it_says():
-    assert let_in(Rule(sources=(Source(principals=("cluster.local/ns/shop/*",)),))) == {WEB}
+    assert let_in(AuthorizationRule(sources=(Source(principals=("cluster.local/ns/shop/*",)),))) == {WEB}
 
 
 def test_names_may_stand_in_conditions_and_all_rules_count():
-    by_condition = Rule(conditions=(Condition("source.namespace", (), ("bank",), ()),))
+    by_condition = AuthorizationRule(conditions=(Condition("source.namespace", (), ("bank",), ()),))
     assert let_in(by_condition) == {OTHER}
-    assert let_in(by_condition, Rule(sources=(Source(service_accounts=("shop/web",)),))) == {WEB, FORMER, OTHER}
+    assert let_in(by_condition, AuthorizationRule(sources=(Source(service_accounts=("shop/web",)),))) == {
+        WEB,
+        FORMER,
+        OTHER,
+    }
 
 
 def test_nobody_may_come_where_nobody_is_let_in():
     assert callers() == ()
-    assert callers(Rule(operations=(Operation(paths=("/x",)),))) == ()  # says nothing of connections
-    assert callers(Rule(sources=(Source(principals=("evil.example/ns/shop/sa/web",)),))) == ()
+    assert callers(AuthorizationRule(operations=(Operation(paths=("/x",)),))) == ()  # says nothing of connections
+    assert callers(AuthorizationRule(sources=(Source(principals=("evil.example/ns/shop/sa/web",)),))) == ()
 
 
 @pytest.mark.parametrize(
     "rule",
     [
-        Rule(),
-        Rule(sources=(Source(ip_blocks=("10.0.0.0/8",)),)),
-        Rule(sources=(Source(not_principals=("cluster.local/ns/shop/sa/web",)),)),
-        Rule(sources=(Source(service_accounts=("shop/web",)), Source(ip_blocks=("10.0.0.0/8",)))),
-        Rule(sources=(Source(principals=("*",)),)),
-        Rule(sources=(Source(principals=("*/sa/web",)),)),
-        Rule(sources=(Source(principals=("cluster*",)),)),
-        Rule(conditions=(Condition("source.ip", (), ("10.0.0.1",), ()),)),
+        AuthorizationRule(),
+        AuthorizationRule(sources=(Source(ip_blocks=("10.0.0.0/8",)),)),
+        AuthorizationRule(sources=(Source(not_principals=("cluster.local/ns/shop/sa/web",)),)),
+        AuthorizationRule(sources=(Source(service_accounts=("shop/web",)), Source(ip_blocks=("10.0.0.0/8",)))),
+        AuthorizationRule(sources=(Source(principals=("*",)),)),
+        AuthorizationRule(sources=(Source(principals=("*/sa/web",)),)),
+        AuthorizationRule(sources=(Source(principals=("cluster*",)),)),
+        AuthorizationRule(conditions=(Condition("source.ip", (), ("10.0.0.1",), ()),)),
     ],
 )
 def test_whoever_may_be_let_in_by_more_than_a_name_is_not_turned_away_by_it(rule):
-    assert callers(rule, Rule(sources=(Source(service_accounts=("shop/web",)),))) is None
+    assert callers(rule, AuthorizationRule(sources=(Source(service_accounts=("shop/web",)),))) is None
 
 
 def test_policies_that_let_nobody_in_say_nothing():
-    named = Rule(sources=(Source(service_accounts=("shop/web",)),))
+    named = AuthorizationRule(sources=(Source(service_accounts=("shop/web",)),))
     assert callers(named, action=Action.DENY) is None
     assert callers(named, dry_run=True) is None
     assert known_callers(GroupView(ProxyKind.SIDECAR, (), OutboundPolicy.ALLOW_ANY, SETTINGS)) is None

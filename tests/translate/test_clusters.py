@@ -23,7 +23,7 @@ from weft.model.names import ObjectKey
 from weft.model.service import Protocol, Resolution, ServicePort
 from weft.model.settings import Settings
 from weft.translate import clusters
-from weft.translate.clusters import Upstream
+from weft.translate.clusters import UpstreamHttp
 
 
 def _read(built):
@@ -53,15 +53,15 @@ def test_one_cluster_per_port_and_subset_each_with_its_sources():
 @pytest.mark.parametrize(
     ("arguments", "spoken"),
     [
-        ({}, Upstream.HTTP2),
-        ({"meshed": False}, Upstream.HTTP1),
-        ({"headless": True}, Upstream.HTTP1),
-        ({"protocol": Protocol.GRPC, "meshed": False}, Upstream.HTTP2),
-        ({"protocol": Protocol.UNDECLARED}, Upstream.AS_CALLED),
+        ({}, UpstreamHttp.HTTP2),
+        ({"meshed": False}, UpstreamHttp.HTTP1),
+        ({"headless": True}, UpstreamHttp.HTTP1),
+        ({"protocol": Protocol.GRPC, "meshed": False}, UpstreamHttp.HTTP2),
+        ({"protocol": Protocol.UNDECLARED}, UpstreamHttp.AS_CALLED),
         ({"protocol": Protocol.TCP}, None),
-        ({"pool": ConnectionPool(h2_upgrade="DO_NOT_UPGRADE")}, Upstream.HTTP1),
-        ({"pool": ConnectionPool(h2_upgrade="UPGRADE"), "meshed": False}, Upstream.HTTP2),
-        ({"pool": ConnectionPool(use_client_protocol=True)}, Upstream.AS_CALLED),
+        ({"pool": ConnectionPool(h2_upgrade="DO_NOT_UPGRADE")}, UpstreamHttp.HTTP1),
+        ({"pool": ConnectionPool(h2_upgrade="UPGRADE"), "meshed": False}, UpstreamHttp.HTTP2),
+        ({"pool": ConnectionPool(use_client_protocol=True)}, UpstreamHttp.AS_CALLED),
     ],
 )
 def test_speaks_http2_between_proxies_and_as_declared_elsewhere(arguments, spoken):
@@ -249,16 +249,16 @@ def test_by_address_it_is_all_of_them_or_nobody(by_address):
 
 def test_a_gateway_does_not_speak_to_an_undeclared_port_as_its_own_caller_does():
     seen = view(kind=ProxyKind.GATEWAY, like={"protocol": Protocol.UNDECLARED})
-    assert clusters.upstream(seen, seen.ports[0], TrafficPolicy()) is Upstream.HTTP1
+    assert clusters.upstream(seen, seen.ports[0], TrafficPolicy()) is UpstreamHttp.HTTP1
     asked = TrafficPolicy(connection_pool=ConnectionPool(use_client_protocol=True))
-    assert clusters.upstream(seen, seen.ports[0], asked) is Upstream.AS_CALLED
+    assert clusters.upstream(seen, seen.ports[0], asked) is UpstreamHttp.AS_CALLED
 
 
 def test_a_gateway_calls_a_headless_service_at_its_endpoints():
     seen = view(kind=ProxyKind.GATEWAY, meshed=(80,), like={"headless": True})
     cluster = _read(clusters.outbound(seen, seen.ports[0], Settings())[0])
     assert cluster.type == Cluster.EDS
-    assert clusters.upstream(seen, seen.ports[0], TrafficPolicy()) is Upstream.HTTP2
+    assert clusters.upstream(seen, seen.ports[0], TrafficPolicy()) is UpstreamHttp.HTTP2
     assert cluster.transport_socket_matches  # by what each of them takes
 
 
@@ -284,7 +284,7 @@ def test_a_closed_rule_leaves_nobody_to_call():
 def test_tls_of_the_world_is_not_taken_for_the_meshs_http2():
     seen = view(meshed=(80,))
     chosen = TrafficPolicy(tls=ClientTls(ClientTlsMode.SIMPLE))
-    assert clusters.upstream(seen, seen.ports[0], chosen) is Upstream.HTTP1
+    assert clusters.upstream(seen, seen.ports[0], chosen) is UpstreamHttp.HTTP1
 
 
 def test_a_file_that_is_missing_is_the_rules_fault_and_not_the_services():

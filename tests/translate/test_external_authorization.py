@@ -7,7 +7,7 @@ import pytest
 from model.builders import instance, service
 from translate.authorizers import grpc_authorizer, http_authorizer
 from translate.policy_rig import Request, rig
-from weft.model.authorization_policy import Action, AuthorizationPolicy, Operation, Rule, Source
+from weft.model.authorization_policy import Action, AuthorizationPolicy, AuthorizationRule, Operation, Source
 from weft.model.extension_provider import Authorizer, CheckedBody
 from weft.model.service import Protocol
 from weft.model.settings import Settings
@@ -17,11 +17,13 @@ HOST = "checker.shop.svc.cluster.local"
 
 def custom(provider, *rules, **more):
     name = more.pop("name", provider)
-    return AuthorizationPolicy(name, "shop", Action.CUSTOM, provider=provider, rules=rules or (Rule(),), **more)
+    return AuthorizationPolicy(
+        name, "shop", Action.CUSTOM, provider=provider, rules=rules or (AuthorizationRule(),), **more
+    )
 
 
 def on(*paths, **more):
-    return Rule(operations=(Operation(paths=paths, **more),))
+    return AuthorizationRule(operations=(Operation(paths=paths, **more),))
 
 
 @contextlib.asynccontextmanager
@@ -146,7 +148,7 @@ async def test_nobody_gets_in_while_nobody_answers_unless_that_is_wished():
 
 
 async def test_an_http_authorizer_cannot_be_asked_about_a_connection_so_it_is_denied():
-    sets = [[custom("http")], [custom("http", Rule(operations=(Operation(ports=(8080,)),)))]]
+    sets = [[custom("http")], [custom("http", AuthorizationRule(operations=(Operation(ports=(8080,)),)))]]
     async with http_authorizer() as (port, _), asking(sets, http_provider(), http=port) as one:
         assert (await one.send(0, Request(tcp=True))).status == 403
         assert (await one.send(1, Request(tcp=True))).status == 200
@@ -176,7 +178,7 @@ async def test_a_dry_run_asks_nobody_and_says_whom_it_would_have_asked():
 
 @pytest.mark.parametrize("who", ["shop", "test"])
 async def test_only_callers_that_the_rule_is_about_are_asked_about(who):
-    policy = custom("grpc", Rule(sources=(Source(namespaces=("test",)),)))
+    policy = custom("grpc", AuthorizationRule(sources=(Source(namespaces=("test",)),)))
     async with grpc_authorizer() as (port, asked), asking([[policy]], grpc_provider(), grpc=port) as one:
         answer = await one.send(0, user("bad", principal=f"spiffe://cluster.local/ns/{who}/sa/web"))
         assert (answer.status, len(asked)) == ((200, 0) if who == "shop" else (403, 1))

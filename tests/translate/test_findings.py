@@ -8,7 +8,7 @@ from weft.model.peer_authentication import PeerAuthentication, TlsMode
 from weft.model.service import Protocol, Resolution
 from weft.model.virtual_service import Delegate, HeaderChanges, Headers, HttpRoute, VirtualService
 from weft.translate.findings import problems_of
-from weft.translate.view import Target
+from weft.translate.view import RouteTarget
 
 
 def _said(*http, mesh=None, **more):
@@ -23,7 +23,7 @@ def test_a_destination_that_does_not_exist_is_named_with_its_line_and_a_guess():
     mesh = Mesh()
     put(mesh, service("orders"))
     missing = "order.shop.svc.cluster.local"
-    (said,) = _said(route(to(missing), line=12), mesh=mesh, targets=(Target(missing, known=False),))
+    (said,) = _said(route(to(missing), line=12), mesh=mesh, targets=(RouteTarget(missing, known=False),))
     assert said.startswith("mesh.yaml:12: VirtualService shop/orders: warning [WFT0104]:")
     assert missing in said and f"did you mean `{HOST}`?" in said
 
@@ -32,14 +32,14 @@ def test_a_hidden_host_is_told_from_an_unknown_one():
     mesh = Mesh()
     put(mesh, service("stock", export_to=(".",)))
     hidden = "stock.shop.svc.cluster.local"
-    (said,) = _said(route(to(hidden)), mesh=mesh, targets=(Target(hidden, known=False),))
+    (said,) = _said(route(to(hidden)), mesh=mesh, targets=(RouteTarget(hidden, known=False),))
     assert "hidden from namespace shop" in said
 
 
 def test_absent_ports_and_subsets_are_said():
     assert "no port 81" in _said(route(to(port=81)))[0]
     assert "no subset 'v9'" in _said(route(to(subset="v9")))[0]
-    target = Target("stock", ports=(80,), subsets=("v1",))
+    target = RouteTarget("stock", ports=(80,), subsets=("v1",))
     assert "names v1" in _said(route(to("stock", subset="v9")), targets=(target,))[0]
 
 

@@ -1,11 +1,11 @@
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
-from weft.model.edge import Door
+from weft.model.edge import ServedName
 from weft.model.group import ProxyKind
 from weft.model.names import ObjectKey, Origin
 from weft.model.virtual_service import Destination, HttpRoute, VirtualService, WeightedDestination
 from weft.translate.gateway_routes import virtual_host
-from weft.translate.view import Caller, ServiceView
+from weft.translate.view import CallerView, ServiceView
 
 ROUTING = VirtualService(
     "a",
@@ -18,8 +18,8 @@ ROUTING = VirtualService(
 
 
 def made(host="a.com", **door):
-    found = Door("http.80", 80, ("edge/public",), **door)
-    built = virtual_host(ServiceView(host, Caller(ProxyKind.GATEWAY), doors=(found,)), found)
+    found = ServedName("http.80", 80, ("edge/public",), **door)
+    built = virtual_host(ServiceView(host, CallerView(ProxyKind.GATEWAY), doors=(found,)), found)
     (message,) = RouteConfiguration.FromString(built.fragment).virtual_hosts
     return built, message
 

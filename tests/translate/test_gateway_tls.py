@@ -19,7 +19,7 @@ from fields import proves
 from gateway_rig import application, ask, entry, gateway, pair, secret, trusting, until
 from weft.api.document import Change
 from weft.history.persistence import Memory
-from weft.inspect.live import attach_debug
+from weft.inspect.attach import attach_debug
 from weft.model.names import ObjectKey
 
 HOST = "shop.example.com"

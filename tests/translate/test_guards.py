@@ -1,4 +1,4 @@
-from weft.model.authorization_policy import Action, AuthorizationPolicy, Rule
+from weft.model.authorization_policy import Action, AuthorizationPolicy, AuthorizationRule
 from weft.model.group import ProxyKind
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
@@ -15,7 +15,9 @@ def test_without_policies_nobody_stands_in_the_way():
 
 
 def test_the_same_policies_stand_before_requests_and_connections():
-    found = guards(AuthorizationPolicy("a", "shop"), AuthorizationPolicy("b", "shop", Action.DENY, rules=(Rule(),)))
+    found = guards(
+        AuthorizationPolicy("a", "shop"), AuthorizationPolicy("b", "shop", Action.DENY, rules=(AuthorizationRule(),))
+    )
     assert [each.name for each in found.http] == ["envoy.filters.http.rbac"] * 2
     assert [each.name for each in found.network] == ["envoy.filters.network.rbac"] * 2
     assert found.unknown == found.network
@@ -23,8 +25,12 @@ def test_the_same_policies_stand_before_requests_and_connections():
 
 def test_the_guards_say_what_they_may_leave_in_the_access_log():
     assert guards(AuthorizationPolicy("a", "shop")).noted == {""}
-    assert guards(AuthorizationPolicy("a", "shop", Action.AUDIT, rules=(Rule(),))).noted == {"istio_audit_"}
-    dry = (AuthorizationPolicy(each, "shop", each, rules=(Rule(),), dry_run=True) for each in Action)
+    assert guards(AuthorizationPolicy("a", "shop", Action.AUDIT, rules=(AuthorizationRule(),))).noted == {
+        "istio_audit_"
+    }
+    dry = (AuthorizationPolicy(each, "shop", each, rules=(AuthorizationRule(),), dry_run=True) for each in Action)
     assert guards(*dry).noted == {"istio_dry_run_allow_", "istio_dry_run_deny_", "istio_dry_run_custom_"}
-    asked = (AuthorizationPolicy(each, "shop", Action.CUSTOM, rules=(Rule(),), provider=each) for each in "ab")
+    asked = (
+        AuthorizationPolicy(each, "shop", Action.CUSTOM, rules=(AuthorizationRule(),), provider=each) for each in "ab"
+    )
     assert guards(*asked).noted == {"", "istio_ext_authz_", "istio_ext_authz_1_"}

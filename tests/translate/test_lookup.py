@@ -6,7 +6,7 @@ import pytest
 
 from weft.model.instance import Instance
 from weft.model.service import Service, ServicePort
-from weft.translate.lookup import Found, Names, NoSuchName, NotOurs
+from weft.translate.lookup import Found, NameLookup, NoSuchName, NotOurs
 
 DOMAIN = "cluster.local"
 RANGES = (
@@ -33,17 +33,17 @@ DB = service("db", headless=True, selector=(("app", "db"),))
 
 @pytest.mark.parametrize("name", ["payments", "payments.shop", "payments.shop.svc", "payments.shop.svc.cluster.local"])
 def test_a_service_has_its_short_and_long_names(name):
-    assert Names([PAYMENTS], [], DOMAIN, RANGES).look_up(name, "shop") == Found(PAYMENTS.addresses)
+    assert NameLookup([PAYMENTS], [], DOMAIN, RANGES).look_up(name, "shop") == Found(PAYMENTS.addresses)
 
 
 def test_a_bare_name_means_a_service_of_the_askers_own_namespace():
-    names = Names([PAYMENTS], [], DOMAIN, RANGES)
+    names = NameLookup([PAYMENTS], [], DOMAIN, RANGES)
     assert names.look_up("payments", "other") == NotOurs()
     assert names.look_up("payments.shop", "other") == Found(PAYMENTS.addresses)
 
 
 def test_an_unknown_name_of_the_mesh_does_not_exist_but_one_above_others_does():
-    names = Names([PAYMENTS], [], DOMAIN, RANGES)
+    names = NameLookup([PAYMENTS], [], DOMAIN, RANGES)
     assert names.look_up("nobody.shop.svc.cluster.local", "shop") == NoSuchName()
     assert names.look_up("example.com.shop.svc.cluster.local", "shop") == NoSuchName()
     assert names.look_up("shop.svc.cluster.local", "shop") == Found()
@@ -51,11 +51,11 @@ def test_an_unknown_name_of_the_mesh_does_not_exist_but_one_above_others_does():
 
 
 def test_a_headless_service_is_its_ready_pods_and_each_has_a_name():
-    names = Names([DB], PODS, DOMAIN, RANGES)
+    names = NameLookup([DB], PODS, DOMAIN, RANGES)
     assert names.look_up("db", "shop") == Found(("10.244.0.9",))
     assert names.look_up("db-0.db.shop.svc.cluster.local", "shop") == Found(("10.244.0.9",))
     assert names.look_up("db-1.db.shop.svc.cluster.local", "shop") == NoSuchName()
-    lenient = Names(
+    lenient = NameLookup(
         [service("db", headless=True, selector=(("app", "db"),), publish_not_ready=True)], PODS, DOMAIN, RANGES
     )
     assert lenient.look_up("db", "shop") == Found(("10.244.0.9", "10.244.0.10"))
@@ -67,7 +67,7 @@ def test_outside_hosts_are_ours_only_with_an_address():
         service("b", host="plain.example.com"),
         service("c", host="*.wild.example", addresses=("10.96.9.10", "10.1.0.0/16")),
     ]
-    names = Names(entries, [], DOMAIN, RANGES)
+    names = NameLookup(entries, [], DOMAIN, RANGES)
     assert names.look_up("api.example.com", "x") == Found(("10.96.9.9",))
     assert names.look_up("plain.example.com", "x") == NotOurs()
     assert names.look_up("deep.er.wild.example", "x") == Found(("10.96.9.10",))
@@ -76,7 +76,7 @@ def test_outside_hosts_are_ours_only_with_an_address():
 
 def test_a_host_exported_to_its_own_namespace_is_not_seen_elsewhere():
     own = service("a", host="api.example.com", addresses=("10.96.9.9",), export_to=(".",))
-    names = Names([own], [], DOMAIN, RANGES)
+    names = NameLookup([own], [], DOMAIN, RANGES)
     assert names.look_up("api.example.com", "shop") == Found(("10.96.9.9",))
     assert names.look_up("api.example.com", "other") == NotOurs()
 
@@ -91,34 +91,36 @@ def reverse(address: str) -> str:
 
 @pytest.mark.parametrize("address", PAYMENTS.addresses)
 def test_an_address_of_a_service_has_its_name_back(address):
-    names = Names([PAYMENTS], [], DOMAIN, RANGES)
+    names = NameLookup([PAYMENTS], [], DOMAIN, RANGES)
     assert names.look_up(reverse(address), "shop") == Found(names=(PAYMENTS.host,))
 
 
 def test_a_pod_of_a_headless_service_has_its_own_name_back():
-    assert Names([DB], PODS, DOMAIN, RANGES).look_up(reverse("10.244.0.9"), "shop") == Found(names=(f"db-0.{DB.host}",))
+    assert NameLookup([DB], PODS, DOMAIN, RANGES).look_up(reverse("10.244.0.9"), "shop") == Found(
+        names=(f"db-0.{DB.host}",)
+    )
 
 
 @pytest.mark.parametrize("address", ["10.96.9.9", "10.244.9.9", "fd00:10:96::99", "fd00:10:244::99"])
 def test_an_address_of_the_mesh_that_nobody_has_is_not_asked_for_outside(address):
-    assert Names([PAYMENTS], PODS, DOMAIN, RANGES).look_up(reverse(address), "shop") == NoSuchName()
+    assert NameLookup([PAYMENTS], PODS, DOMAIN, RANGES).look_up(reverse(address), "shop") == NoSuchName()
 
 
 def test_a_hidden_services_address_is_nobodys():
     hidden = service("hidden", addresses=("10.96.1.5",), export_to=(".",))
-    assert Names([hidden], [], DOMAIN, RANGES).look_up(reverse("10.96.1.5"), "other") == NoSuchName()
+    assert NameLookup([hidden], [], DOMAIN, RANGES).look_up(reverse("10.96.1.5"), "other") == NoSuchName()
 
 
 @pytest.mark.parametrize("name", ["96.10.in-addr.arpa", "1.96.10.in-addr.arpa", "x.y.96.10.in-addr.arpa"])
 def test_what_stands_above_addresses_of_the_mesh_is_ours_and_empty(name):
-    assert Names([PAYMENTS], [], DOMAIN, RANGES).look_up(name, "shop") == Found()
+    assert NameLookup([PAYMENTS], [], DOMAIN, RANGES).look_up(name, "shop") == Found()
 
 
 @pytest.mark.parametrize(
     "name", [reverse("192.0.2.1"), reverse("2001:db8::1"), "10.in-addr.arpa", "96.10.in-addr.arpa.x"]
 )
 def test_other_addresses_are_somebody_elses(name):
-    assert Names([PAYMENTS], [], DOMAIN, RANGES).look_up(name, "shop") == NotOurs()
+    assert NameLookup([PAYMENTS], [], DOMAIN, RANGES).look_up(name, "shop") == NotOurs()
 
 
 def test_a_service_has_only_addresses_of_families_in_which_its_pods_answer():
@@ -126,13 +128,13 @@ def test_a_service_has_only_addresses_of_families_in_which_its_pods_answer():
     four = Instance("web-0", "shop", ("10.244.0.7",), labels=(("app", "web"),))
     six = Instance("web-1", "shop", ("10.244.0.8", "fd00::8"), labels=(("app", "web"),))
     starting = Instance("web-2", "shop", ("10.244.0.9", "fd00::9"), labels=(("app", "web"),), ready=False)
-    assert Names([both], [four, starting], DOMAIN, RANGES).look_up("web", "shop") == Found(("10.96.1.2",))
-    assert Names([both], [four, six], DOMAIN, RANGES).look_up("web", "shop") == Found(both.addresses)
-    assert Names([both], [], DOMAIN, RANGES).look_up("web", "shop") == Found(both.addresses)
+    assert NameLookup([both], [four, starting], DOMAIN, RANGES).look_up("web", "shop") == Found(("10.96.1.2",))
+    assert NameLookup([both], [four, six], DOMAIN, RANGES).look_up("web", "shop") == Found(both.addresses)
+    assert NameLookup([both], [], DOMAIN, RANGES).look_up("web", "shop") == Found(both.addresses)
 
 
 def test_a_virtual_address_of_the_mesh_is_none_for_a_proxy_that_calls_outside():
-    names = Names([PAYMENTS, service("api", host="api.example.com", addresses=("10.96.1.9",))], [], DOMAIN)
+    names = NameLookup([PAYMENTS, service("api", host="api.example.com", addresses=("10.96.1.9",))], [], DOMAIN)
     assert names.look_up("api.example.com", "shop") == Found(("10.96.1.9",))
     assert names.look_up_for_proxy("api.example.com", "shop") == NotOurs()
     assert names.look_up_for_proxy(PAYMENTS.host, "shop") == names.look_up(PAYMENTS.host, "shop")

@@ -4,9 +4,9 @@ from weft.model.group import ProxyKind
 from weft.model.names import labels_of
 from weft.model.virtual_service import HttpMatch, L4Match, MatchKind, StringMatch
 from weft.translate.matches import applies, catches_all, route_match, string_matcher
-from weft.translate.view import Caller
+from weft.translate.view import CallerView
 
-CALLER = Caller(ProxyKind.SIDECAR, "shop", labels_of({"app": "frontend"}))
+CALLER = CallerView(ProxyKind.SIDECAR, "shop", labels_of({"app": "frontend"}))
 PRESENT = StringMatch(MatchKind.PRESENT)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from translate.authorization_reference import verdict
 from translate.policy_rig import HTTP_PORT, TCP_PORT, Request, rig
-from weft.model.authorization_policy import Action, AuthorizationPolicy, Operation, Rule, Source
+from weft.model.authorization_policy import Action, AuthorizationPolicy, AuthorizationRule, Operation, Source
 from weft.model.settings import Settings
 from weft.translate.rbac import rbac_policy
 
@@ -240,7 +240,7 @@ async def test_templates_mean_what_envoys_own_template_matcher_says(monkeypatch)
 
     async def statuses():
         policies = [
-            AuthorizationPolicy("p", "shop", rules=(Rule(operations=(Operation(paths=(each,)),)),))
+            AuthorizationPolicy("p", "shop", rules=(AuthorizationRule(operations=(Operation(paths=(each,)),)),))
             for each in TEMPLATES
         ]
         async with rig([[policy] for policy in policies]) as one:
@@ -265,7 +265,7 @@ async def test_templates_mean_what_envoys_own_template_matcher_says(monkeypatch)
 
 
 def test_behind_a_published_socket_the_port_is_known_and_the_caller_is_whom_the_header_names():
-    rule = Rule(
+    rule = AuthorizationRule(
         sources=(Source(ip_blocks=("10.0.0.0/8",)),), operations=(Operation(ports=(443,)), Operation(ports=(80,)))
     )
     made = rbac_policy(rule, Action.DENY, Settings(), http=False, published=443)

@@ -25,7 +25,7 @@ from translate.tokens import EC_KEY, ED_KEY, ISSUER, OTHER_KEY, PARTNER, RSA_KEY
 from weft.envoy.validate import validate
 from weft.mesh.mesh import Mesh
 from weft.model.access_log import FileLog
-from weft.model.authorization_policy import Action, AuthorizationPolicy, Condition, Rule, Source
+from weft.model.authorization_policy import Action, AuthorizationPolicy, AuthorizationRule, Condition, Source
 from weft.model.group import ProxyKind
 from weft.model.names import labels_of
 from weft.model.request_authentication import JwtRule, RequestAuthentication, TokenHeader
@@ -401,13 +401,13 @@ async def test_policies_and_logs_find_what_a_token_says(tmp_path):
 async def test_policies_decide_by_what_a_token_says():
     """Istio's way to require a token, and an ALLOW by its claims."""
     someone = AuthorizationPolicy(
-        "someone", "shop", Action.DENY, rules=(Rule((Source(not_request_principals=("*",)),)),)
+        "someone", "shop", Action.DENY, rules=(AuthorizationRule((Source(not_request_principals=("*",)),)),)
     )  # fmt: skip
     by_claims = AuthorizationPolicy(
         "claims",
         "shop",
         rules=(
-            Rule(
+            AuthorizationRule(
                 (Source(request_principals=(f"{ISSUER}/alice", f"{PARTNER}/*")),),
                 conditions=(
                     Condition("request.auth.claims", ("groups",), ("admins", "ops-*")),

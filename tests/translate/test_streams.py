@@ -20,7 +20,7 @@ from weft.model.service import Protocol
 from weft.model.settings import Settings
 from weft.model.virtual_service import L4Match, L4Route
 from weft.translate.streams import filter_chain, matching, own_stream, streams
-from weft.translate.view import Target
+from weft.translate.view import RouteTarget
 
 TCP, TLS = {"protocol": Protocol.TCP}, {"protocol": Protocol.TLS}
 
@@ -97,7 +97,10 @@ def test_bytes_to_a_port_that_is_taken_for_http_say_that_they_are_not():
 
 def test_bytes_that_a_route_sends_elsewhere_say_so_too():
     routes = (routing(tcp=(L4Route((), (to("b"),)),)),)
-    for target, says in ((Target("b", ports=(80,)), False), (Target("b", ports=(80,), offering_http=(80,)), True)):
+    for target, says in (
+        (RouteTarget("b", ports=(80,)), False),
+        (RouteTarget("b", ports=(80,), offering_http=(80,)), True),
+    ):
         seen = view(routes=routes, like=TCP, targets=(target,))
         assert _says_bytes(streams(seen, seen.ports[0])[0], seen) is says
 
@@ -115,7 +118,7 @@ def test_a_tunnel_is_that_of_the_destination_that_the_route_names():
     rule = DestinationRule("x", "shop", "proxy", subsets=(Subset("deep", policy=TrafficPolicy(tunnel=far)),))
     route = L4Route((), (to("proxy", subset="deep"),))
     seen = view(routes=(routing(tcp=(route,)),), like=TCP)
-    seen = msgspec.structs.replace(seen, targets=(Target("proxy", ports=(3128,), subsets=("deep",), rule=rule),))
+    seen = msgspec.structs.replace(seen, targets=(RouteTarget("proxy", ports=(3128,), subsets=("deep",), rule=rule),))
     (only,) = streams(seen, seen.ports[0])
     proxy = TcpProxy.FromString(filter_chain(only, seen, seen.ports[0], Settings()).filters[-1].typed_config.value)
     assert (proxy.tunneling_config.hostname, proxy.tunneling_config.use_post) == ("[2001:db8::1]:443", True)

@@ -4,7 +4,7 @@ from model.builders import service
 from weft.model.group import ProxyKind
 from weft.model.names import ObjectKey, Origin
 from weft.model.virtual_service import Destination, HttpRoute, VirtualService, WeightedDestination
-from weft.translate.view import Caller, ServiceView
+from weft.translate.view import CallerView, ServiceView
 
 HOST = "orders.shop.svc.cluster.local"
 
@@ -16,7 +16,7 @@ def view(*http, routes=(), namespace="shop", labels=(), kind=ProxyKind.SIDECAR, 
         routes = (routing(*http), *routes)
     return ServiceView(
         host=made.host,
-        caller=Caller(kind, namespace, labels),
+        caller=CallerView(kind, namespace, labels),
         service=made,
         ports=more.pop("ports", made.ports),
         routes=tuple(routes),

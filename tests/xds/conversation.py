@@ -10,7 +10,7 @@ from envoy.service.discovery.v3 import discovery_pb2
 from weft.xds.request import parse
 from weft.xds.response import Dialect, Response
 from weft.xds.snapshot import Snapshots
-from weft.xds.stream import Acked, Nacked, Stream
+from weft.xds.stream import Acked, Nacked, XdsStream
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE, WHOLE_SET, WILDCARD
 
 DELTA, SOTW = Dialect.DELTA, Dialect.STATE_OF_THE_WORLD
@@ -55,7 +55,7 @@ class Client:
         self.connect()
 
     def connect(self) -> None:
-        self.stream = Stream(self.snapshots, self.group, self.dialect, node_id="node-1", **self.options)
+        self.stream = XdsStream(self.snapshots, self.group, self.dialect, node_id="node-1", **self.options)
         self.nonces: dict[str, str] = {}
 
     def reconnect(self) -> None:

@@ -12,7 +12,7 @@ from node_rig import Blob, Control, Rig, body, joined, size_of
 from weft.xds import frames
 from weft.xds.clients import Peer, StreamStatus, Sync, TypeStatus
 from weft.xds.copy import Broken, Copy
-from weft.xds.frames import Pods
+from weft.xds.frames import PodsFrame
 from weft.xds.layer import Layer
 from weft.xds.node_stream import NodeStream
 from weft.xds.patch import Patch
@@ -321,9 +321,9 @@ def test_an_agent_that_does_not_build_upon_what_it_has_is_told_everything():
     control.put_layer("web", CLUSTER, "a", "1")
     stream = NodeStream(control.snapshots, control, "node-1", frames.Hello("node-1", ("web-0",)), wake=lambda: None)
     first = stream.turn()
-    stream.receive(frames.Taken(first.nonce))
+    stream.receive(frames.TakenFrame(first.nonce))
     control.put_layer("web", CLUSTER, "a", "2")
-    stream.receive(Pods(("db-0",)))
+    stream.receive(PodsFrame(("db-0",)))
     update = stream.turn()
     assert [(each.group, each.like) for each in update.groups] == [("db", ""), ("web", "")]
     assert sent_bodies(update) == [("a", "2")]

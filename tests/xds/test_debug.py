@@ -11,8 +11,8 @@ from envoy.service.discovery.v3 import discovery_pb2
 from google.protobuf.any_pb2 import Any as AnyMessage
 
 from weft.xds.debug import is_question
-from weft.xds.request import Refused, Request
-from weft.xds.server import Server
+from weft.xds.request import StreamRefused, XdsRequest
+from weft.xds.server import XdsServer
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER
 
@@ -36,18 +36,18 @@ class Debugger:
 
     def admit(self, peer):
         if not self.admits:
-            raise Refused("not you")
+            raise StreamRefused("not you")
 
     async def answer(self, type_url, names):
         self.asked.append((type_url, names))
         if "bad" in names:
-            raise Refused("no such thing")
+            raise StreamRefused("no such thing")
         return [AnyMessage(type_url="x", value=type_url.encode())]
 
 
 @pytest.fixture
 async def rig(tmp_path):
-    server = Server(Snapshots(), Nobody())
+    server = XdsServer(Snapshots(), Nobody())
     server.debugger = Debugger()
     address = await server.listen(f"unix:{tmp_path}/xds.sock")
     async with grpc.aio.insecure_channel(address) as channel:
@@ -90,7 +90,7 @@ class Asker:
     ],
 )
 def test_a_question_is_known_by_its_type(type_url, is_one):
-    assert is_question(Request(type_url)) is is_one
+    assert is_question(XdsRequest(type_url)) is is_one
 
 
 async def test_an_answer_is_not_answered_and_another_question_is(rig):

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from resources import backend, by_name, cluster, endpoints, listener, route
 
-from weft.xds.server import Server
+from weft.xds.server import XdsServer
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
@@ -133,7 +133,7 @@ def socket(tmp_path) -> Path:
 
 @pytest.fixture
 async def server(snapshots, observer, socket):
-    server = Server(snapshots, observer)
+    server = XdsServer(snapshots, observer)
     await server.listen(f"unix:{socket}")
     yield server
     await server.close()
@@ -148,7 +148,7 @@ def shop(port: int) -> dict:
     }
 
 
-async def synced(server: Server) -> None:
+async def synced(server: XdsServer) -> None:
     every = frozenset({CLUSTER, ENDPOINT, LISTENER, ROUTE})
     assert await server.wait_synced("pod-1", 20, every), server.streams()
 
@@ -211,7 +211,7 @@ async def test_a_bad_cluster_is_quarantined_and_takes_no_other_along(
 
 
 async def test_after_a_restart_of_the_server_nothing_unchanged_is_sent_again(snapshots, observer, socket, tmp_path):
-    first = Server(snapshots, observer)
+    first = XdsServer(snapshots, observer)
     await first.listen(f"unix:{socket}")
     async with backend("from a") as port, envoy(tmp_path, socket) as proxy:
         snapshots.replace(GROUP, shop(port))
@@ -219,7 +219,7 @@ async def test_after_a_restart_of_the_server_nothing_unchanged_is_sent_again(sna
         before = await proxy.clusters()
         await first.close()
         anew = Snapshots()  # knows nothing of what was pushed or accepted
-        second = Server(anew, observer)
+        second = XdsServer(anew, observer)
         sent = counted(second)
         await second.listen(f"unix:{socket}")
         try:
@@ -239,7 +239,7 @@ async def test_after_a_restart_of_the_server_nothing_unchanged_is_sent_again(sna
 
 
 async def test_a_cluster_that_changed_while_the_server_was_away_is_warm_at_once(snapshots, observer, socket, tmp_path):
-    first = Server(snapshots, observer)
+    first = XdsServer(snapshots, observer)
     await first.listen(f"unix:{socket}")
     async with backend("from a") as port, envoy(tmp_path, socket) as proxy:
         snapshots.replace(GROUP, shop(port))
@@ -247,7 +247,7 @@ async def test_a_cluster_that_changed_while_the_server_was_away_is_warm_at_once(
         await first.close()
         anew = Snapshots()
         anew.replace(GROUP, {**shop(port), CLUSTER: by_name(cluster("a", connect_timeout="3s"))})
-        second = Server(anew, observer)
+        second = XdsServer(anew, observer)
         await second.listen(f"unix:{socket}")
         try:  # Envoy itself gives up waiting for endpoints after 15 s
             every = frozenset({CLUSTER, ENDPOINT, LISTENER, ROUTE})
@@ -258,7 +258,7 @@ async def test_a_cluster_that_changed_while_the_server_was_away_is_warm_at_once(
             await second.close()
 
 
-def counted(server: Server) -> list[str]:
+def counted(server: XdsServer) -> list[str]:
     """The names of all resources the server makes responses of from now on."""
     names: list[str] = []
     make = server._responses.get

@@ -25,12 +25,12 @@ UPDATE = frames.Update(
 )
 FROM_AGENT = [
     frames.Hello("node-1", ("uid-1",), {"web": {CLUSTER: "digest"}}, {CLUSTER: [("a", "1")]}),
-    frames.Pods(("uid-1",), ("uid-2",)),
-    frames.Taken(7),
-    frames.Report(
+    frames.PodsFrame(("uid-1",), ("uid-2",)),
+    frames.TakenFrame(7),
+    frames.ReportFrame(
         (frames.Acceptance("web", CLUSTER, {"a": "1"}), frames.Acceptance("web", CLUSTER, None, 9)),
         (frames.Refusal("web", CLUSTER, "a", "1", "no", "sidecar~1"),),
-        (frames.Proxy(1, "sidecar~1", "web", {CLUSTER: frames.NOT_SENT}, ("no",)),),
+        (frames.ProxyFrame(1, "sidecar~1", "web", {CLUSTER: frames.NOT_SENT}, ("no",)),),
         (2,),
     ),
 ]
@@ -57,7 +57,7 @@ def test_anything_else_is_malformed(payload):
 
 def test_a_newer_side_may_say_more_than_is_known_here():
     payload = msgspec.msgpack.encode(["taken", 7, "something new"])
-    assert frames.decode_from_agent(payload) == frames.Taken(7)
+    assert frames.decode_from_agent(payload) == frames.TakenFrame(7)
 
 
 def test_a_digest_is_of_names_and_versions_in_any_order():
@@ -73,10 +73,12 @@ def test_a_short_report_is_one_message():
 
 def test_a_long_report_goes_in_several_messages_that_say_the_same():
     versions = {f"outbound|80||svc-{number}": f"{number:016x}" for number in range(1_000)}
-    report = frames.Report(
+    report = frames.ReportFrame(
         (frames.Acceptance("web", CLUSTER, None, 9), frames.Acceptance("web", CLUSTER, versions)),
         tuple(frames.Refusal("web", CLUSTER, f"bad-{number}", "1", "no" * 50, "sidecar~1") for number in range(100)),
-        tuple(frames.Proxy(number, f"sidecar~{number}", "web", {CLUSTER: 1}, ("no" * 50,)) for number in range(100)),
+        tuple(
+            frames.ProxyFrame(number, f"sidecar~{number}", "web", {CLUSTER: 1}, ("no" * 50,)) for number in range(100)
+        ),
         tuple(range(1_000, 2_000)),
     )
     payloads = list(frames.encode_report(report, 4_096))

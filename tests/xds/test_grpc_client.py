@@ -11,7 +11,7 @@ import grpc
 import pytest
 from resources import api_listener, by_name, cluster, endpoints, route
 
-from weft.xds.server import Server
+from weft.xds.server import XdsServer
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
@@ -86,7 +86,7 @@ def observer() -> Observer:
 
 @pytest.fixture
 async def server(snapshots, observer):
-    server = Server(snapshots, observer)
+    server = XdsServer(snapshots, observer)
     yield server
     await server.close()
 

@@ -12,14 +12,14 @@ from node_rig import Control
 from weft.xds import frames, node_server
 from weft.xds.access import Unauthenticated
 from weft.xds.node_server import NodeServer
-from weft.xds.request import Refused
+from weft.xds.request import StreamRefused
 from weft.xds.types import CLUSTER
 
 
 class Strict(Control):
     def admit(self, node, principal):
         if node != principal:
-            raise Refused(f"{principal} asks for {node}")
+            raise StreamRefused(f"{principal} asks for {node}")
         return node
 
 
@@ -63,7 +63,7 @@ async def test_an_agent_is_told_of_its_pods_groups_and_its_bytes_are_counted(tmp
         (status,) = nodes.nodes()
         assert (status.node, status.pods, status.groups) == ("node-1", 1, ("web",))
         assert status.bytes_sent == len(frames.encode(update)) and not status.settled
-        await stream.write(frames.encode(frames.Taken(update.nonce)))
+        await stream.write(frames.encode(frames.TakenFrame(update.nonce)))
         control.put("web", CLUSTER, a="2")
         assert (await read(stream)).groups[0].upserts[CLUSTER][0].version == "2"
         stream.cancel()
@@ -78,7 +78,7 @@ async def test_an_agent_is_told_of_its_pods_groups_and_its_bytes_are_counted(tmp
     [
         ("", frames.encode(frames.Hello("node-1")), grpc.StatusCode.UNAUTHENTICATED),
         ("node-2", frames.encode(frames.Hello("node-1")), grpc.StatusCode.PERMISSION_DENIED),
-        ("node-1", frames.encode(frames.Taken(1)), grpc.StatusCode.INVALID_ARGUMENT),
+        ("node-1", frames.encode(frames.TakenFrame(1)), grpc.StatusCode.INVALID_ARGUMENT),
         ("node-1", b"\xc1", grpc.StatusCode.INVALID_ARGUMENT),
     ],
     ids=["nobody", "another node", "no hello", "garbage"],
@@ -105,7 +105,7 @@ async def test_garbage_later_ends_that_stream_and_no_other(tmp_path):
         await bad.write(b"\xc1")
         async with asyncio.timeout(30):
             assert await bad.code() is grpc.StatusCode.INVALID_ARGUMENT
-        await good.write(frames.encode(frames.Taken(update.nonce)))
+        await good.write(frames.encode(frames.TakenFrame(update.nonce)))
         control.put("web", CLUSTER, a="2")
         assert (await read(good)).groups
 
@@ -157,7 +157,7 @@ async def test_of_nodes_that_come_together_so_many_are_told_at_a_time_and_who_do
             while len(nodes.nodes()) < 2:
                 await asyncio.sleep(0.01)
         assert all(each.bytes_sent == 0 for each in nodes.nodes() if each.node == "node-1")
-        await first.write(frames.encode(frames.Taken(update.nonce)))
+        await first.write(frames.encode(frames.TakenFrame(update.nonce)))
         await read(second)
         await third.write(frames.encode(frames.Hello("node-2", ("web-0",))))
         control.put("web", CLUSTER, a="2")

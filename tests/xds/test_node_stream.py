@@ -5,9 +5,9 @@ import pytest
 from node_rig import Control, Rig, over_the_line
 from weft.xds import frames, node_stream, table
 from weft.xds.clients import Sync
-from weft.xds.frames import Acceptance, Hello, Pods, Proxy, Refusal, Report
+from weft.xds.frames import Acceptance, Hello, PodsFrame, ProxyFrame, Refusal, ReportFrame
 from weft.xds.node_stream import NodeStream
-from weft.xds.request import Refused
+from weft.xds.request import StreamRefused
 from weft.xds.stream import NackedResource
 from weft.xds.table import Behind
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER
@@ -23,7 +23,7 @@ def rig():
 
 
 def report(rig, **parts):
-    rig.stream.receive(over_the_line(Report(**parts)))
+    rig.stream.receive(over_the_line(ReportFrame(**parts)))
 
 
 def test_what_a_proxy_took_is_known_to_be_good(rig):
@@ -73,7 +73,7 @@ def test_reports_about_groups_that_are_not_on_the_node_are_not_heard(rig):
         rig,
         acceptances=(Acceptance("api", CLUSTER, {"a": "1"}),),
         refusals=(Refusal("api", CLUSTER, "a", "1", "no", "proxy"),),
-        proxies=(Proxy(1, "proxy", "api", {CLUSTER: 1}),),
+        proxies=(ProxyFrame(1, "proxy", "api", {CLUSTER: 1}),),
     )
     assert rig.control.heard == [] and rig.stream.proxies() == []
     assert rig.control.has("api") == {CLUSTER: {"a": "1"}}
@@ -81,7 +81,7 @@ def test_reports_about_groups_that_are_not_on_the_node_are_not_heard(rig):
 
 def test_a_proxy_is_stale_until_it_has_settled_the_newest_of_a_type(rig):
     push = rig.control.snapshots.push
-    report(rig, proxies=(Proxy(1, "proxy", "web", {CLUSTER: push, ENDPOINT: frames.NOT_SENT}, ("no",)),))
+    report(rig, proxies=(ProxyFrame(1, "proxy", "web", {CLUSTER: push, ENDPOINT: frames.NOT_SENT}, ("no",)),))
     (proxy,) = rig.stream.proxies()
     assert (proxy.types, proxy.errors) == ({CLUSTER: Sync.SYNCED, ENDPOINT: Sync.NOT_SENT}, ("no",))
     rig.control.put("web", CLUSTER, a="2")
@@ -97,7 +97,9 @@ def test_a_proxy_is_behind_since_the_push_that_its_agent_tells(rig):
     push = rig.control.snapshots.push
     rig.control.put("web", CLUSTER, a="2")
     rig.control.put("web", CLUSTER, a="3")
-    proxy = Proxy(1, "proxy", "web", {CLUSTER: push}, ("no",), {CLUSTER: push + 1}, {CLUSTER: "no"}, "east", "1.30")
+    proxy = ProxyFrame(
+        1, "proxy", "web", {CLUSTER: push}, ("no",), {CLUSTER: push + 1}, {CLUSTER: "no"}, "east", "1.30"
+    )
     report(rig, proxies=(proxy,))
     (proxy,) = rig.stream.proxies()
     assert (proxy.settled, proxy.behind, proxy.refused) == ({CLUSTER: push}, {CLUSTER: push + 1}, {CLUSTER: "no"})
@@ -106,7 +108,7 @@ def test_a_proxy_is_behind_since_the_push_that_its_agent_tells(rig):
 
 def test_a_proxy_whose_agent_has_not_heard_of_a_change_is_behind_since_that_change(rig):
     push = rig.control.snapshots.push
-    report(rig, proxies=(Proxy(1, "proxy", "web", {CLUSTER: push}),))
+    report(rig, proxies=(ProxyFrame(1, "proxy", "web", {CLUSTER: push}),))
     assert rig.stream.proxies()[0].behind == {}
     rig.control.put("web", CLUSTER, a="2")
     rig.control.put("web", CLUSTER, b="2")
@@ -169,12 +171,12 @@ def test_a_group_that_is_dropped_under_a_stream_makes_it_start_anew(rig):
 def test_a_second_hello_and_too_many_pods_or_proxies_end_the_stream(rig, monkeypatch):
     monkeypatch.setattr(node_stream, "PODS", 2)
     monkeypatch.setattr(node_stream, "PROXIES", 2)
-    with pytest.raises(Refused, match="has one"):
+    with pytest.raises(StreamRefused, match="has one"):
         rig.stream.receive(Hello("node-1"))
-    with pytest.raises(Refused, match="more than 2 pods"):
-        rig.stream.receive(Pods(("a", "b", "c")))
-    with pytest.raises(Refused, match="more than 2 proxies"):
-        report(rig, proxies=tuple(Proxy(number, "proxy", "web") for number in range(3)))
+    with pytest.raises(StreamRefused, match="more than 2 pods"):
+        rig.stream.receive(PodsFrame(("a", "b", "c")))
+    with pytest.raises(StreamRefused, match="more than 2 proxies"):
+        report(rig, proxies=tuple(ProxyFrame(number, "proxy", "web") for number in range(3)))
 
 
 def test_closing_lets_go_of_every_group(rig):
@@ -192,7 +194,7 @@ def test_nothing_is_said_while_pods_are_not_known():
 def test_what_an_agent_says_of_a_proxy_takes_little_room(rig):
     types = {f"type-{number}": 1 for number in range(1_000)}
     errors = dict.fromkeys(list(types)[:20], "e" * 10**5)
-    told = Proxy(1, "p" * 10**6, "web", types, tuple(errors.values()), types, errors, "c" * 10**6, "v" * 10**6)
+    told = ProxyFrame(1, "p" * 10**6, "web", types, tuple(errors.values()), types, errors, "c" * 10**6, "v" * 10**6)
     report(rig, proxies=(told,))
     (proxy,) = rig.stream.proxies()
     assert [len(error) for error in proxy.refused.values()] == [512] * 16
@@ -226,7 +228,7 @@ def test_what_proxies_waited_for_is_known_before_their_group_is_made_again(rig):
 
 
 def test_what_is_wanted_for_a_group_that_is_not_here_waits_for_it(rig):
-    rig.stream.receive(over_the_line(frames.Wanted("later", (HELD,))))
+    rig.stream.receive(over_the_line(frames.WantedFrame("later", (HELD,))))
     assert rig.control.wanted == []
     rig.control.placed = {**rig.control.placed, "later-0": "later"}
     rig.control.put("later", CLUSTER, a="1")
@@ -306,7 +308,7 @@ def test_a_question_that_the_line_broke_is_asked_by_the_next_hello_and_answered_
 
 
 def test_a_question_about_a_group_that_is_not_here_is_answered_with_it(rig):
-    rig.stream.receive(over_the_line(frames.Wanted("later", ("outbound|80||a",), 7)))
+    rig.stream.receive(over_the_line(frames.WantedFrame("later", ("outbound|80||a",), 7)))
     rig.control.placed = {**rig.control.placed, "later-0": "later"}
     rig.control.put("later", CLUSTER, a="1")
     rig.add("later-0")
@@ -382,8 +384,8 @@ def test_who_was_told_of_everything_keeps_it_beside_groups_whose_calls_are_held(
 
 
 def test_a_question_is_answered_though_more_is_wanted_after_it(rig):
-    rig.stream.receive(over_the_line(frames.Wanted("later", ("outbound|80||a",), 7)))
-    rig.stream.receive(over_the_line(frames.Wanted("later", (HELD,))))
+    rig.stream.receive(over_the_line(frames.WantedFrame("later", ("outbound|80||a",), 7)))
+    rig.stream.receive(over_the_line(frames.WantedFrame("later", (HELD,))))
     rig.control.placed = {**rig.control.placed, "later-0": "later"}
     rig.control.put("later", CLUSTER, a="1")
     rig.add("later-0")

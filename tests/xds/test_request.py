@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.xds import request as module
-from weft.xds.request import METADATA_BYTES, NAME_LENGTH, NAMES, Locality, Refused, Request, parse
+from weft.xds.request import METADATA_BYTES, NAME_LENGTH, NAMES, Locality, StreamRefused, XdsRequest, parse
 from weft.xds.types import CLUSTER
 
 
@@ -20,7 +20,7 @@ def delta(**fields: object) -> bytes:
 def test_a_node_that_tells_too_much_of_itself_is_refused():
     message = discovery_pb2.DeltaDiscoveryRequest(type_url=CLUSTER, node={"id": "a"})
     message.node.metadata.update({"LABELS": "x" * METADATA_BYTES})
-    with pytest.raises(Refused, match="bytes of node metadata"):
+    with pytest.raises(StreamRefused, match="bytes of node metadata"):
         parse(DELTA, message.SerializeToString())
 
 
@@ -34,7 +34,7 @@ def test_reads_a_delta_request():
     )
     message.error_detail.message = "bad\n  indeed\n"
     request, node = parse(DELTA, message.SerializeToString())
-    assert request == Request(CLUSTER, "3", "bad indeed", ("a",), ("b",), {"c": "9"})
+    assert request == XdsRequest(CLUSTER, "3", "bad indeed", ("a",), ("b",), {"c": "9"})
     assert node is None
 
 
@@ -68,19 +68,19 @@ def test_an_error_without_words_is_still_an_error():
     ids=["a long name", "many names", "a long name with a version", "a long nonce"],
 )
 def test_refuses_what_is_too_large(fields):
-    with pytest.raises(Refused, match="the most"):
+    with pytest.raises(StreamRefused, match="the most"):
         parse(DELTA, delta(**fields))
 
 
 def test_refuses_a_request_without_a_type():
-    with pytest.raises(Refused, match="type_url"):
+    with pytest.raises(StreamRefused, match="type_url"):
         parse(DELTA, discovery_pb2.DeltaDiscoveryRequest().SerializeToString())
 
 
 def test_refuses_metadata_that_is_no_json():
     message = discovery_pb2.DiscoveryRequest(type_url=CLUSTER)
     message.node.metadata.update({"weight": math.inf})
-    with pytest.raises(Refused, match="metadata"):
+    with pytest.raises(StreamRefused, match="metadata"):
         parse(SOTW, message.SerializeToString())
 
 
@@ -88,7 +88,7 @@ def test_refuses_metadata_that_is_no_json():
 def test_garbage_is_refused_or_read_and_nothing_else(payload, dialect):
     try:
         request, _ = parse(dialect, payload)
-    except Refused:
+    except StreamRefused:
         return
     assert request.type_url
 

@@ -4,7 +4,7 @@ import pytest
 from conversation import blob, blobs
 
 from weft.xds.snapshot import Snapshots
-from weft.xds.table import TOMBSTONE_LIMIT, TOMBSTONE_SLACK, Table
+from weft.xds.table import TOMBSTONE_LIMIT, TOMBSTONE_SLACK, ResourceTable
 from weft.xds.types import CLUSTER, LISTENER
 
 
@@ -25,7 +25,7 @@ def snapshots() -> Snapshots:
     return Snapshots()
 
 
-def table(snapshots: Snapshots) -> Table:
+def table(snapshots: Snapshots) -> ResourceTable:
     watcher = Watcher(settled=None)
     group = snapshots.attach("shop", watcher)
     snapshots.detach(group, watcher)

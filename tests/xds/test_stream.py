@@ -7,7 +7,7 @@ from conversation import DELTA, SOTW, Client, blob, blobs, both, contents, envoy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.xds.request import Refused
+from weft.xds.request import StreamRefused
 from weft.xds.response import Responses
 from weft.xds.snapshot import Snapshots
 from weft.xds.stream import HOLD_SECONDS, TYPES, Acked
@@ -108,7 +108,7 @@ def test_the_types_of_one_stream_are_bounded(snapshots):
     client = Client(snapshots)
     for number in range(TYPES):
         client.ask(f"example.com/{number}", "x")
-    with pytest.raises(Refused, match="types"):
+    with pytest.raises(StreamRefused, match="types"):
         client.ask("example.com/more", "x")
 
 

@@ -11,7 +11,7 @@ from conversation import DELTA, SOTW, Client, blob, blobs
 from weft.mesh.calls import MOST
 from weft.translate.names import called_at, held
 from weft.xds import subscription as module
-from weft.xds.request import Refused
+from weft.xds.request import StreamRefused
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET, WILDCARD
 
@@ -260,7 +260,7 @@ def test_the_names_of_one_stream_are_bounded_over_all_its_requests(snapshots, di
     monkeypatch.setattr(module, "NAMES", 3)
     client = Client(snapshots, dialect)
     client.ask(ENDPOINT, "a", "b")
-    with pytest.raises(Refused, match="on one stream"):
+    with pytest.raises(StreamRefused, match="on one stream"):
         client.ask(ENDPOINT, "c", "d")
 
 

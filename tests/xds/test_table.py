@@ -1,4 +1,4 @@
-from weft.xds.table import Rejected, Table, parts_of
+from weft.xds.table import Rejected, ResourceTable, parts_of
 
 
 class Named:
@@ -7,7 +7,7 @@ class Named:
 
 
 def test_what_changed_last_is_told_first_and_no_further_back_than_asked():
-    table = Table()
+    table = ResourceTable()
     for revision, name in enumerate("abc", start=1):
         table.put(name, Named(name, "1"), revision)
     table.put("a", Named("a", "2"), 4)
@@ -16,7 +16,7 @@ def test_what_changed_last_is_told_first_and_no_further_back_than_asked():
 
 
 def test_a_refused_version_makes_room_for_the_one_that_was_taken():
-    table = Table()
+    table = ResourceTable()
     table.put("a", Named("a", "1"), 1)
     table.accept(Named("a", "1"))
     table.put("a", Named("a", "2"), 2)

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
-from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, PUSH_ORDER, ROUTE, Part
+from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, PUSH_ORDER, ROUTE, PushPart
 
 
-def position(type_url: str, part: Part) -> int:
-    return next(i for i, step in enumerate(PUSH_ORDER) if step.type_url == type_url and step.part in (part, Part.BOTH))
+def position(type_url: str, part: PushPart) -> int:
+    return next(
+        i for i, step in enumerate(PUSH_ORDER) if step.type_url == type_url and step.part in (part, PushPart.BOTH)
+    )
 
 
 def test_clusters_and_endpoints_come_before_what_points_at_them_and_go_after_it():
-    made = [position(each, Part.UPSERTS) for each in (CLUSTER, ENDPOINT, ROUTE, LISTENER)]
-    broken = [position(each, Part.REMOVALS) for each in (LISTENER, ROUTE, CLUSTER, ENDPOINT)]
+    made = [position(each, PushPart.UPSERTS) for each in (CLUSTER, ENDPOINT, ROUTE, LISTENER)]
+    broken = [position(each, PushPart.REMOVALS) for each in (LISTENER, ROUTE, CLUSTER, ENDPOINT)]
     assert made == sorted(made)
     assert broken == sorted(broken)
 

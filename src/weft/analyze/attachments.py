@@ -12,11 +12,11 @@ from weft.base.problem import Problem
 from weft.mesh.gateway_api.attached import OWN_CLASS, Derived
 from weft.model.gateway_api import GATEWAY_NAME
 from weft.model.names import Origin
-from weft.model.outcome import Flaw, GatewayOutcome, Told
+from weft.model.outcome import BackendFlaw, GatewayOutcome, StatusCondition
 
 
 def of_attachments(facts: Facts) -> Iterator[Problem]:
-    flaws: dict[tuple[Origin | None, Flaw], None] = {}  # each once, however many parents its route has
+    flaws: dict[tuple[Origin | None, BackendFlaw], None] = {}  # each once, however many parents its route has
     for derived in facts.standard:
         yield from _of_routes(derived, facts)
         flaws.update(((each.origin, flaw), None) for each in derived.routes for flaw in each.flaws)
@@ -58,5 +58,5 @@ def _of_proxies(outcome: GatewayOutcome, facts: Facts) -> Iterator[Problem]:
         yield finding("WFT0905", outcome.origin, "metadata.name", what, "run a gateway with that label")
 
 
-def _said(told: Told) -> str:
+def _said(told: StatusCondition) -> str:
     return f"{told.message} ({told.reason})"

@@ -15,7 +15,7 @@ from weft.analyze.facts import Facts
 from weft.analyze.finding import finding
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
-from weft.model.authorization_policy import AuthorizationPolicy, Rule
+from weft.model.authorization_policy import AuthorizationPolicy, AuthorizationRule
 
 _DEFAULT_DOMAIN = "cluster.local"  # stands for the mesh's own, as in Istio
 _WELL = ("", "", "")
@@ -54,7 +54,7 @@ def _known(facts: Facts) -> _Known:
     )
 
 
-def _of_rule(policy: AuthorizationPolicy, number: int, rule: Rule, known: _Known) -> Iterator[Problem]:
+def _of_rule(policy: AuthorizationPolicy, number: int, rule: AuthorizationRule, known: _Known) -> Iterator[Problem]:
     for against, named in (
         (_principal, _principals(rule)),
         (_namespace, _namespaces(rule)),
@@ -68,28 +68,28 @@ def _of_rule(policy: AuthorizationPolicy, number: int, rule: Rule, known: _Known
                     yield finding(code, policy.origin, at, f"`{value}` is nobody here: {what}", hint, line=rule.line)
 
 
-def _principals(rule: Rule) -> Iterator[_Named]:
+def _principals(rule: AuthorizationRule) -> Iterator[_Named]:
     for index, source in enumerate(rule.sources):
         yield f"from[{index}].source.principals", source.principals
         yield f"from[{index}].source.notPrincipals", source.not_principals
     yield from _in_conditions(rule, "source.principal")
 
 
-def _namespaces(rule: Rule) -> Iterator[_Named]:
+def _namespaces(rule: AuthorizationRule) -> Iterator[_Named]:
     for index, source in enumerate(rule.sources):
         yield f"from[{index}].source.namespaces", source.namespaces
         yield f"from[{index}].source.notNamespaces", source.not_namespaces
     yield from _in_conditions(rule, "source.namespace")
 
 
-def _accounts(rule: Rule) -> Iterator[_Named]:
+def _accounts(rule: AuthorizationRule) -> Iterator[_Named]:
     for index, source in enumerate(rule.sources):
         yield f"from[{index}].source.serviceAccounts", source.service_accounts
         yield f"from[{index}].source.notServiceAccounts", source.not_service_accounts
     yield from _in_conditions(rule, "source.serviceAccount")
 
 
-def _in_conditions(rule: Rule, key: str) -> Iterator[_Named]:
+def _in_conditions(rule: AuthorizationRule, key: str) -> Iterator[_Named]:
     for index, condition in enumerate(rule.conditions):
         if condition.key == key:
             yield f"when[{index}].values", condition.values

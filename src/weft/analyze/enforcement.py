@@ -10,7 +10,7 @@ from weft.analyze.facts import Facts, Runner
 from weft.analyze.finding import finding
 from weft.analyze.policies import guarded_by
 from weft.base.problem import Problem
-from weft.model.authorization_policy import Action, AuthorizationPolicy, Condition, Rule, Source
+from weft.model.authorization_policy import Action, AuthorizationPolicy, AuthorizationRule, Condition, Source
 from weft.model.peer_authentication import TlsMode
 from weft.model.service import Protocol
 
@@ -118,7 +118,7 @@ def _who_must_be_known(policies: list[AuthorizationPolicy], facts: Facts) -> set
     return found | (asking - strangers)
 
 
-def _names_callers(rule: Rule) -> bool:
+def _names_callers(rule: AuthorizationRule) -> bool:
     """Whether only a caller with an identity matches."""
     named = bool(rule.sources) and all(
         source.principals or source.namespaces or source.service_accounts for source in rule.sources
@@ -126,7 +126,7 @@ def _names_callers(rule: Rule) -> bool:
     return named or any(each.key in _IDENTITY_KEYS and each.values for each in rule.conditions)
 
 
-def _excepts_callers(rule: Rule) -> bool:
+def _excepts_callers(rule: AuthorizationRule) -> bool:
     """Whether everybody but some callers matches, and so does a caller without an identity."""
     excepted = any(_excepts(source) for source in rule.sources) or any(_excepted_by(each) for each in rule.conditions)
     return excepted and not _names_callers(rule)
@@ -140,7 +140,7 @@ def _excepted_by(condition: Condition) -> bool:
     return condition.key in _IDENTITY_KEYS and bool(condition.not_values)
 
 
-def _denies_strangers(rule: Rule) -> bool:
+def _denies_strangers(rule: AuthorizationRule) -> bool:
     return not rule.operations and not rule.conditions and any("*" in each.not_principals for each in rule.sources)
 
 

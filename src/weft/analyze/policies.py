@@ -11,7 +11,7 @@ from weft.analyze.nobody import of_nobody
 from weft.analyze.ports import Ports
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
-from weft.model.authorization_policy import Action, AuthorizationPolicy, Rule
+from weft.model.authorization_policy import Action, AuthorizationPolicy, AuthorizationRule
 from weft.model.extension_provider import Authorizer
 
 _MOST_PORTS = 3  # named in one finding
@@ -106,7 +106,7 @@ def _of_ports(policy: AuthorizationPolicy, ports: list[int], http: set[int], fac
         yield finding(code, policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)
 
 
-def _may_be_on(rule: Rule, port: int) -> bool:
+def _may_be_on(rule: AuthorizationRule, port: int) -> bool:
     """Whether some operation of the rule can be one on this port."""
     return not rule.operations or any(
         (not operation.ports or port in operation.ports) and port not in operation.not_ports

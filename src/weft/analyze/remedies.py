@@ -12,7 +12,7 @@ from weft.base.suggest import did_you_mean
 from weft.mesh.gateway_api.gateways import PROTOCOLS, fitting
 from weft.model.gateway_api import Listener
 from weft.model.names import ObjectKey
-from weft.model.outcome import Flaw, RouteOutcome, Told
+from weft.model.outcome import BackendFlaw, RouteOutcome, StatusCondition
 
 _GRANT = "a ReferenceGrant there, with this namespace in `from` and a {kind} in `to`, allows it"
 
@@ -32,7 +32,7 @@ _OF_LISTENERS = {
 }
 
 
-def of_route(outcome: RouteOutcome, told: Told, facts: Facts) -> str:
+def of_route(outcome: RouteOutcome, told: StatusCondition, facts: Facts) -> str:
     """Where it is not accepted by its parent."""
     if told.reason != "NoMatchingParent":
         return _OF_ROUTES.get(told.reason, "")
@@ -50,7 +50,7 @@ def of_route(outcome: RouteOutcome, told: Told, facts: Facts) -> str:
     return ""
 
 
-def of_backend(flaw: Flaw, facts: Facts) -> str:
+def of_backend(flaw: BackendFlaw, facts: Facts) -> str:
     """Where nothing can be sent to it."""
     match flaw.reason:
         case "InvalidKind":
@@ -65,7 +65,7 @@ def of_backend(flaw: Flaw, facts: Facts) -> str:
     )
 
 
-def of_listener(key: ObjectKey, index: int, told: Told, facts: Facts) -> str:
+def of_listener(key: ObjectKey, index: int, told: StatusCondition, facts: Facts) -> str:
     """Where it cannot serve."""
     gateway = facts.standard_gateways.get((key.namespace, key.name))
     if gateway is None or index >= len(gateway.listeners):

@@ -24,7 +24,7 @@ PLACES: Mapping[str, Path] = {
 }
 
 
-class Container(msgspec.Struct, frozen=True):
+class TemplateContainer(msgspec.Struct, frozen=True):
     path: Path
     name: str = ""
     image: str = ""
@@ -40,7 +40,7 @@ class PodTemplate(msgspec.Struct, frozen=True):
     account: str = "default"
     host_network: bool = False
     user: int | None = None  # of all containers that say nothing else
-    containers: tuple[Container, ...] = ()  # those that stay: not the init containers that end
+    containers: tuple[TemplateContainer, ...] = ()  # those that stay: not the init containers that end
     runs: bool = False  # a pod that is there, and not only written
     owner: tuple[str, str] = ("", "")  # the kind and the name of what made it
     over: bool = False
@@ -55,11 +55,11 @@ class PodTemplate(msgspec.Struct, frozen=True):
         return self.document.key.name
 
     @property
-    def proxy(self) -> Container | None:
+    def proxy(self) -> TemplateContainer | None:
         return next((each for each in self.containers if each.name == "istio-proxy"), None)
 
     @property
-    def applications(self) -> tuple[Container, ...]:
+    def applications(self) -> tuple[TemplateContainer, ...]:
         return tuple(each for each in self.containers if each.name != "istio-proxy")
 
     def body(self) -> Mapping[str, Any]:
@@ -93,7 +93,7 @@ def template_of(document: Document) -> PodTemplate | None:
     )
 
 
-def _containers(spec: Mapping[str, Any], path: Path) -> Iterator[Container]:
+def _containers(spec: Mapping[str, Any], path: Path) -> Iterator[TemplateContainer]:
     for field in ("containers", "initContainers"):
         for index, written in enumerate(_list(spec, field)):
             if not isinstance(written, Mapping):
@@ -101,7 +101,7 @@ def _containers(spec: Mapping[str, Any], path: Path) -> Iterator[Container]:
             if field == "initContainers" and written.get("restartPolicy") != "Always":
                 continue
             image = written.get("image")
-            yield Container(
+            yield TemplateContainer(
                 path=(*path, field, index),
                 name=str(written.get("name", "")),
                 image=image if isinstance(image, str) else "",

@@ -13,7 +13,7 @@ from weft.analyze.ports import Ports
 from weft.api.syntax import is_address
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
-from weft.model.authorization_policy import AuthorizationPolicy, Rule
+from weft.model.authorization_policy import AuthorizationPolicy, AuthorizationRule
 from weft.model.request_authentication import RequestAuthentication
 
 _OF_TOKENS = "request.auth."  # how keys of conditions begin
@@ -86,7 +86,7 @@ def _of_issuers(
             yield finding("WFT0545", policy.origin, field, what, did_you_mean(issuer, known), line=line)
 
 
-def _wanted(number: int, rule: Rule) -> Iterator[tuple[str, int, str]]:
+def _wanted(number: int, rule: AuthorizationRule) -> Iterator[tuple[str, int, str]]:
     """The principals of tokens that a rule asks for: the field, the line, ISSUER/SUBJECT."""
     for index, source in enumerate(rule.sources):
         for place, value in enumerate(source.request_principals):
@@ -106,13 +106,13 @@ def _of_policy(policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]]) -
             yield finding("WFT0544", policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)
 
 
-def _asks_for(rule: Rule) -> bool:
+def _asks_for(rule: AuthorizationRule) -> bool:
     """Whether only a request with a good token matches."""
     named = bool(rule.sources) and all(source.request_principals for source in rule.sources)
     return named or any(each.key.startswith(_OF_TOKENS) and each.values for each in rule.conditions)
 
 
-def _asks_about(rule: Rule) -> bool:
+def _asks_about(rule: AuthorizationRule) -> bool:
     return any(source.request_principals or source.not_request_principals for source in rule.sources) or any(
         each.key.startswith(_OF_TOKENS) for each in rule.conditions
     )

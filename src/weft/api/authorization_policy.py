@@ -15,7 +15,7 @@ from weft.api.reader import Fields
 from weft.api.syntax import is_dns_label, is_header, is_host
 from weft.api.targets import reaches_gateways, read_targets
 from weft.base.suggest import did_you_mean
-from weft.model.authorization_policy import Action, AuthorizationPolicy, Condition, Operation, Rule, Source
+from weft.model.authorization_policy import Action, AuthorizationPolicy, AuthorizationRule, Condition, Operation, Source
 from weft.model.names import Labels
 from weft.model.value import Value
 
@@ -96,7 +96,7 @@ def closed_authorization_policy(values: tuple[Value, ...], meta: Meta) -> tuple[
     bound = meant.targets if not meant.selector else ()
     if meant.action is Action.AUDIT or meant.dry_run or (bound and not reaches_gateways(bound)):
         return ()
-    shut = {"action": Action.DENY, "rules": (Rule(),), "provider": "", "targets": bound, "refused": True}
+    shut = {"action": Action.DENY, "rules": (AuthorizationRule(),), "provider": "", "targets": bound, "refused": True}
     return (msgspec.structs.replace(meant, **shut),)
 
 
@@ -140,7 +140,7 @@ def _check_annotations(root: Fields, meta: Meta) -> None:
                 root.warning(("metadata", where, name), what, hint if near else f"known here: {DRY_RUN}")
 
 
-def _rules(spec: Fields, action: Action, meta: Meta) -> tuple[Rule, ...]:
+def _rules(spec: Fields, action: Action, meta: Meta) -> tuple[AuthorizationRule, ...]:
     rules = spec.items("rules")
     if not spec.raw("rules") and action in (Action.DENY, Action.CUSTOM):
         spec.lacks(
@@ -153,11 +153,11 @@ def _rules(spec: Fields, action: Action, meta: Meta) -> tuple[Rule, ...]:
     return tuple(_rule(rule, meta) for rule in rules)
 
 
-def _rule(rule: Fields, meta: Meta) -> Rule:
+def _rule(rule: Fields, meta: Meta) -> AuthorizationRule:
     sources = [_source(fields, meta) for item in _listed(rule, "from") if (fields := _inner(item, "source"))]
     operations = [_operation(fields) for item in _listed(rule, "to") if (fields := _inner(item, "operation"))]
     conditions = [_condition(item, meta) for item in rule.items("when")]
-    return Rule(tuple(sources), tuple(operations), tuple(conditions), rule.line)
+    return AuthorizationRule(tuple(sources), tuple(operations), tuple(conditions), rule.line)
 
 
 def _listed(rule: Fields, name: str) -> list[Fields]:
@@ -316,7 +316,7 @@ def _written(values: tuple[str, ...]) -> Iterator[tuple[int, str]]:
     return ((index, value) for index, value in enumerate(values) if value)
 
 
-def _size(rule: Rule) -> int:
+def _size(rule: AuthorizationRule) -> int:
     parts = (*rule.sources, *rule.operations)
     return sum(len(held) for part in parts for held in msgspec.structs.astuple(part)) + sum(
         len(condition.values) + len(condition.not_values) for condition in rule.conditions

@@ -27,29 +27,29 @@ _EXPONENTS = (3, 65537)  # all that Envoy's library takes, tried
 _GENERATE = "replace this key pair everywhere it is used; only the public part belongs here"
 
 
-class Flaw(NamedTuple):
+class KeyFlaw(NamedTuple):
     what: str
     hint: str = ""
 
 
-def read_key_set(text: str) -> str | Flaw:
+def read_key_set(text: str) -> str | KeyFlaw:
     """Never raises."""
     if len(text) > MOST_CHARACTERS:
-        return Flaw(f"`jwks` is longer than {MOST_CHARACTERS} characters", "publish the keys and write jwksUri")
+        return KeyFlaw(f"`jwks` is longer than {MOST_CHARACTERS} characters", "publish the keys and write jwksUri")
     try:
         found = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError):
-        return Flaw("`jwks` is not JSON", 'a key set is {"keys": [...]}, see RFC 7517')
+        return KeyFlaw("`jwks` is not JSON", 'a key set is {"keys": [...]}, see RFC 7517')
     keys = found.get("keys") if isinstance(found, dict) else None
     if not isinstance(keys, list):
-        return Flaw("`jwks` has no list of `keys`", 'a key set is {"keys": [...]}, see RFC 7517')
+        return KeyFlaw("`jwks` has no list of `keys`", 'a key set is {"keys": [...]}, see RFC 7517')
     if not 1 <= len(keys) <= MOST_KEYS:
-        return Flaw(f"`jwks` must hold between 1 and {MOST_KEYS} keys, not {len(keys)}")
+        return KeyFlaw(f"`jwks` must hold between 1 and {MOST_KEYS} keys, not {len(keys)}")
     public = []
     for number, key in enumerate(keys):
-        one = _public(key) if isinstance(key, dict) else Flaw("is not a JSON object")
-        if isinstance(one, Flaw):
-            return Flaw(f"key {number} of `jwks` {one.what}", one.hint)
+        one = _public(key) if isinstance(key, dict) else KeyFlaw("is not a JSON object")
+        if isinstance(one, KeyFlaw):
+            return KeyFlaw(f"key {number} of `jwks` {one.what}", one.hint)
         public.append(one)
     return json.dumps({"keys": public}, separators=(",", ":"))
 
@@ -62,16 +62,16 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _public(key: Mapping[str, Any]) -> dict[str, str] | Flaw:
+def _public(key: Mapping[str, Any]) -> dict[str, str] | KeyFlaw:
     if any(name in key for name in _SECRET) and key.get("kty") != "oct":
-        return Flaw("is a private key", _GENERATE)
+        return KeyFlaw("is a private key", _GENERATE)
     for name in ("kty", "kid", "use", "alg", "crv", "n", "e", "x", "y"):
         if name in key and not isinstance(key[name], str):
-            return Flaw(f"has a `{name}` that is not text")
+            return KeyFlaw(f"has a `{name}` that is not text")
     if len(key.get("kid", "")) > 1024:
-        return Flaw("has a `kid` longer than 1024 characters")
+        return KeyFlaw("has a `kid` longer than 1024 characters")
     if key.get("use", "sig") != "sig":
-        return Flaw("is not for signatures (`use` is not `sig`)", "leave it out: no token can be checked with it")
+        return KeyFlaw("is not for signatures (`use` is not `sig`)", "leave it out: no token can be checked with it")
     match key.get("kty"):
         case "RSA":
             kind, parts = "RSA", _rsa(key)
@@ -80,41 +80,41 @@ def _public(key: Mapping[str, Any]) -> dict[str, str] | Flaw:
         case "OKP":
             kind, parts = key.get("crv", ""), _edwards(key)
         case "oct":
-            return Flaw(
+            return KeyFlaw(
                 "is a shared secret (`kty: oct`): whoever can check a token could also forge it",
                 "use an asymmetric key: RSA, EC or OKP; and replace the secret, it has been written down",
             )
         case _:
-            return Flaw("is of no type that can be checked", "`kty` is RSA, EC or OKP")
-    if isinstance(parts, Flaw):
+            return KeyFlaw("is of no type that can be checked", "`kty` is RSA, EC or OKP")
+    if isinstance(parts, KeyFlaw):
         return parts
     if "alg" in key and key["alg"] not in _ALGORITHMS[kind]:
-        return Flaw("has an `alg` that does not go with its type", f"for this key: {', '.join(_ALGORITHMS[kind])}")
+        return KeyFlaw("has an `alg` that does not go with its type", f"for this key: {', '.join(_ALGORITHMS[kind])}")
     return {name: key[name] for name in ("kty", "kid", "use", "alg") if name in key} | parts
 
 
-def _rsa(key: Mapping[str, Any]) -> dict[str, str] | Flaw:
+def _rsa(key: Mapping[str, Any]) -> dict[str, str] | KeyFlaw:
     for name in ("n", "e"):
         if flaw := _flaw_of_number(name, key.get(name, "")):
             return flaw
     modulus, exponent = _number(key["n"]), _number(key["e"])
     if not _LEAST_RSA_BITS <= modulus.bit_length() <= _MOST_RSA_BITS:
-        return Flaw(f"has {modulus.bit_length()} bits", f"use at least {_LEAST_RSA_BITS}, at most {_MOST_RSA_BITS}")
+        return KeyFlaw(f"has {modulus.bit_length()} bits", f"use at least {_LEAST_RSA_BITS}, at most {_MOST_RSA_BITS}")
     if exponent not in _EXPONENTS:
-        return Flaw("has an exponent `e` that a proxy does not take", "65537 is `AQAB`, and 3 is `Aw`")
+        return KeyFlaw("has an exponent `e` that a proxy does not take", "65537 is `AQAB`, and 3 is `Aw`")
     if modulus % 2 == 0:
-        return Flaw("is no RSA key: `n` is even")
+        return KeyFlaw("is no RSA key: `n` is even")
     return {"n": key["n"], "e": key["e"]}
 
 
-def _curve(key: Mapping[str, Any]) -> dict[str, str] | Flaw:
+def _curve(key: Mapping[str, Any]) -> dict[str, str] | KeyFlaw:
     size = _CURVES.get(key.get("crv", ""))
     if size is None:
-        return Flaw("is on a curve that cannot be checked", f"`crv` is one of {', '.join(_CURVES)}")
+        return KeyFlaw("is on a curve that cannot be checked", f"`crv` is one of {', '.join(_CURVES)}")
     if any(len(_bytes(key.get(name, ""))) != size for name in ("x", "y")):
-        return Flaw(f"needs `x` and `y` of {size} bytes each, in base64url")
+        return KeyFlaw(f"needs `x` and `y` of {size} bytes each, in base64url")
     if not _is_on_curve(key["crv"], _number(key["x"]), _number(key["y"])):
-        return Flaw(f"is no key: its point is not on {key['crv']}", "copy it anew")
+        return KeyFlaw(f"is no key: its point is not on {key['crv']}", "copy it anew")
     return {"crv": key["crv"], "x": key["x"], "y": key["y"]}
 
 
@@ -131,22 +131,22 @@ def _is_on_curve(name: str, x: int, y: int) -> bool:
     return True
 
 
-def _edwards(key: Mapping[str, Any]) -> dict[str, str] | Flaw:
+def _edwards(key: Mapping[str, Any]) -> dict[str, str] | KeyFlaw:
     if key.get("crv") != "Ed25519":
-        return Flaw("is on a curve that cannot be checked", "`crv` of an OKP key is Ed25519")
+        return KeyFlaw("is on a curve that cannot be checked", "`crv` of an OKP key is Ed25519")
     if len(_bytes(key.get("x", ""))) != 32:
-        return Flaw("needs an `x` of 32 bytes, in base64url")
+        return KeyFlaw("needs an `x` of 32 bytes, in base64url")
     return {"crv": key["crv"], "x": key["x"]}
 
 
-def _flaw_of_number(name: str, text: str) -> Flaw | None:
+def _flaw_of_number(name: str, text: str) -> KeyFlaw | None:
     if not text:
-        return Flaw(f"lacks `{name}`")
+        return KeyFlaw(f"lacks `{name}`")
     if len(text.rstrip("=")) % 4 == 1:
-        return Flaw(f"has an `{name}` that is cut short: no base64url has this length", "copy it anew")
+        return KeyFlaw(f"has an `{name}` that is cut short: no base64url has this length", "copy it anew")
     if not _bytes(text):
-        return Flaw(f"has an `{name}` that is not base64url")
-    return None if _number(text) else Flaw(f"has an `{name}` of 0")
+        return KeyFlaw(f"has an `{name}` that is not base64url")
+    return None if _number(text) else KeyFlaw(f"has an `{name}` of 0")
 
 
 def _number(text: str) -> int:

@@ -15,11 +15,11 @@ from weft.api.metadata import Meta
 from weft.api.reader import Fields
 from weft.api.sidecar import outbound_policy
 from weft.api.syntax import words
-from weft.api.yaml_text import Flaw, YamlError, compose
+from weft.api.yaml_text import TextFlaw, YamlError, compose
 from weft.base.problem import Severity
 from weft.base.suggest import did_you_mean
 from weft.model.access_log import LogProvider
-from weft.model.gateway_api import Bundle
+from weft.model.gateway_api import AuthorityBundle
 from weft.model.identity import is_trust_domain
 from weft.model.on_demand import OnDemand
 from weft.model.settings import CIPHERS, PathNormalization, Settings, Underscores
@@ -42,7 +42,7 @@ _NOT_ACTED_ON = tuple(
 )
 
 
-def read_config_map(root: Fields, meta: Meta) -> tuple[Settings | Bundle, ...]:
+def read_config_map(root: Fields, meta: Meta) -> tuple[Settings | AuthorityBundle, ...]:
     root.ignored("data", "binaryData", "immutable")
     if not _is_mesh_config(meta, from_file=bool(root.report.document.file)):
         return _bundle(root, meta)
@@ -57,10 +57,10 @@ def read_config_map(root: Fields, meta: Meta) -> tuple[Settings | Bundle, ...]:
     return () if config is None else (_settings(config, meta),)
 
 
-def _bundle(root: Fields, meta: Meta) -> tuple[Bundle, ...]:
+def _bundle(root: Fields, meta: Meta) -> tuple[AuthorityBundle, ...]:
     """Whom a BackendTLSPolicy may believe."""
     roots = authorities({"data": root.raw("data")})
-    return (Bundle(meta.name, meta.namespace, roots, meta.origin),) if roots else ()
+    return (AuthorityBundle(meta.name, meta.namespace, roots, meta.origin),) if roots else ()
 
 
 def _is_mesh_config(meta: Meta, *, from_file: bool) -> bool:
@@ -88,7 +88,7 @@ def _embedded(data: Fields) -> Fields | None:
     return data.embedded("mesh", value, composed.lines if start else None)
 
 
-def _tell(data: Fields, flaw: Flaw, start: int) -> None:
+def _tell(data: Fields, flaw: TextFlaw, start: int) -> None:
     what = flaw.what if start else f"line {flaw.line} of `mesh`: {flaw.what}"
     at: Path = ("mesh",)
     if start:

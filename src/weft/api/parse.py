@@ -29,7 +29,7 @@ from weft.api.mesh_config import read_config_map
 from weft.api.metadata import Meta, read_metadata
 from weft.api.peer_authentication import read_peer_authentication, strict
 from weft.api.reader import Fields, root_of
-from weft.api.report import Report
+from weft.api.report import DocumentReport
 from weft.api.request_authentication import closed_request_authentication, read_request_authentication
 from weft.api.request_test import KIND, read_request_test
 from weft.api.secret import read_secret
@@ -141,7 +141,7 @@ CLUSTER_SCOPED = frozenset(
 
 def parse(document: Document, domain: str = "cluster.local") -> Parsed:
     """Never raises, whatever the document holds."""
-    report = Report(document)
+    report = DocumentReport(document)
     values: tuple[Value, ...] = ()
     reader = KINDS.get(document.key.kind)
     if not document.usable:  # who found that out has said why
@@ -174,10 +174,10 @@ def may_close(document: Document) -> bool:
 def _closed_unread(document: Document, reader: KindReader | None, domain: str) -> tuple[Value, ...]:
     if reader is None or reader.closed is None:
         return ()
-    return reader.closed((), read_metadata(root_of(Report(document)), document, domain))
+    return reader.closed((), read_metadata(root_of(DocumentReport(document)), document, domain))
 
 
-def _report_kind(report: Report, kind: str) -> None:
+def _report_kind(report: DocumentReport, kind: str) -> None:
     if kind in OF_PODS:
         what = f"a mesh on one machine does not run a {kind}: its pods are looked at for a cluster only"
         report.warning(("kind",), what, "to run a process here, write a Workload (weft.dev/v1alpha1)")
@@ -189,7 +189,7 @@ def _report_kind(report: Report, kind: str) -> None:
         report.error(("kind",), f"unknown kind `{kind[:80]}`", did_you_mean(kind[:80], (*KINDS, *NOT_READ, KIND)))
 
 
-def _report_version(report: Report, document: Document, reader: KindReader) -> None:
+def _report_version(report: DocumentReport, document: Document, reader: KindReader) -> None:
     kind, version = document.key.kind, document.api_version[:80]
     report.error(("apiVersion",), f"{kind} has no version `{version}`", f"write {reader.versions[0]}")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from weft.api.document import Path
 from weft.api.regex import regex_flaw
-from weft.api.report import Consequence, Report
+from weft.api.report import Consequence, DocumentReport
 from weft.api.syntax import (
     is_address,
     is_header,
@@ -38,7 +38,7 @@ _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,18})", re.ASCII)
 class Fields:
     """A mapping of the document. A field set to null is not there, as in Kubernetes."""
 
-    def __init__(self, report: Report, path: Path, body: Mapping[str, Any]) -> None:
+    def __init__(self, report: DocumentReport, path: Path, body: Mapping[str, Any]) -> None:
         self.report, self.path, self._body = report, path, body
         self._known: set[str] = set()
         self._synonyms: dict[str, str] = {}
@@ -406,7 +406,7 @@ class Fields:
         return (*self.path, name) if isinstance(name, str) else (*self.path, *name)
 
 
-def root_of(report: Report) -> Fields:
+def root_of(report: DocumentReport) -> Fields:
     """All of its document."""
     return Fields(report, (), report.document.body)
 

@@ -36,7 +36,7 @@ class Consequence(msgspec.Struct, frozen=True):
     severity: Severity
 
 
-class Report:
+class DocumentReport:
     """The problems of one document, as they are found."""
 
     def __init__(self, document: Document) -> None:

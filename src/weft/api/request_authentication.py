@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import SplitResult, urlsplit
 
-from weft.api.key_set import MOST_CHARACTERS, Flaw, read_key_set
+from weft.api.key_set import MOST_CHARACTERS, KeyFlaw, read_key_set
 from weft.api.metadata import Meta, selector
 from weft.api.reader import Fields
 from weft.api.syntax import is_address, is_header, is_host, is_label_name, is_label_value
@@ -130,7 +130,7 @@ def _keys(rule: Fields) -> str:
             rule.error("jwks", "`jwks` must not be empty")
         return ""
     found = read_key_set(text)
-    if isinstance(found, Flaw):
+    if isinstance(found, KeyFlaw):
         rule.error("jwks", found.what, found.hint)
         return ""
     return found

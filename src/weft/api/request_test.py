@@ -11,7 +11,7 @@ import msgspec
 from weft.api.document import Document
 from weft.api.metadata import read_metadata
 from weft.api.reader import Fields, root_of
-from weft.api.report import Report
+from weft.api.report import DocumentReport
 from weft.base.problem import Problem, Where
 
 KIND = "RequestTest"
@@ -42,7 +42,7 @@ class RequestCase(msgspec.Struct, frozen=True):
 
 def read_request_test(document: Document) -> tuple[list[RequestCase], tuple[Problem, ...]]:
     """The cases, or, if anything is wrong, only the problems."""
-    report = Report(document)
+    report = DocumentReport(document)
     if document.api_version != VERSION:
         report.error(("apiVersion",), f"RequestTest is {VERSION}, not {document.api_version[:80]}")
         return [], report.finish()

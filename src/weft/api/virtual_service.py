@@ -40,7 +40,7 @@ def read_virtual_service(root: Fields, meta: Meta) -> tuple[VirtualService, ...]
 
 
 def _hosts(spec: Fields, meta: Meta, *, mesh: bool) -> tuple[str, ...]:
-    found: list[str] = []
+    written: dict[str, str] = {}  # by full name
     for index, host in enumerate(spec.texts("hosts", most=255)):
         if not is_host(host, wildcard=True) and not is_address(host):
             spec.error(("hosts", index), f"`{host}` is not a host name", "a name, `*.example.com` or an IP address")
@@ -51,11 +51,12 @@ def _hosts(spec: Fields, meta: Meta, *, mesh: bool) -> tuple[str, ...]:
                 "name the hosts, or name a gateway in `gateways`",
             )
         full = meta.host(host.removesuffix("."))
-        double = next((other for other in found if host_covers(other, full) or host_covers(full, other)), "")
+        double = next((other for other in written if host_covers(other, full) or host_covers(full, other)), "")
         if double:
-            spec.error(("hosts", index), f"`{host}` and `{double}` are the same host, or one covers the other")
-        found.append(full)
-    return tuple(found)
+            other = written[double]
+            spec.error(("hosts", index), f"`{host}` and `{other}` are the same host, or one covers the other")
+        written.setdefault(full, host)
+    return tuple(written)
 
 
 def _check_delegated(spec: Fields) -> None:

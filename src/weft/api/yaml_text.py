@@ -32,7 +32,7 @@ TEXT = 0  # below the path of a literal block (`|`): the line on which its own f
 Path = tuple[str | int, ...]
 
 
-class Flaw(msgspec.Struct, frozen=True):
+class TextFlaw(msgspec.Struct, frozen=True):
     """Something wrong with the text itself, before anyone asks what it means."""
 
     line: int
@@ -45,13 +45,13 @@ class Composed(msgspec.Struct, frozen=True):
     value: Any
     line: int  # where the content starts
     lines: dict[Path, int]
-    flaws: tuple[Flaw, ...] = ()
+    flaws: tuple[TextFlaw, ...] = ()
 
 
 class YamlError(Exception):
     """The text is not YAML; nothing of it can be trusted."""
 
-    def __init__(self, flaw: Flaw) -> None:
+    def __init__(self, flaw: TextFlaw) -> None:
         super().__init__(flaw.what)
         self.flaw = flaw
 
@@ -63,7 +63,7 @@ def compose(text: str, first_line: int = 1, *, most_nodes: int = MOST_NODES) -> 
     except yaml.YAMLError as error:
         raise YamlError(_flaw_of(error, text, first_line)) from error
     except (ValueError, RecursionError) as error:  # what the library lets through, such as a year 0 or a bad escape
-        raise YamlError(Flaw(first_line, f"this is not YAML: {error}")) from error
+        raise YamlError(TextFlaw(first_line, f"this is not YAML: {error}")) from error
 
 
 class _Composer:
@@ -72,7 +72,7 @@ class _Composer:
         self._first_line = first_line
         self._anchors: dict[str, tuple[Any, dict[Path, int]]] = {}
         self._nodes, self._most_nodes = 0, most_nodes
-        self._flaws: list[Flaw] = []
+        self._flaws: list[TextFlaw] = []
 
     def document(self) -> Composed:
         try:
@@ -177,7 +177,7 @@ class _Composer:
         if not tag and isinstance(value, str) and text in _DOUBTFUL:
             of_text = len(path) > 1 and path[-2] in ("annotations", "labels")  # there a boolean would be refused
             self._flaws.append(
-                Flaw(
+                TextFlaw(
                     line,
                     f"`{text}` without quotes is read as text here, but as {_DOUBTFUL[text]} by Kubernetes",
                     "here only text can stand: put it in quotes" if of_text else f'write "{text}" or {_DOUBTFUL[text]}',
@@ -202,10 +202,10 @@ class _Composer:
     def _count(self, nodes: int, line: int, depth: int) -> None:
         self._nodes += nodes
         if depth > MOST_DEPTH:
-            raise YamlError(Flaw(line, f"nested deeper than {MOST_DEPTH} levels"))
+            raise YamlError(TextFlaw(line, f"nested deeper than {MOST_DEPTH} levels"))
         if self._nodes > self._most_nodes:
             raise YamlError(
-                Flaw(line, f"more than {self._most_nodes} values in one document", "split it, or use fewer aliases")
+                TextFlaw(line, f"more than {self._most_nodes} values in one document", "split it, or use fewer aliases")
             )
 
     def _line(self, event: Any) -> int:
@@ -213,12 +213,12 @@ class _Composer:
 
     def _flaw(self, line: int, what: str, hint: str = "") -> None:
         if len(self._flaws) < 100:
-            self._flaws.append(Flaw(line, what, hint))
+            self._flaws.append(TextFlaw(line, what, hint))
 
     def _next(self, kind: type) -> None:
         event = self._loader.get_event()
         if not isinstance(event, kind):  # only a second document gets here, and callers split those off
-            raise YamlError(Flaw(self._line(event), "a second document begins here"))
+            raise YamlError(TextFlaw(self._line(event), "a second document begins here"))
 
 
 def _resolve(text: str) -> Any:
@@ -248,14 +248,14 @@ _HINTS = {
 }
 
 
-def _flaw_of(error: yaml.YAMLError, text: str, first_line: int) -> Flaw:
+def _flaw_of(error: yaml.YAMLError, text: str, first_line: int) -> TextFlaw:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     what = str(getattr(error, "problem", None) or getattr(error, "reason", None) or error)
     if mark is None:
         position = int(getattr(error, "position", 0) or 0)
-        return Flaw(first_line + text[:position].count("\n"), f"this is not YAML: {what}", _HINTS.get(what, ""))
+        return TextFlaw(first_line + text[:position].count("\n"), f"this is not YAML: {what}", _HINTS.get(what, ""))
     row = text.split("\n")[mark.line] if mark.line < text.count("\n") + 1 else ""
     line = first_line + min(int(mark.line), max(0, text.rstrip("\n").count("\n")))
     if "\t" in row[: len(row) - len(row.lstrip())]:
-        return Flaw(line, "a tab is used for indentation", "YAML indents with spaces only")
-    return Flaw(line, f"this is not YAML: {what}", _HINTS.get(what, ""))
+        return TextFlaw(line, "a tab is used for indentation", "YAML indents with spaces only")
+    return TextFlaw(line, f"this is not YAML: {what}", _HINTS.get(what, ""))

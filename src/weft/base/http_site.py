@@ -13,6 +13,10 @@ import ssl
 from collections import Counter
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from weft.base.accepting import Acceptor, bind
+from weft.base.tls_transport import accept_tls
 
 log = logging.getLogger("weft.http")
 
@@ -37,6 +41,8 @@ class HttpSite:
         self._most_of_one_host = most_of_one_host or MOST_OF_ONE_HOST
         self._leaving = False
         app.on_response_prepare.append(self._part)
+        self._answering: set[web.RequestHandler] = set()  # connections with a request that is being handled
+        app.middlewares.append(self._note_request)
         self._runner = web.AppRunner(
             app,
             access_log=None,
@@ -45,17 +51,14 @@ class HttpSite:
             keepalive_timeout=IDLE_SECONDS,
         )
         self._tls = tls
-        self._listening: socket.socket | None = None
-        self._accepting: asyncio.Task[None] | None = None
-        self._entering: dict[asyncio.Task[None], str] = {}  # by whom: its host
+        self._acceptor: Acceptor | None = None
 
     async def listen(self, host: str | None, port: int) -> int:
         """None: on every address. Returns the port, which is chosen if it is 0. Raises OSError."""
         await self._runner.setup()
-        self._listening = _bind(host, port)
-        self._accepting = asyncio.create_task(self._accept(self._listening), name=f"http-{port}")
-        bound: int = self._listening.getsockname()[1]
-        return bound
+        listening = bind(host, port, backlog=_BACKLOG)
+        self._acceptor = Acceptor(listening, self._has_room, self._enter, name=f"http-{port}")
+        return self._acceptor.port
 
     def leave(self) -> None:
         """Answer on, and end each connection with its next answer: who keeps one would ask until the last moment."""
@@ -68,31 +71,23 @@ class HttpSite:
 
     async def close(self) -> None:
         """What has been asked is answered first."""
-        tasks = [each for each in (self._accepting, *self._entering) if each is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if self._listening is not None:
-            self._listening.close()
+        if self._acceptor is not None:
+            await self._acceptor.close()
         await self._runner.cleanup()
 
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                connection, address = await loop.sock_accept(listening)
-            except OSError as error:  # no file descriptors left, say
-                log.warning("cannot take a connection: %s", error)
-                await asyncio.sleep(0.1)
-                continue
-            hosts = self._hosts()
-            full = hosts.total() >= MOST_CONNECTIONS
-            if hosts[address[0]] >= self._most_of_one_host or (full and not self._make_room(hosts)):
-                connection.close()
-                continue
-            entering = asyncio.create_task(self._enter(connection))
-            self._entering[entering] = address[0]
-            entering.add_done_callback(self._entering.pop)
+    @web.middleware
+    async def _note_request(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._answering.add(request.protocol)
+        try:
+            return await handler(request)
+        finally:
+            self._answering.discard(request.protocol)
+
+    def _has_room(self, host: str) -> bool:
+        hosts = self._hosts()
+        if hosts[host] >= self._most_of_one_host:
+            return False
+        return hosts.total() < MOST_CONNECTIONS or self._make_room(hosts)
 
     def _make_room(self, hosts: Counter[str]) -> bool:
         """Close the connection that has been idle longest, of the host that has most: it does not miss it most."""
@@ -101,37 +96,25 @@ class HttpSite:
         if server is None or number < 2:
             return False
         for each in server.connections:  # the oldest first
-            if each.peername and each.peername[0] == greediest and each._current_request is None:
+            if each.peername and each.peername[0] == greediest and each not in self._answering:
                 each.force_close()
                 return True
         return False
 
-    async def _enter(self, connection: socket.socket) -> None:
+    async def _enter(self, connection: socket.socket, _host: str, _port: int) -> None:
         server = self._runner.server
         assert server is not None  # noqa: S101 - `listen` has set it up
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                server,
-                connection,
-                ssl=self._tls,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS if self._tls is not None else None,
-            )
-        except (OSError, ssl.SSLError) as error:
+            if self._tls is not None:
+                await accept_tls(server(), connection, self._tls, handshake_seconds=HANDSHAKE_SECONDS)
+            else:
+                await asyncio.get_running_loop().connect_accepted_socket(server, connection)
+        except OSError as error:
             log.debug("a connection did not come about: %s", str(error) or type(error).__name__)
             connection.close()
 
     def _hosts(self) -> Counter[str]:
         server = self._runner.server
         peers = (each.peername for each in server.connections) if server is not None else ()
-        return Counter([*(peer[0] for peer in peers if peer), *self._entering.values()])
-
-
-def _bind(host: str | None, port: int) -> socket.socket:
-    if host is None:
-        host = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.create_server(
-        (host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=host == "::" and socket.has_dualstack_ipv6()
-    )
-    listening.setblocking(False)
-    return listening
+        entering = self._acceptor.entering.values() if self._acceptor is not None else ()
+        return Counter([*(peer[0] for peer in peers if peer), *entering])

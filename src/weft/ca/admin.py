@@ -20,7 +20,7 @@ import msgspec
 
 from weft.ca.authority import Authority
 from weft.ca.error import AuthorityError
-from weft.ca.rotation import Phase
+from weft.ca.rotation import RotationPhase
 from weft.ca.status import AuthorityStatus
 
 log = logging.getLogger("weft.ca")
@@ -37,7 +37,7 @@ class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     follow: bool = False  # until the rotation is over
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+class CaReply(msgspec.Struct, frozen=True, omit_defaults=True):
     status: AuthorityStatus | None = None
     what: str = ""
     hint: str = ""
@@ -89,17 +89,17 @@ class AdminSocket:
         try:
             wish = msgspec.json.decode(line, type=Wish)
             status = self._do(wish)
-            await _send(writer, Answer(status))
-            while wish.follow and status.phase is not Phase.STEADY:
+            await _send(writer, CaReply(status))
+            while wish.follow and status.phase is not RotationPhase.STEADY:
                 await changed.wait()
                 changed.clear()
                 if (now := self._authority.status()) != status:
                     status = now
-                    await _send(writer, Answer(status))
+                    await _send(writer, CaReply(status))
         except AuthorityError as error:
-            await _send(writer, Answer(None, error.problem.what, error.problem.hint))
+            await _send(writer, CaReply(None, error.problem.what, error.problem.hint))
         except msgspec.MsgspecError as error:
-            await _send(writer, Answer(None, f"this is not understood: {error}", "is this the same weft?"))
+            await _send(writer, CaReply(None, f"this is not understood: {error}", "is this the same weft?"))
         finally:
             unsubscribe()
 
@@ -118,12 +118,12 @@ def ask(directory: Path, wish: Wish) -> Iterator[AuthorityStatus]:
         line.sendall(msgspec.json.encode(wish) + b"\n")
         with line.makefile("rb") as lines:
             for each in lines:
-                answer = msgspec.json.decode(each, type=Answer)
+                answer = msgspec.json.decode(each, type=CaReply)
                 if answer.status is None:
                     raise AuthorityError(answer.what, answer.hint)
                 yield answer.status
 
 
-async def _send(writer: asyncio.StreamWriter, answer: Answer) -> None:
+async def _send(writer: asyncio.StreamWriter, answer: CaReply) -> None:
     writer.write(msgspec.json.encode(answer) + b"\n")
     await writer.drain()

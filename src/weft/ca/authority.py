@@ -22,9 +22,9 @@ from weft.ca.certificates import Issued, Validity, certificate_pem, make_leaf, m
 from weft.ca.csr import CsrReason, CsrRefused, PublicKey, read_public_key
 from weft.ca.error import AuthorityError
 from weft.ca.plugged import PluggedIn, is_plugged_in
-from weft.ca.rotation import Phase, State
+from weft.ca.rotation import RotationPhase, State
 from weft.ca.self_made import SelfMade
-from weft.ca.shared import Keep, Shared
+from weft.ca.shared import Keep, SharedRoot
 from weft.ca.status import AuthorityStatus, plugged_status, self_made_status
 from weft.ca.store import Store
 from weft.model.identity import Identity, parse_identity
@@ -51,7 +51,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 class Authority:
     def __init__(
-        self, trust_domain: str, keeper: SelfMade | Shared | PluggedIn, terms: Terms, clock: Callable[[], float]
+        self, trust_domain: str, keeper: SelfMade | SharedRoot | PluggedIn, terms: Terms, clock: Callable[[], float]
     ) -> None:
         self.trust_domain = trust_domain
         self.terms = terms
@@ -109,21 +109,21 @@ class Authority:
         Raises AuthorityError."""
         terms = terms or Terms()
         _check_trust_domain(state.trust_domain)
-        shared = Shared(state, keep, skew=terms.skew, root_lifetime=terms.root_lifetime)
+        shared = SharedRoot(state, keep, skew=terms.skew, root_lifetime=terms.root_lifetime)
         return cls(state.trust_domain, shared, terms, clock)
 
     def adopt(self, state: State) -> None:
         """What is kept of a shared root is now this. Raises AuthorityError, and then nothing has changed."""
-        if isinstance(self._keeper, Shared) and self._keeper.adopt(state):
+        if isinstance(self._keeper, SharedRoot) and self._keeper.adopt(state):
             self._tell()
 
     def lead(self) -> None:
         """Of those that share a root, this one moves a rotation on, until `follow`."""
-        if isinstance(self._keeper, Shared):
+        if isinstance(self._keeper, SharedRoot):
             self._keeper.lead(self._clock())
 
     def follow(self) -> None:
-        if isinstance(self._keeper, Shared):
+        if isinstance(self._keeper, SharedRoot):
             self._keeper.follow()
 
     def bundle(self) -> tuple[str, ...]:
@@ -214,8 +214,8 @@ class Authority:
             await asyncio.sleep(min(_TICK_SECONDS, left) if left > 0 else _TICK_SECONDS)
 
     @property
-    def phase(self) -> Phase:
-        return Phase.STEADY if isinstance(self._keeper, PluggedIn) else self._keeper.state.phase
+    def phase(self) -> RotationPhase:
+        return RotationPhase.STEADY if isinstance(self._keeper, PluggedIn) else self._keeper.state.phase
 
     def status(self) -> AuthorityStatus:
         status = (

@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 from weft.base.backoff import Backoff
 from weft.ca import messages
 from weft.ca.certificates import Issued, certificate_pem
-from weft.ca.signer import REASON, CaUnavailable, Refused, ServiceReason
+from weft.ca.signer import REASON, CaUnavailable, ServiceReason, SigningRefused
 
 log = logging.getLogger("weft.ca")
 
@@ -183,4 +183,4 @@ def _renamed(error: grpc.aio.AioRpcError, target: str) -> Exception:
         return CaUnavailable(f"the CA at {target} does not answer: {said} ({error.code().name})")
     trailing: Any = error.trailing_metadata() or ()
     reason = next((str(value) for name, value in trailing if name == REASON), ServiceReason.OTHER)
-    return Refused(reason, said)
+    return SigningRefused(reason, said)

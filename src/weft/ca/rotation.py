@@ -14,7 +14,7 @@ from enum import StrEnum
 import msgspec
 
 
-class Phase(StrEnum):
+class RotationPhase(StrEnum):
     STEADY = "steady"
     ANNOUNCED = "announced"
     FADING = "fading"
@@ -42,14 +42,18 @@ class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     drop_at: float = 0.0  # when the previous one is no longer trusted
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> RotationPhase:
         if self.next is not None:
-            return Phase.ANNOUNCED
-        return Phase.FADING if self.previous else Phase.STEADY
+            return RotationPhase.ANNOUNCED
+        return RotationPhase.FADING if self.previous else RotationPhase.STEADY
 
     @property
     def due_at(self) -> float | None:
-        return {Phase.STEADY: None, Phase.ANNOUNCED: self.switch_at, Phase.FADING: self.drop_at}[self.phase]
+        return {
+            RotationPhase.STEADY: None,
+            RotationPhase.ANNOUNCED: self.switch_at,
+            RotationPhase.FADING: self.drop_at,
+        }[self.phase]
 
     def bundle(self) -> tuple[str, ...]:
         """Every root to be trusted, the one that signs first."""
@@ -58,14 +62,14 @@ class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def announce(state: State, root: Root, now: float, propagation: float) -> State:
-    if state.phase is not Phase.STEADY:
+    if state.phase is not RotationPhase.STEADY:
         raise ValueError(f"a rotation is under way ({state.phase})")
     return msgspec.structs.replace(state, next=root, switch_at=now + propagation, seen_at=now)
 
 
 def resume(state: State, now: float) -> State:
     """After a pause in which nobody could learn of the new root, the wait is as much longer as the pause was long."""
-    if state.phase is not Phase.ANNOUNCED:
+    if state.phase is not RotationPhase.ANNOUNCED:
         return state
     pause = max(0.0, now - state.seen_at)
     return msgspec.structs.replace(state, switch_at=state.switch_at + pause, seen_at=now)
@@ -89,8 +93,8 @@ def switch(state: State, now: float, skew: float) -> State:
 
 def step(state: State, now: float, skew: float) -> State:
     """What is due by now is done, one phase at a time."""
-    if state.phase is Phase.ANNOUNCED and now >= state.switch_at:
+    if state.phase is RotationPhase.ANNOUNCED and now >= state.switch_at:
         return switch(state, now, skew)
-    if state.phase is Phase.FADING and now >= state.drop_at:
+    if state.phase is RotationPhase.FADING and now >= state.drop_at:
         return msgspec.structs.replace(state, previous="", drop_at=0.0)
     return state

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from weft.ca import rotation
 from weft.ca.certificates import Signing, Validity, certificate_pem, key_pem, make_root, new_key
 from weft.ca.error import AuthorityError
-from weft.ca.rotation import Phase, Root, State
+from weft.ca.rotation import Root, RotationPhase, State
 from weft.ca.store import STATE, Store
 
 log = logging.getLogger("weft.ca")
@@ -99,15 +99,11 @@ class SelfMade:
 
     def rotate(self, now: float, propagation: float) -> None:
         """Raises AuthorityError."""
-        if self.state.phase is not Phase.STEADY:
-            raise AuthorityError(f"a rotation is under way ({self.state.phase})", "see how far it is: weft ca show")
-        root = new_root(self.state.trust_domain, now, self._root_lifetime)
-        self._decide(rotation.announce(self.state, root, now, propagation))
+        self._decide(begin_rotation(self.state, now, propagation, self._root_lifetime))
 
     def switch(self, now: float) -> None:
         """Raises AuthorityError."""
-        if self.state.phase is not Phase.ANNOUNCED:
-            raise AuthorityError(f"no root waits to sign ({self.state.phase})", "begin with: weft ca rotate")
+        require_announced(self.state)
         exact = msgspec.structs.replace(self.state, issued_until=self._issued_until)
         self._decide(rotation.switch(exact, now, self._skew))
 
@@ -126,7 +122,7 @@ class SelfMade:
 
     def _beat(self, now: float, *, every: float = _HEARTBEAT) -> None:
         state = self.state
-        if state.phase is Phase.ANNOUNCED and now - state.seen_at > every:
+        if state.phase is RotationPhase.ANNOUNCED and now - state.seen_at > every:
             self._put(msgspec.structs.replace(state, seen_at=now))
 
     def _put(self, state: State) -> bool:
@@ -174,6 +170,19 @@ def new_root(trust_domain: str, now: float, lifetime: float) -> Root:
     key = new_key()
     certificate = make_root(trust_domain, key, Validity(now - _BACKDATED, now + lifetime))
     return Root(certificate_pem(certificate), key_pem(key))
+
+
+def begin_rotation(state: State, now: float, propagation: float, root_lifetime: float) -> State:
+    """Announce a new root. Raises AuthorityError if a rotation is under way."""
+    if state.phase is not RotationPhase.STEADY:
+        raise AuthorityError(f"a rotation is under way ({state.phase})", "see how far it is: weft ca show")
+    return rotation.announce(state, new_root(state.trust_domain, now, root_lifetime), now, propagation)
+
+
+def require_announced(state: State) -> None:
+    """Raises AuthorityError if there is no root that could sign next."""
+    if state.phase is not RotationPhase.ANNOUNCED:
+        raise AuthorityError(f"no root waits to sign ({state.phase})", "begin with: weft ca rotate")
 
 
 def _save(store: Store, state: State) -> None:

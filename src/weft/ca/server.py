@@ -23,7 +23,7 @@ from weft.ca.error import AuthorityError
 from weft.ca.jose import LONGEST_TOKEN
 from weft.ca.service import CertificateService
 from weft.ca.serving import ServingCertificate
-from weft.ca.signer import REASON, CaUnavailable, Refused, ServiceReason
+from weft.ca.signer import REASON, CaUnavailable, ServiceReason, SigningRefused
 from weft.ca.tokens import TokenReason
 
 log = logging.getLogger("weft.ca")
@@ -122,14 +122,14 @@ class CaServer:
         try:
             request = messages.CertificateRequest.FromString(payload)
         except DecodeError:
-            return await _refuse(context, Refused(ServiceReason.REQUEST, "this is no IstioCertificateRequest"))
+            return await _refuse(context, SigningRefused(ServiceReason.REQUEST, "this is no IstioCertificateRequest"))
         wanted = request.validity_duration  # 0: not said
         lifetime = timedelta(seconds=min(wanted, _LONGEST_LIFETIME)) if wanted >= 0 else timedelta(0)
         try:
             issued = await self._service.create(
                 _token(context), request.csr.encode(), None if wanted == 0 else lifetime
             )
-        except Refused as refused:
+        except SigningRefused as refused:
             return await _refuse(context, refused)
         except CaUnavailable as unavailable:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(unavailable))
@@ -167,7 +167,7 @@ _CODES: dict[str, grpc.StatusCode] = {
 }
 
 
-async def _refuse(context: Context, refused: Refused) -> bytes:
+async def _refuse(context: Context, refused: SigningRefused) -> bytes:
     code = _CODES.get(refused.reason, grpc.StatusCode.PERMISSION_DENIED)
     await context.abort(code, str(refused), ((REASON, str(refused.reason)),))
 

@@ -15,7 +15,7 @@ from weft.ca.authority import Authority
 from weft.ca.certificates import Issued
 from weft.ca.csr import CsrRefused
 from weft.ca.error import AuthorityError
-from weft.ca.signer import CaUnavailable, Refused, ServiceReason
+from weft.ca.signer import CaUnavailable, ServiceReason, SigningRefused
 from weft.ca.tokens import Caller, TokenChecker, TokenRefused
 from weft.model.identity import Identity
 
@@ -42,21 +42,21 @@ class CertificateService:
         self._told: dict[str, float] = {}  # when it was last said, so that a caller who tries again fills no log
 
     async def create(self, token: str, csr: bytes, lifetime: timedelta | None = None) -> Issued:
-        """Raises Refused, or CaUnavailable if it is the authority that cannot."""
+        """Raises SigningRefused, or CaUnavailable if it is the authority that cannot."""
         caller: Caller | None = None
         try:
             caller = await self._checker.check(token)
             if not self._rate.admit(caller.pod_uid or str(caller)):
-                raise Refused(ServiceReason.RATE, "too many certificates for this pod; wait a few seconds")
+                raise SigningRefused(ServiceReason.RATE, "too many certificates for this pod; wait a few seconds")
             identity = Identity(self.authority.trust_domain, caller.namespace, caller.service_account)
             issued = self.authority.sign(csr, identity, lifetime)
         except TokenRefused as refused:
             self._count(refused.reason, refused.caller, refused)
-            raise Refused(refused.reason, str(refused)) from refused
+            raise SigningRefused(refused.reason, str(refused)) from refused
         except CsrRefused as refused:
             self._count(refused.reason, caller, refused)
-            raise Refused(refused.reason, str(refused)) from refused
-        except Refused as refused:
+            raise SigningRefused(refused.reason, str(refused)) from refused
+        except SigningRefused as refused:
             self._count(refused.reason, caller, refused)
             raise
         except AuthorityError as error:

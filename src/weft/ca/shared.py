@@ -14,9 +14,8 @@ from datetime import timedelta
 import msgspec
 
 from weft.ca import rotation
-from weft.ca.error import AuthorityError
-from weft.ca.rotation import Phase, State
-from weft.ca.self_made import new_root, signing_of
+from weft.ca.rotation import RotationPhase, State
+from weft.ca.self_made import begin_rotation, require_announced, signing_of
 
 log = logging.getLogger("weft.ca")
 
@@ -28,7 +27,7 @@ _HEARTBEAT = 60.0
 _LATE = 60.0
 
 
-class Shared:
+class SharedRoot:
     problem = ""
 
     def __init__(self, state: State, keep: Keep, *, skew: timedelta, root_lifetime: timedelta) -> None:
@@ -91,22 +90,18 @@ class Shared:
         if following != exact:
             self._asked_at = now
             self._ask(following)
-        elif self.state.phase is Phase.ANNOUNCED and now - self.state.seen_at > _HEARTBEAT:
+        elif self.state.phase is RotationPhase.ANNOUNCED and now - self.state.seen_at > _HEARTBEAT:
             self._asked_at = now
             self._ask(msgspec.structs.replace(self.state, seen_at=now))
         return False
 
     def rotate(self, now: float, propagation: float) -> None:
         """Raises AuthorityError."""
-        if self.state.phase is not Phase.STEADY:
-            raise AuthorityError(f"a rotation is under way ({self.state.phase})", "see how far it is: weft ca show")
-        root = new_root(self.state.trust_domain, now, self._root_lifetime)
-        self._ask(rotation.announce(self.state, root, now, propagation))
+        self._ask(begin_rotation(self.state, now, propagation, self._root_lifetime))
 
     def switch(self, now: float) -> None:
         """Raises AuthorityError."""
-        if self.state.phase is not Phase.ANNOUNCED:
-            raise AuthorityError(f"no root waits to sign ({self.state.phase})", "begin with: weft ca rotate")
+        require_announced(self.state)
         until = max(self._issued_until, now + _LATE + self._longest)
         self._ask(rotation.switch(msgspec.structs.replace(self.state, issued_until=until), now, self._skew))
 

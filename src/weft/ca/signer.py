@@ -12,7 +12,7 @@ from weft.ca.certificates import Issued
 REASON = "weft-reason"  # where a refusal over gRPC has its reason for programs: in the trailing metadata
 
 
-class Refused(Exception):
+class SigningRefused(Exception):
     """The CA answered, and the answer is no. Asking again with the same things is of no use, but for a rate's sake."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -33,7 +33,7 @@ class ServiceReason(StrEnum):
 
 class Signer(Protocol):
     async def create(self, token: str, csr: bytes, lifetime: timedelta | None = None) -> Issued:
-        """Raises Refused or CaUnavailable."""
+        """Raises SigningRefused or CaUnavailable."""
 
     def bundles(self) -> AsyncIterator[tuple[str, ...]]:
         """The roots to trust, at once, and again whenever they change."""

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from weft.base.problem import Problem, Severity, Where
 from weft.ca.error import AuthorityError
 from weft.ca.plugged import is_plugged_in, read_plugged
-from weft.ca.rotation import Phase, State
+from weft.ca.rotation import RotationPhase, State
 from weft.ca.store import read_state
 
 SELF_MADE, PLUGGED_IN = "self-made", "plugged-in"
@@ -48,7 +48,7 @@ class CertificateFacts(msgspec.Struct, frozen=True):
 class AuthorityStatus(msgspec.Struct, frozen=True):
     trust_domain: str
     kind: str  # self-made, plugged-in
-    phase: Phase
+    phase: RotationPhase
     due: datetime | None  # when the next phase begins
     certificates: tuple[CertificateFacts, ...]
     problem: str = ""
@@ -66,9 +66,9 @@ class AuthorityStatus(msgspec.Struct, frozen=True):
             return f"{f'{count} roots are' if count > 1 else 'one root is'} trusted, and an intermediate of it signs"
         at = f"{self.due:%Y-%m-%d %H:%M:%S} UTC" if self.due else ""
         return {
-            Phase.STEADY: "one root is trusted, and signs",
-            Phase.ANNOUNCED: f"both roots are trusted; the old one signs until {at}",
-            Phase.FADING: f"both roots are trusted; the new one signs, the old one is dropped at {at}",
+            RotationPhase.STEADY: "one root is trusted, and signs",
+            RotationPhase.ANNOUNCED: f"both roots are trusted; the old one signs until {at}",
+            RotationPhase.FADING: f"both roots are trusted; the new one signs, the old one is dropped at {at}",
         }[self.phase]
 
     def problems(self, now: datetime) -> tuple[Problem, ...]:
@@ -117,7 +117,7 @@ def plugged_status(
     )
     role = "root" if chain else "signing root"
     facts = (*chain, *(certificate_facts(each, role if place == 0 else "root") for place, each in enumerate(roots)))
-    return AuthorityStatus(trust_domain, PLUGGED_IN, Phase.STEADY, None, facts, problem)
+    return AuthorityStatus(trust_domain, PLUGGED_IN, RotationPhase.STEADY, None, facts, problem)
 
 
 def read_status(directory: Path) -> AuthorityStatus:

@@ -250,10 +250,10 @@ def _of_cluster(over: _Written, chosen: _Cluster, *, everywhere: bool, namespace
 
 def running(inventory: Inventory) -> Running:
     from weft.analyze.proxies import Installed
-    from weft.inject.settings import Settings, SettingsError, read
+    from weft.inject.settings import InjectionSettings, SettingsError, read
     from weft.inspect.rehearse.examination import Running
 
-    injectors: dict[str, Settings] = {}
+    injectors: dict[str, InjectionSettings] = {}
     problems = list(inventory.problems)
     for revision, text in inventory.injectors.items():
         try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from weft.base.problem import Problem
     from weft.inspect.audit.proxy_memory import Cost
-    from weft.inspect.audit.report import Report
+    from weft.inspect.audit.report import AuditReport
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 _MANY = 10  # times the application's memory: more than can be read as a percentage
@@ -70,7 +70,7 @@ def audit(
         raise typer.Exit(1)
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _lines(report: AuditReport) -> Iterator[str]:
     for section in report.sections:
         yield typer.style(section.title, bold=True)
         yield from (f"  {told}" for told in section.told)
@@ -126,7 +126,7 @@ def _bytes(amount: int | None, source: str) -> str:
     return f"{amount / 1e6:.1f} MB ({source})"
 
 
-def _summary(report: Report) -> None:
+def _summary(report: AuditReport) -> None:
     severities = [each.severity.value for section in report.sections for each in section.findings]
     count = ", ".join(
         f"{severities.count(name)} {name}{'s' * (name != 'info' and severities.count(name) != 1)}"

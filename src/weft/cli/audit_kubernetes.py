@@ -50,7 +50,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 def look_over(
     kubeconfig: Path | None, context: str | None, *, system: str, revision: str, namespace: str = ""
-) -> audit.Report:
+) -> audit.AuditReport:
     from weft.cli.analyze_ import running
     from weft.cli.cluster import client
     from weft.inspect.rehearse.examination import examine
@@ -83,7 +83,7 @@ def look_over(
             audit_memory.findings(costs),
         ),
     )
-    return audit.Report(f"cluster {server}", sections, costs)
+    return audit.AuditReport(f"cluster {server}", sections, costs)
 
 
 async def injecting(client: Client) -> list[Webhook]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from weft.local.status import PodStatus
 
 
-def look_over(reached: Local, namespace: str = "") -> audit.Report:
+def look_over(reached: Local, namespace: str = "") -> audit.AuditReport:
     import msgspec
 
     from weft.local.client import fetch_status
@@ -44,7 +44,7 @@ def look_over(reached: Local, namespace: str = "") -> audit.Report:
             audit_memory.findings(costs),
         ),
     )
-    return audit.Report(f"mesh {reached.mesh}", sections, costs)
+    return audit.AuditReport(f"mesh {reached.mesh}", sections, costs)
 
 
 def _namespaces(pods: list[PodStatus], problems: list[Problem]) -> audit.Section:

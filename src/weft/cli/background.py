@@ -21,9 +21,9 @@ from weft.local.client import fetch_status
 from weft.local.error import LocalError
 from weft.local.identities import Trust
 from weft.local.run_directory import base_directory, find, output_file
-from weft.local.status import MeshStatus, Phase, PodStatus
+from weft.local.status import MeshStatus, PodPhase, PodStatus
 
-_WELL = (Phase.READY, Phase.COMPLETED)
+_WELL = (PodPhase.READY, PodPhase.COMPLETED)
 
 
 def run_background(
@@ -111,7 +111,7 @@ def _is_over(status: MeshStatus) -> bool:
 
 def _what_is_wrong(status: MeshStatus, patience: float) -> list[str]:
     """Pods that have failed for good, each apart from those that only need longer."""
-    failed = [pod for pod in status.pods if pod.phase is Phase.FAILED]
+    failed = [pod for pod in status.pods if pod.phase is PodPhase.FAILED]
     wrong = [f"{pod.name} failed: {pod.message}" for pod in failed]
     if status.objects is None:
         wrong.append(f"after {patience:g} s the files have not been read")
@@ -124,7 +124,7 @@ def _what_is_wrong(status: MeshStatus, patience: float) -> list[str]:
 
 
 def _unready(status: MeshStatus) -> list[PodStatus]:
-    return [pod for pod in status.pods if pod.phase not in (*_WELL, Phase.FAILED)]
+    return [pod for pod in status.pods if pod.phase not in (*_WELL, PodPhase.FAILED)]
 
 
 def _state(pod: PodStatus) -> str:

@@ -141,7 +141,7 @@ def rotate(
              weft ca rotate --kubernetes --propagation 10m
     """
     from weft.ca.admin import Wish, ask
-    from weft.ca.rotation import Phase
+    from weft.ca.rotation import RotationPhase
 
     pause = _pause(propagation)
     if kubernetes:
@@ -172,7 +172,7 @@ def rotate(
     except KeyboardInterrupt:
         say("the rotation goes on without this command; see: weft ca show")
         raise typer.Exit(130) from None
-    if wait and (status is None or status.phase is not Phase.STEADY):
+    if wait and (status is None or status.phase is not RotationPhase.STEADY):
         say("who signs with this CA ended; the rotation goes on when it runs again")
 
 
@@ -197,7 +197,7 @@ def _of_mesh(mesh: str) -> AuthorityStatus:
 def _rotate_mesh(mesh: str, pause: timedelta | None, *, wait: bool) -> None:
     import time
 
-    from weft.ca.rotation import Phase
+    from weft.ca.rotation import RotationPhase
     from weft.cli.choose import choose_mesh
     from weft.local.client import fetch_ca, rotate_ca
 
@@ -205,7 +205,7 @@ def _rotate_mesh(mesh: str, pause: timedelta | None, *, wait: bool) -> None:
     status = rotate_ca(name, pause)
     say(f"{status.phase}: {status.next_step}")
     try:
-        while wait and status.phase is not Phase.STEADY:
+        while wait and status.phase is not RotationPhase.STEADY:
             time.sleep(_LOOK_SECONDS)
             if (following := fetch_ca(name)).phase is not status.phase:
                 say(f"{following.phase}: {following.next_step}")

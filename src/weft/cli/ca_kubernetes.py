@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from weft.ca.rotation import State
     from weft.ca.status import AuthorityStatus
     from weft.kube.client import Client
-    from weft.kube.resource import Resource
+    from weft.kube.resource import ResourceKind
 
 _PATIENCE_SECONDS = 60.0  # until a control plane takes note
 
@@ -72,10 +72,10 @@ def rotate(place: Place, pause: timedelta | None, *, wait: bool) -> None:
 
 
 async def _refuse_two(asked: Client, namespace: str) -> None:
-    from weft.ca.rotation import Phase
+    from weft.ca.rotation import RotationPhase
 
     state = await _state(asked, namespace)
-    if state.phase is not Phase.STEADY:
+    if state.phase is not RotationPhase.STEADY:
         fail(f"a rotation is under way ({state.phase})", "see how far it is: weft ca show --kubernetes")
 
 
@@ -83,11 +83,11 @@ async def _follow(asked: Client, namespace: str, *, wait: bool) -> None:
     import asyncio
     from contextlib import aclosing
 
-    from weft.ca.rotation import Phase
+    from weft.ca.rotation import RotationPhase
     from weft.ca.status import self_made_status
     from weft.cluster.root_secret import states
 
-    told = Phase.STEADY
+    told = RotationPhase.STEADY
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS) as patience, aclosing(states(asked, namespace)) as following:
             async for state in following:
@@ -96,7 +96,7 @@ async def _follow(asked: Client, namespace: str, *, wait: bool) -> None:
                 patience.reschedule(None)
                 told = state.phase
                 say(f"{told}: {self_made_status(state).next_step}")
-                if told is Phase.STEADY or not wait:
+                if told is RotationPhase.STEADY or not wait:
                     return
     except TimeoutError:
         fail(
@@ -152,7 +152,7 @@ async def _secret_of_others(asked: Client, namespace: str) -> str:
     return usual
 
 
-async def _data(asked: Client, resource: Resource, name: str, namespace: str) -> dict[str, Any]:
+async def _data(asked: Client, resource: ResourceKind, name: str, namespace: str) -> dict[str, Any]:
     """Nothing for what is not there."""
     from weft.kube.error import ApiError
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from weft.cli.check_inject_files import FileVerdict, Written
     from weft.cli.check_inject_webhooks import Configuration, Verdict
     from weft.cli.reach import Local
-    from weft.inject.settings import Settings
+    from weft.inject.settings import InjectionSettings
     from weft.kube.client import Client
-    from weft.kube.resource import Resource
+    from weft.kube.resource import ResourceKind
 
 COLUMNS = ("WEBHOOK", "REVISION", "INJECTED", "REASON")
 
@@ -145,26 +145,26 @@ async def _tell_unanswered(cluster: Client) -> None:
         say(str(problem))
 
 
-async def _settings(cluster: Client, configuration: Configuration) -> Settings:
+async def _settings(cluster: Client, configuration: Configuration) -> InjectionSettings:
     """Those of the injector that would be asked; Istio's defaults where nobody may read them."""
-    from weft.inject.settings import Settings, SettingsError, read
-    from weft.install.names import Names
+    from weft.inject.settings import InjectionSettings, SettingsError, read
+    from weft.install.names import InstallationNames
     from weft.kube.error import ApiError
     from weft.kube.resource import CONFIG_MAPS
 
-    names = Names(configuration.revision, configuration.namespace)
+    names = InstallationNames(configuration.revision, configuration.namespace)
     where = f"ConfigMap {names.namespace}/{names.injector}"
     try:
         found = await cluster.get(CONFIG_MAPS, names.injector, namespace=names.namespace or "default")
         return read((found.get("data") or {}).get("values", "{}"), where)
     except SettingsError:
-        return Settings()  # of another mesh
+        return InjectionSettings()  # of another mesh
     except ApiError as error:
         if error.forbidden:
             say(f"you may not read {where}: the injector is taken to have its defaults")
         elif not error.not_found:
             raise
-        return Settings()
+        return InjectionSettings()
 
 
 async def _found(cluster: Client, word: str, namespace: str) -> tuple[dict[str, Any], str]:
@@ -175,7 +175,7 @@ async def _found(cluster: Client, word: str, namespace: str) -> tuple[dict[str, 
 
     kind, name, said = split(word, namespace)
     within = said or cluster.connection.namespace
-    resources: dict[str, Resource] = {
+    resources: dict[str, ResourceKind] = {
         "pod": resource.PODS,
         "deployment": resource.DEPLOYMENTS,
         "statefulset": resource.STATEFUL_SETS,
@@ -204,7 +204,7 @@ def _of_files(
     import msgspec
 
     from weft.cli.check_inject_files import read, verdicts
-    from weft.inject.settings import Settings
+    from weft.inject.settings import InjectionSettings
 
     written = read(paths, namespace or "default")
     if ask is not None:
@@ -216,7 +216,7 @@ def _of_files(
         say(f"namespace {name} is not in the files: it is taken to have no labels")
     if unknown:
         say("hint: give its Namespace too, or ask a cluster: --kubernetes")
-    return verdicts(written, msgspec.structs.replace(Settings(), revision=revision))
+    return verdicts(written, msgspec.structs.replace(InjectionSettings(), revision=revision))
 
 
 def _of_files_there(written: Written, kubeconfig: Path | None, context: str | None) -> list[FileVerdict]:

@@ -14,7 +14,7 @@ import msgspec
 
 from weft.cli.output import fail
 from weft.inject.decision import decide
-from weft.inject.settings import Settings
+from weft.inject.settings import InjectionSettings
 from weft.inject.webhooks import DEFAULT_REVISION, INJECT_LABEL
 
 _MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
@@ -71,7 +71,7 @@ def read(paths: list[Path], namespace: str) -> Written:
     return Written(tuple(templates), namespaces)
 
 
-def verdicts(written: Written, settings: Settings) -> list[FileVerdict]:
+def verdicts(written: Written, settings: InjectionSettings) -> list[FileVerdict]:
     """As an injector with these settings, and the webhooks that come with it, would have it."""
     revision = settings.revision or DEFAULT_REVISION
     found = []

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from weft.inject.decision import required
-from weft.inject.selector import Requirement, Selector
-from weft.inject.settings import Settings
+from weft.inject.selector import Selector, SelectorRequirement
+from weft.inject.settings import InjectionSettings
 from weft.inject.webhooks import DEFAULT_REVISION, REVISION_LABEL
 
 _NAMESPACE_NAME = "kubernetes.io/metadata.name"  # of every namespace: it says whom nobody is asked about
@@ -59,7 +59,11 @@ def configurations(documents: Iterable[Mapping[str, Any]]) -> list[Configuration
 
 
 def verdict(
-    configuration: Configuration, pod: Mapping[str, Any], namespace: str, labels: Mapping[str, str], settings: Settings
+    configuration: Configuration,
+    pod: Mapping[str, Any],
+    namespace: str,
+    labels: Mapping[str, str],
+    settings: InjectionSettings,
 ) -> Verdict:
     """`labels` are the namespace's; `settings`, those of the injector that would be asked."""
     namespace_labels = {**labels, _NAMESPACE_NAME: namespace}
@@ -119,7 +123,7 @@ def _wanted(selectors: Iterable[Selector]) -> str:
     return ", ".join(dict.fromkeys(pairs))
 
 
-def _pairs(requirement: Requirement) -> str:
+def _pairs(requirement: SelectorRequirement) -> str:
     return f"{requirement.key}={'|'.join(requirement.values)}"
 
 

@@ -10,7 +10,7 @@ from weft.base.suggest import did_you_mean
 from weft.cli.output import fail, say
 from weft.cli.root import with_this_weft
 from weft.local.run_directory import meshes
-from weft.local.status import MeshStatus, Phase, PodStatus
+from weft.local.status import MeshStatus, PodPhase, PodStatus
 
 _NOT_ROOT = "" if os.geteuid() == 0 else with_this_weft("\nonly root sees the meshes of this machine: sudo weft …")
 
@@ -88,4 +88,4 @@ def _matches(status: MeshStatus, word: str) -> Sequence[PodStatus]:
 
 
 def _best(pods: Sequence[PodStatus]) -> PodStatus:
-    return next((pod for pod in pods if pod.phase is Phase.READY), pods[0])
+    return next((pod for pod in pods if pod.phase is PodPhase.READY), pods[0])

@@ -212,8 +212,8 @@ async def _serve_debug(plane: ControlPlane, config: Path, given: str, stack: Asy
     from weft.base.private_directory import NotPrivate, make_private
     from weft.cli.control_place import PAGES, STREAMS, answers, default_place
     from weft.cli.output import fail, say
+    from weft.inspect.attach import attach_debug
     from weft.inspect.debug.socket import DebugSocket, Serving
-    from weft.inspect.live import attach_debug
     from weft.xds.server import ListenError
 
     debug = attach_debug(plane)
@@ -254,5 +254,5 @@ def _remove(place: Path) -> None:
 async def _read(plane: ControlPlane, config: Path) -> None:
     from weft.files.watch import watch
 
-    async for batch in watch(config):
+    async for batch in watch(config, reader=plane.reader):
         plane.apply(batch.changes, batch.problems)

@@ -42,6 +42,7 @@ def run(
     import socket
 
     from weft.base.secrecy import keep_memory_private
+    from weft.base.tls_loop import TlsEventLoop
     from weft.cluster.cluster_control import ClusterSettings
     from weft.kube.config import load
 
@@ -69,7 +70,8 @@ def run(
             say(f"following {connection.server} as {settings.replica}")
             await _until_told(ClusterControl(client, settings))
 
-    asyncio.run(serve())
+    with asyncio.Runner(loop_factory=TlsEventLoop) as runner:  # its many watches shall hold little memory
+        runner.run(serve())
 
 
 def _address(text: str, port: int) -> tuple[str | None, int]:

@@ -71,7 +71,7 @@ async def debug_page(
     page: str,
     query: Mapping[str, str] | None,
     question: bytes = b"",
-) -> port_forward.Answer:
+) -> port_forward.ForwardedResponse:
     headers = {"Authorization": f"Bearer {bearer}"}
     method = "POST" if question else "GET"
     try:

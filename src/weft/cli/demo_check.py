@@ -22,7 +22,7 @@ from weft.cli.likelihood import change_point, split_probability
 from weft.cli.output import print_table, say
 from weft.cli.rig import Answer, Rig, StepFailed, odd_one, until
 from weft.cli.view import short_host
-from weft.local.status import MeshStatus, Phase, PodStatus
+from weft.local.status import MeshStatus, PodPhase, PodStatus
 
 SECONDS = 110.0  # for all of it; the promise is two minutes
 UNLIKELY = 1e-6  # a split that chance alone would show less often than this is wrong
@@ -141,7 +141,7 @@ def _all_ready(rig: Rig) -> str:
 
 def _settled(status: MeshStatus) -> str:
     pods = status.pods
-    unready = [f"{pod.name} {pod.phase}" for pod in pods if pod.phase not in (Phase.READY, Phase.COMPLETED)]
+    unready = [f"{pod.name} {pod.phase}" for pod in pods if pod.phase not in (PodPhase.READY, PodPhase.COMPLETED)]
     missing = [each.name for each in status.workloads if len(each.pods) < each.replicas]
     if not pods:
         return "there are no pods"
@@ -151,11 +151,11 @@ def _settled(status: MeshStatus) -> str:
 def _job_completed(rig: Rig) -> str:
     def unfinished(status: MeshStatus) -> str:
         phase = _pod(status, "migrate").phase
-        return "" if phase in (Phase.COMPLETED, Phase.FAILED) else f"it is {phase}"
+        return "" if phase in (PodPhase.COMPLETED, PodPhase.FAILED) else f"it is {phase}"
 
     job = _pod(rig.wait_for("the job has ended", unfinished, seconds=20), "migrate")
     lines = rig.logs("migrate").splitlines()
-    if job.phase is not Phase.COMPLETED or job.exit_code != 0 or not lines:
+    if job.phase is not PodPhase.COMPLETED or job.exit_code != 0 or not lines:
         raise StepFailed(f"{job.phase}, exit code {job.exit_code}, last line {lines[-1:]}")
     return f"exit code 0, last line: {lines[-1]}"
 
@@ -290,7 +290,7 @@ def _killed_pod_returns(rig: Rig) -> str:
 
     def restarted(status: MeshStatus) -> str:
         pod = _pod(status, "frontend")
-        well = pod.restarts == before.restarts + 1 and pod.phase is Phase.READY and pod.pid not in (0, before.pid)
+        well = pod.restarts == before.restarts + 1 and pod.phase is PodPhase.READY and pod.pid not in (0, before.pid)
         return "" if well else f"{pod.phase}, {pod.restarts} restarts, pid {pod.pid}"
 
     rig.wait_for("frontend is restarted", restarted, seconds=20)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from weft.cli import shop
 from weft.cli.rig import Answer, Rig, StepFailed, odd_one, until
-from weft.local.status import MeshStatus, Phase
+from weft.local.status import MeshStatus, PodPhase
 
 PAYMENTS, FRONTEND = "http://payments/pay", "http://frontend/"
 RULE = "ns[shop]-policy[till]-rule[0]"  # of payments.yaml
@@ -105,7 +105,7 @@ def no_key_lies_about(rig: Rig) -> str:
 
 def _outsider_runs(status: MeshStatus) -> str:
     phases = [pod.phase for pod in status.pods if pod.workload == "outsider"]
-    return "" if phases == [Phase.READY] else f"outsider: {', '.join(phases) or 'no pod'}"
+    return "" if phases == [PodPhase.READY] else f"outsider: {', '.join(phases) or 'no pod'}"
 
 
 def _refused_plaintext(rig: Rig) -> set[str]:
@@ -132,7 +132,7 @@ def _wait_for_lines(look: Callable[[], set[str]], count: int) -> set[str]:
 
 def _renewals(status: MeshStatus) -> dict[str, int]:
     """How many certificates each pod with a proxy has had."""
-    running = (pod for pod in status.pods if pod.phase is Phase.READY and pod.identity is not None)
+    running = (pod for pod in status.pods if pod.phase is PodPhase.READY and pod.identity is not None)
     return {pod.name: pod.identity.renewals for pod in running if pod.identity is not None}
 
 

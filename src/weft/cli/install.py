@@ -76,21 +76,21 @@ async def put(cluster: Client, values: Values, *, dry_run: bool) -> None:
 
     from weft.cli.cluster import progress
     from weft.install.manifests import manifests
-    from weft.install.names import Names
-    from weft.kube.apply import Outcome, apply, remove
+    from weft.install.names import InstallationNames
+    from weft.kube.apply import ApplyOutcome, apply, remove
 
     objects = manifests(values)
-    counted: Counter[Outcome] = Counter()
+    counted: Counter[ApplyOutcome] = Counter()
     with progress() as shown:
         for step in (
             apply(cluster, objects, dry_run=dry_run),
-            remove(cluster, Names.of(values).selector, keep=objects, dry_run=dry_run),
+            remove(cluster, InstallationNames.of(values).selector, keep=objects, dry_run=dry_run),
         ):
             async for done in step:
                 counted[done.outcome] += 1
-                if done.outcome is not Outcome.UNCHANGED:
+                if done.outcome is not ApplyOutcome.UNCHANGED:
                     shown.now(f"{'would be ' if dry_run else ''}{done.outcome}: {done.what}")
-    summary = ", ".join(f"{counted[outcome]} {outcome}" for outcome in Outcome if counted[outcome])
+    summary = ", ".join(f"{counted[outcome]} {outcome}" for outcome in ApplyOutcome if counted[outcome])
     say(f"{'dry run: ' if dry_run else ''}revision {values.revision} in {values.namespace}: {summary}")
 
 
@@ -99,12 +99,12 @@ async def wait_for(cluster: Client, values: Values, patience: timedelta) -> None
     import asyncio
 
     from weft.cli.cluster import progress
-    from weft.install.names import Names
+    from weft.install.names import InstallationNames
     from weft.kube.resource import DAEMON_SETS, DEPLOYMENTS
     from weft.kube.rollout import follow
     from weft.kube.webhooks import unanswered
 
-    names = Names.of(values)
+    names = InstallationNames.of(values)
     last = ""
     try:
         with progress() as shown:
@@ -143,9 +143,9 @@ async def _check(cluster: Client, values: Values) -> None:
 
 
 def _say_next(values: Values) -> None:
-    from weft.install.names import Names
+    from weft.install.names import InstallationNames
 
-    label = "istio-injection=enabled" if Names.of(values).is_default else f"istio.io/rev={values.revision}"
+    label = "istio-injection=enabled" if InstallationNames.of(values).is_default else f"istio.io/rev={values.revision}"
     say("give a namespace its proxies, then start its pods anew:")
     say(f"  kubectl label namespace NAMESPACE {label}")
     say("  kubectl rollout restart deployment -n NAMESPACE")

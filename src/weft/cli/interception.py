@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from weft.netns.interception import Interception
 
 _PROCESS_ONE = Path("/proc/1/ns/net")
-_FIRST_NAMESPACE = 0xEFFFFFF9  # the inode of the namespace the kernel began with; older kernels have no fixed one
 
 
 def interception(
@@ -40,7 +39,7 @@ def interception(
 
     wanted = Interception.from_arguments(context.args)
     if not (apply or remove):
-        typer.echo(f"# iptables-restore\n{wanted.rules(4)}\n# ip6tables-restore\n{wanted.rules(6)}", nl=False)
+        typer.echo(wanted.printed(), nl=False)
         return
     if apply and remove:
         fail("--apply and --remove exclude each other", "leave one of them out", code=2)
@@ -57,8 +56,10 @@ def _is_machines_own() -> bool:
     """Process 1 lives in it, and we are not process 1, as an init container would be. In doubt: yes."""
     import os
 
-    here = Path("/proc/self/ns/net")
-    if here.stat().st_ino == _FIRST_NAMESPACE:
+    from weft.netns.namespace import OWN, is_kernels_first
+
+    here = OWN
+    if is_kernels_first():
         return True
     if os.getpid() == 1:
         return False
@@ -79,9 +80,9 @@ def _is_named(namespace: Path) -> bool:
 
 def _change(wanted: Interception | None) -> None:
     from weft.netns import iptables
-    from weft.netns.namespace import Namespace
+    from weft.netns.namespace import own
 
-    here = Namespace("/proc/self/ns/net")  # an absolute path stands for itself
+    here = own()
     if wanted is None:
         iptables.remove(here)
     else:

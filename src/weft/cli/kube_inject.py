@@ -14,7 +14,7 @@ from weft.cli.output import fail, say
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from weft.inject.settings import Settings
+    from weft.inject.settings import InjectionSettings
 
 _MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _VERSION = re.compile(r"v?([0-9]{1,3})\.([0-9]{1,3})(?:\..*)?")
@@ -40,7 +40,7 @@ def kube_inject(
              weft kube-inject -f web.yaml --settings settings.json
     """
     from weft.cluster.sidecar_arguments import arguments
-    from weft.inject.annotations import Refused
+    from weft.inject.annotations import InjectionRefused
     from weft.inject.workloads import inject_document
 
     chosen = _settings(settings, revision)
@@ -52,7 +52,7 @@ def kube_inject(
             result = inject_document(
                 document, chosen, arguments, namespace=namespace, native_sidecars=native, sleep_hooks=sleeping
             )
-        except Refused as refusal:
+        except InjectionRefused as refusal:
             fail(f"{name}: {refusal.problems[0]}", "\n".join(str(each) for each in refusal.problems[1:]))
         for note in result.notes:
             say(f"{name}: {note}")
@@ -66,13 +66,13 @@ def kube_inject(
         output.write_text(whole, encoding="utf-8")
 
 
-def _settings(file: Path | None, revision: str) -> Settings:
+def _settings(file: Path | None, revision: str) -> InjectionSettings:
     import msgspec
 
-    from weft.inject.settings import Settings, read
+    from weft.inject.settings import InjectionSettings, read
 
     try:
-        found = Settings() if file is None else read(file.read_bytes(), str(file))
+        found = InjectionSettings() if file is None else read(file.read_bytes(), str(file))
     except OSError as error:
         fail(f"{file} cannot be read: {error.strerror or error}", "without one, weft's own settings hold")
     return msgspec.structs.replace(found, revision=revision) if revision else found

@@ -21,7 +21,7 @@ def run_daemon(settings: DaemonSettings, log_level: str) -> None:
 
 async def _run(settings: DaemonSettings) -> None:
     from weft.model.proxy import ROOT_CONFIG_MAP
-    from weft.node.csi import ListenError
+    from weft.node.csi import CsiListenError
     from weft.node.daemon import Daemon
 
     try:
@@ -37,5 +37,5 @@ async def _run(settings: DaemonSettings) -> None:
         return
     try:
         running.result()
-    except (ListenError, OSError) as error:
+    except (CsiListenError, OSError) as error:
         fail(str(error), "see --kubelet-root and --health")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from weft.base.problem import Problem
 from weft.cli.view import is_settled
-from weft.local.status import MeshStatus, Phase, PodStatus
+from weft.local.status import MeshStatus, PodPhase, PodStatus
 
 
 def changes(before: MeshStatus | None, after: MeshStatus) -> Iterator[str]:
@@ -32,7 +32,7 @@ def _pods(status: MeshStatus | None) -> dict[str, PodStatus]:
 
 def _pod_line(pod: PodStatus, old: PodStatus | None) -> str:
     parts = [f"{pod.namespace}/{pod.name}: {pod.phase}"]
-    if pod.phase is Phase.STARTING and pod.addresses:
+    if pod.phase is PodPhase.STARTING and pod.addresses:
         parts.append(f"at {pod.addresses[0]}")
     if pod.restarts > (old.restarts if old else 0):
         parts.append(f"(restart {pod.restarts})")

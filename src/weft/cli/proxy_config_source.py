@@ -20,7 +20,7 @@ from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 if TYPE_CHECKING:
     from weft.cli.reach import Proxy, Reach
-    from weft.envoy.dump import Dump, Table
+    from weft.envoy.dump import Dump, DumpTable
 
 
 class Output(StrEnum):
@@ -142,7 +142,7 @@ def with_source(command: Callable[..., None]) -> Callable[..., None]:
 print_whole = print_data  # as JSON or YAML
 
 
-def print_rows(table: Table, *, gap: int | None = None) -> None:
+def print_rows(table: DumpTable, *, gap: int | None = None) -> None:
     from weft.cli.columns import GAP, lines
 
     typer.echo("\n".join(lines(table.columns, table.rows, gap=GAP if gap is None else gap)))

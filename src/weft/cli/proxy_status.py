@@ -15,7 +15,7 @@ from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 if TYPE_CHECKING:
     from weft.cli.reach import Reach
     from weft.control.sync_status import ProxySync
-    from weft.envoy.difference import Difference
+    from weft.envoy.difference import ResourceDifference
 
 
 def proxy_status(
@@ -128,7 +128,7 @@ def _contents(file: str) -> bytes:
         fail(f"{file}: {error.strerror}", "give what Envoy answers to /config_dump, or - for standard input")
 
 
-def _print_differences(found: list[Difference]) -> None:
+def _print_differences(found: list[ResourceDifference]) -> None:
     from weft.envoy.difference import KINDS
 
     for kind in KINDS:

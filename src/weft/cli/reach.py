@@ -206,10 +206,10 @@ class Local:
         self.mesh = mesh
 
     def find(self, word: str, namespace: str = "") -> Proxy:
-        from weft.local.status import Phase
+        from weft.local.status import PodPhase
 
         pods = self._pods(word, namespace)
-        best = next((pod for pod in pods if pod.phase is Phase.READY), pods[0])
+        best = next((pod for pod in pods if pod.phase is PodPhase.READY), pods[0])
         return Proxy(best.name, best.namespace)
 
     def find_all(self, word: str, namespace: str = "") -> list[Proxy]:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from weft.inspect.compare.recent_traffic import Seen
+    from weft.inspect.compare.recent_traffic import SeenRequest
     from weft.kube.client import Client
-    from weft.kube.objects import Pod
+    from weft.kube.objects import PodObject
     from weft.local.status import MeshStatus
 
 LINES = 2_000  # of each proxy, the last
@@ -22,7 +22,7 @@ NOT_RECORDED = (
 )
 
 
-def seen_here(status: MeshStatus) -> tuple[Seen, ...]:
+def seen_here(status: MeshStatus) -> tuple[SeenRequest, ...]:
     """Of a mesh that runs on this machine. A pod that is gone has taken its log along."""
     from contextlib import suppress
 
@@ -44,21 +44,21 @@ def seen_here(status: MeshStatus) -> tuple[Seen, ...]:
     return recent.kinds()
 
 
-async def seen_on_cluster(client: Client) -> tuple[Seen, ...]:
+async def seen_on_cluster(client: Client) -> tuple[SeenRequest, ...]:
     """With the rights of whoever asks: it takes the right to get pods/log."""
     import asyncio
 
     from weft.cli.output import say
     from weft.inspect.compare.recent_traffic import Recent
     from weft.kube.error import KubeError
-    from weft.kube.objects import Pod
+    from weft.kube.objects import PodObject
     from weft.kube.pods import is_over, record_of, workload_of
     from weft.kube.resource import PODS
 
     slots = asyncio.Semaphore(_AT_ONCE)
     refused: list[str] = []
 
-    async def lines(pod: Pod) -> list[str]:
+    async def lines(pod: PodObject) -> list[str]:
         async with slots:
             try:
                 return await _log(client, pod)
@@ -67,7 +67,7 @@ async def seen_on_cluster(client: Client) -> tuple[Seen, ...]:
                 return []
 
     try:
-        listed = (await client.list(PODS, Pod)).items
+        listed = (await client.list(PODS, PodObject)).items
     except KubeError as error:
         say(f"recent traffic is not looked at: {error.problem.what}")
         return ()
@@ -88,14 +88,14 @@ async def seen_on_cluster(client: Client) -> tuple[Seen, ...]:
     return recent.kinds()
 
 
-def _is_gateway(pod: Pod) -> bool:
+def _is_gateway(pod: PodObject) -> bool:
     from weft.kube.pods import record_of
     from weft.model.group import ProxyKind
 
     return record_of(pod).group.kind is ProxyKind.GATEWAY
 
 
-async def _log(client: Client, pod: Pod) -> list[str]:
+async def _log(client: Client, pod: PodObject) -> list[str]:
     from weft.kube.resource import PODS
 
     query = {"container": "istio-proxy", "tailLines": str(LINES), "limitBytes": str(_BYTES)}

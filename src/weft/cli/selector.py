@@ -11,7 +11,7 @@ import typer
 from weft.cli.output import fail
 
 if TYPE_CHECKING:
-    from weft.inject.selector import Requirement
+    from weft.inject.selector import SelectorRequirement
 
 SELECTOR = typer.Option("", "-l", "--selector", metavar="A=B,…", help="The pods with these labels, instead.")
 
@@ -21,19 +21,19 @@ _THERE = re.compile(r"(!?)\s*([^\s=!]+)")
 _BETWEEN = re.compile(r",(?![^()]*\))")  # a comma, if it is not between values of a list
 
 
-def requirements(text: str) -> tuple[Requirement, ...]:
+def requirements(text: str) -> tuple[SelectorRequirement, ...]:
     return tuple(_requirement(part.strip(), text) for part in _BETWEEN.split(text))
 
 
-def _requirement(part: str, text: str) -> Requirement:
-    from weft.inject.selector import Requirement
+def _requirement(part: str, text: str) -> SelectorRequirement:
+    from weft.inject.selector import SelectorRequirement
 
     if listed := _LISTED.fullmatch(part):
         values = tuple(value.strip() for value in listed[3].split(","))
-        return Requirement(listed[1], "In" if listed[2] == "in" else "NotIn", values)
+        return SelectorRequirement(listed[1], "In" if listed[2] == "in" else "NotIn", values)
     if equal := _EQUAL.fullmatch(part):
-        return Requirement(equal[1], "NotIn" if equal[2] == "!=" else "In", (equal[3],))
+        return SelectorRequirement(equal[1], "NotIn" if equal[2] == "!=" else "In", (equal[3],))
     there = _THERE.fullmatch(part)
     if there is None:
         fail(f"`{text}` selects no labels", "for example: -l app=web,version!=v2", code=2)
-    return Requirement(there[2], "DoesNotExist" if there[1] else "Exists")
+    return SelectorRequirement(there[2], "DoesNotExist" if there[1] else "Exists")

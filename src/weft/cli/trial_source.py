@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from weft.api.parse_cache import Reading
     from weft.api.request_test import RequestCase
     from weft.base.problem import Problem
-    from weft.inspect.compare.recent_traffic import Seen
+    from weft.inspect.compare.recent_traffic import SeenRequest
     from weft.inspect.stage import Stage
     from weft.model.names import ObjectKey
     from weft.model.value import Value
@@ -35,7 +35,7 @@ class Base(NamedTuple):
     documents: list[Document]
     cases: list[RequestCase]
     running: tuple[tuple[ObjectKey, tuple[Value, ...]], ...] | None = None  # a cluster's pods, and who answers there
-    recent: tuple[Seen, ...] = ()
+    recent: tuple[SeenRequest, ...] = ()
     problems: tuple[Problem, ...] = ()  # of its files, and of objects whose last good state is among the documents
     runs: bool = False
 
@@ -215,7 +215,7 @@ def _cluster(kubeconfig: Path | None, context: str | None, system: str) -> Base:
 
 def declared_and_seen(
     mesh: str | None, *, kubernetes: bool, kubeconfig: Path | None, context: str | None, system: str
-) -> tuple[list[RequestCase], tuple[Seen, ...]]:
+) -> tuple[list[RequestCase], tuple[SeenRequest, ...]]:
     """The requests by which the past of a mesh is judged: RequestTests beside its YAML, and recent traffic."""
     import asyncio
 
@@ -231,7 +231,7 @@ def declared_and_seen(
         return read([Path(status.directory)]).cases, seen_here(status)
     from weft.cli.cluster import client
 
-    async def run() -> tuple[Seen, ...]:
+    async def run() -> tuple[SeenRequest, ...]:
         async with client(kubeconfig, context) as cluster:
             return await seen_on_cluster(cluster)
 

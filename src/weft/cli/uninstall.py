@@ -12,7 +12,7 @@ from weft.cli.output import fail, say
 
 if TYPE_CHECKING:
     from weft.kube.client import Client
-    from weft.kube.made_gateways import Made
+    from weft.kube.made_gateways import GatewayObjects
     from weft.kube.revisions import Revision
 
 _PATIENCE = 120.0  # seconds for the pods of Gateways to finish what they have begun
@@ -52,12 +52,12 @@ def uninstall(
 
 async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool, yes: bool) -> None:
     from weft.cli.cluster import confirm
-    from weft.install.names import OWNED_BY, Names
+    from weft.install.names import OWNED_BY, InstallationNames
     from weft.kube.made_gateways import made
 
     labels = ",".join(f"{name}={value}" for name, value in OWNED_BY.items())
     if not purge:
-        labels = Names(revision, "").selector
+        labels = InstallationNames(revision, "").selector
     gone = [each for each in await _installed(cluster) if purge or each.name == revision]
     left = await _left(cluster, labels, purge=purge)
     if not left:
@@ -108,7 +108,7 @@ async def _left(cluster: Client, labels: str, *, purge: bool) -> int:
     return len(found) + len(kinds)
 
 
-async def _used(cluster: Client, revisions: set[str] | None, gateways: tuple[Made, ...]) -> list[str]:
+async def _used(cluster: Client, revisions: set[str] | None, gateways: tuple[GatewayObjects, ...]) -> list[str]:
     """Namespaces with pods that live by one of these, or by any, in words; without those that go with it."""
     from weft.kube.revisions import uses
 
@@ -138,7 +138,7 @@ async def _remove(cluster: Client, labels: str, *, revision: str | None, force: 
 
     count = 0
 
-    async def remove_made(shown: Progress) -> tuple[Made, ...]:
+    async def remove_made(shown: Progress) -> tuple[GatewayObjects, ...]:
         nonlocal count
         gateways = await made_gateways.made(cluster, revision)
         async for who in made_gateways.remove(cluster, gateways):
@@ -163,11 +163,11 @@ async def _remove(cluster: Client, labels: str, *, revision: str | None, force: 
 
 async def _disclaim(cluster: Client, gone: list[Revision]) -> None:
     """Its roots are nobody's any more, unless another revision has the same: whoever stays takes them out."""
-    from weft.install.names import Names
+    from weft.install.names import InstallationNames
     from weft.kube.resource import CONFIG_MAPS
     from weft.model.proxy import ROOT_CONFIG_MAP
 
-    claims = [Names(each.name, each.namespace).roots_annotation for each in gone]
+    claims = [InstallationNames(each.name, each.namespace).roots_annotation for each in gone]
     for found in (await cluster.list(CONFIG_MAPS, dict, fields=f"metadata.name={ROOT_CONFIG_MAP}")).items:
         metadata = found["metadata"]
         held = [each for each in claims if each in (metadata.get("annotations") or {})]

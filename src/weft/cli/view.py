@@ -14,29 +14,29 @@ from rich.text import Text
 
 from weft.base.problem import Problem, Severity
 from weft.cli.fit import FirstThatFits, Fitted, shortened, stacked
-from weft.local.status import EdgeStatus, MeshStatus, Phase, PodStatus, Sync, WorkloadStatus
+from weft.local.status import EdgeStatus, MeshStatus, PodPhase, PodStatus, PodSync, WorkloadStatus
 
 # A workload is as well as its worst pod.
 WORST_FIRST = (
-    Phase.FAILED,
-    Phase.BACK_OFF,
-    Phase.STARTING,
-    Phase.RUNNING,
-    Phase.ENDING,
-    Phase.READY,
-    Phase.COMPLETED,
+    PodPhase.FAILED,
+    PodPhase.BACK_OFF,
+    PodPhase.STARTING,
+    PodPhase.RUNNING,
+    PodPhase.ENDING,
+    PodPhase.READY,
+    PodPhase.COMPLETED,
 )
-SYNC_WORST_FIRST = (Sync.STALE, Sync.NOT_SENT, Sync.SYNCED, Sync.NONE)
+SYNC_WORST_FIRST = (PodSync.STALE, PodSync.NOT_SENT, PodSync.SYNCED, PodSync.NONE)
 _PHASE_STYLE = {
-    Phase.FAILED: "bold red",
-    Phase.BACK_OFF: "red",
-    Phase.STARTING: "yellow",
-    Phase.RUNNING: "yellow",
-    Phase.ENDING: "yellow",
-    Phase.READY: "green",
-    Phase.COMPLETED: "cyan",
+    PodPhase.FAILED: "bold red",
+    PodPhase.BACK_OFF: "red",
+    PodPhase.STARTING: "yellow",
+    PodPhase.RUNNING: "yellow",
+    PodPhase.ENDING: "yellow",
+    PodPhase.READY: "green",
+    PodPhase.COMPLETED: "cyan",
 }
-_SYNC_STYLE = {Sync.STALE: "yellow", Sync.NOT_SENT: "yellow", Sync.SYNCED: "green", Sync.NONE: "dim"}
+_SYNC_STYLE = {PodSync.STALE: "yellow", PodSync.NOT_SENT: "yellow", PodSync.SYNCED: "green", PodSync.NONE: "dim"}
 PROBLEMS_SHOWN = 8
 CLUSTER_SUFFIX = ".svc.cluster.local"
 
@@ -63,11 +63,11 @@ def workload_table(workloads: Sequence[WorkloadStatus]) -> Table:
     several = _several_namespaces(workload.namespace for workload in workloads)
     for workload in workloads:
         phase = worst_phase(workload)
-        sync = min((pod.sync for pod in workload.pods), key=SYNC_WORST_FIRST.index, default=Sync.NONE)
+        sync = min((pod.sync for pod in workload.pods), key=SYNC_WORST_FIRST.index, default=PodSync.NONE)
         _add(
             table,
             f"{workload.namespace}/{workload.name}" if several else workload.name,
-            "–" if phase is Phase.COMPLETED else f"{workload.ready}/{workload.replicas}",
+            "–" if phase is PodPhase.COMPLETED else f"{workload.ready}/{workload.replicas}",
             Text(phase, _PHASE_STYLE[phase]) if phase else Text("–", "dim"),
             Text(sync, _SYNC_STYLE[sync]),
             _restarts(workload.pods),
@@ -177,13 +177,13 @@ def problem_text(problem: Problem) -> Text:
     return text.append(f" (hint: {_one_line(problem.hint)})", "dim") if problem.hint else text
 
 
-def worst_phase(workload: WorkloadStatus) -> Phase | None:
+def worst_phase(workload: WorkloadStatus) -> PodPhase | None:
     return min((pod.phase for pod in workload.pods), key=WORST_FIRST.index, default=None)
 
 
 def is_settled(status: MeshStatus) -> bool:
     """Every pod has come to where it should be."""
-    return bool(status.pods) and all(pod.phase in (Phase.READY, Phase.COMPLETED) for pod in status.pods)
+    return bool(status.pods) and all(pod.phase in (PodPhase.READY, PodPhase.COMPLETED) for pod in status.pods)
 
 
 def is_tcp(edge: EdgeStatus) -> bool:
@@ -208,7 +208,7 @@ def age(seconds: float) -> str:
 
 def _headline(status: MeshStatus) -> Text:
     pods = status.pods
-    settled = sum(pod.phase in (Phase.READY, Phase.COMPLETED) for pod in pods)
+    settled = sum(pod.phase in (PodPhase.READY, PodPhase.COMPLETED) for pod in pods)
     running = age(time.time() - status.started) if status.started else "–"
     return Text.assemble(
         ("weft ", "bold"),

@@ -12,11 +12,10 @@ from weft.api.document import Change
 from weft.cluster.named_objects import NamedObjects
 from weft.control.plane import ControlPlane
 from weft.kube.client import Client
-from weft.kube.reflector import Timing
+from weft.kube.reflector import WatchTiming
 from weft.kube.singles import BACKEND_AUTHORITIES, Name, Singles
 from weft.mesh.mesh import Mesh
-from weft.model.gateway_api import GATEWAY_KIND, BackendTls, Bundle, StandardGateway
-from weft.model.names import ObjectKey
+from weft.model.gateway_api import GATEWAY_KIND, AuthorityBundle, BackendTls, StandardGateway
 
 _KINDS = ("BackendTLSPolicy", GATEWAY_KIND)
 
@@ -24,22 +23,18 @@ _KINDS = ("BackendTLSPolicy", GATEWAY_KIND)
 class BackendAuthorities:
     """`own`: the ConfigMap of the mesh's settings, which is read elsewhere and is nobody's authority."""
 
-    def __init__(self, client: Client, plane: ControlPlane, own: Name, timing: Timing = Timing()) -> None:  # noqa: B008
+    def __init__(self, client: Client, plane: ControlPlane, own: Name, timing: WatchTiming = WatchTiming()) -> None:  # noqa: B008
         self._config_maps = NamedObjects(
             Singles(client, BACKEND_AUTHORITIES, timing),
             lambda: (name for name in named(plane.mesh) if name != own),
             lambda changes: plane.apply((), None, [(change.key, _bundles(change)) for change in changes]),
             lambda problems: plane.note("authorities", problems),
         )
-        plane.on_change.append(self._on_change)
+        plane.on_change.append(self._config_maps.look_if(lambda key: key.kind in _KINDS))
 
     async def run(self) -> None:
         """Until cancelled."""
         await self._config_maps.run()
-
-    def _on_change(self, changed: frozenset[ObjectKey]) -> None:
-        if any(key.kind in _KINDS for key in changed):
-            self._config_maps.look()
 
 
 def named(mesh: Mesh) -> tuple[Name, ...]:
@@ -57,6 +52,6 @@ def named(mesh: Mesh) -> tuple[Name, ...]:
     return tuple(dict.fromkeys(name for *_, names in sorted(found) for name in names))
 
 
-def _bundles(change: Change) -> tuple[Bundle, ...]:
+def _bundles(change: Change) -> tuple[AuthorityBundle, ...]:
     roots = authorities(change.document.body) if change.document is not None else ""
-    return (Bundle(change.key.name, change.key.namespace, roots),) if roots else ()
+    return (AuthorityBundle(change.key.name, change.key.namespace, roots),) if roots else ()

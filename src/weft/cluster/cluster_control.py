@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, aclosing
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from weft.api.document import Document
 from weft.api.parse import parse
@@ -39,16 +40,16 @@ from weft.cluster.tls_front import Front
 from weft.cluster.token_reviews import TokenReviews
 from weft.control.access import Access
 from weft.control.plane import ControlPlane
+from weft.inspect.attach import attach_debug
 from weft.inspect.debug.access import DebugAccess, debug_routes
-from weft.inspect.live import attach_debug
-from weft.install.names import Names
+from weft.install.names import InstallationNames
 from weft.kube import source
 from weft.kube.client import Client
 from weft.kube.error import ApiError, KubeError
 from weft.kube.gateway_deployments import GatewayDeployments
 from weft.kube.gateway_status import all_wanted
 from weft.kube.lease import Leader
-from weft.kube.pods import Pods
+from weft.kube.pods import PodIndex
 from weft.kube.resource import CONFIG_MAPS
 from weft.kube.status import StatusWriter
 from weft.model.names import ObjectKey
@@ -79,8 +80,8 @@ class ClusterControl:
     def __init__(self, client: Client, settings: ClusterSettings) -> None:
         self._client = client
         self._settings = settings
-        self._names = Names(settings.revision, settings.namespace)
-        self._pods = Pods()
+        self._names = InstallationNames(settings.revision, settings.namespace)
+        self._pods = PodIndex()
         self.plane = ControlPlane(
             domain=settings.domain,
             placements=PodPlacements(self._pods),
@@ -108,7 +109,8 @@ class ClusterControl:
             asking = DebugAccess(
                 settings.namespace, TokenReviews(self._client, lives=self._lives, at_once=2, waiting=20)
             )
-            monitoring = Monitoring(self.lack, self._counts, self._injection.metrics, debug_routes(self._debug, asking))
+            metrics = (self._metrics, self._injection.metrics)
+            monitoring = Monitoring(self.lack, metrics, debug_routes(self._debug, asking))
             stack.push_async_callback(monitoring.close)
             self.ports["monitoring"] = await monitoring.listen(*self._settings.monitoring)
             self.authority, kept = await _once_answered(self._open_authority)
@@ -271,23 +273,33 @@ class ClusterControl:
         finally:
             self.authority.follow()
 
-    def _counts(self) -> dict[str, float]:
-        counts: dict[str, float] = {
-            "weft_leader": float(self._leader.leading),
-            "weft_pods": len(self._pods),
-            "weft_proxies": len(self.plane.proxies()),
-            "weft_nodes": len(self.plane.nodes()),
-            "weft_pushes_total": self.plane.pushes,
-            "weft_problems": len(self.plane.problems()),
-            "weft_translation_cpu_seconds_total": self.plane.translation_seconds,
-            "weft_statuses_due": self._statuses.due,
-        }
+    def _metrics(self) -> Iterable[Metric]:
+        plane = self.plane
+        yield GaugeMetricFamily(
+            "weft_leader", "1 if this replica holds the lease, and so writes to the cluster.", int(self._leader.leading)
+        )
+        yield GaugeMetricFamily("weft_pods", "Pods that this control plane knows of.", len(self._pods))
+        yield GaugeMetricFamily(
+            "weft_proxies", "Proxies that get their config from this replica.", len(plane.proxies())
+        )
+        yield GaugeMetricFamily("weft_nodes", "Nodes whose agents are connected to this replica.", len(plane.nodes()))
+        yield CounterMetricFamily("weft_pushes_total", "Times that changed config was sent to proxies.", plane.pushes)
+        yield GaugeMetricFamily("weft_problems", "Problems of the mesh's objects now.", len(plane.problems()))
+        yield CounterMetricFamily(
+            "weft_translation_cpu_seconds_total", "CPU time spent on translation.", plane.translation_seconds
+        )
+        yield GaugeMetricFamily("weft_statuses_due", "Objects whose status is to be written.", self._statuses.due)
         authority = getattr(self, "authority", None)
         if authority is not None:
-            counts["weft_certificates_issued_total"] = authority.issued
+            yield CounterMetricFamily(
+                "weft_certificates_issued_total", "Certificates that this replica has signed.", authority.issued
+            )
+            refused = CounterMetricFamily(
+                "weft_certificates_refused_total", "Requests for a certificate that were refused.", labels=("reason",)
+            )
             for reason, number in authority.refused.items():
-                counts[f'weft_certificates_refused_total{{reason="{reason}"}}'] = number
-        return counts
+                refused.add_metric((reason,), number)
+            yield refused
 
 
 async def _once_answered(ask: Callable[[], Awaitable[_T]]) -> _T:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from weft.cluster.named_objects import NamedObjects
 from weft.control.plane import ControlPlane
 from weft.kube.client import Client
-from weft.kube.pods import PodRecord, Pods
-from weft.kube.reflector import Timing
+from weft.kube.pods import PodIndex, PodRecord
+from weft.kube.reflector import WatchTiming
 from weft.kube.singles import GATEWAY_SECRETS, Name, Singles
 from weft.mesh.gateways import age, references
 from weft.mesh.mesh import Mesh
@@ -27,7 +27,13 @@ _LEADING = frozenset({"DestinationRule", "VirtualService", "Service", "ServiceEn
 
 
 class GatewayCredentials:
-    def __init__(self, client: Client, plane: ControlPlane, pods: Pods, timing: Timing = Timing()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        client: Client,
+        plane: ControlPlane,
+        pods: PodIndex,
+        timing: WatchTiming = WatchTiming(),  # noqa: B008
+    ) -> None:
         self._plane, self._pods = plane, pods
         self._secrets = NamedObjects(
             Singles(client, GATEWAY_SECRETS, timing),
@@ -35,17 +41,12 @@ class GatewayCredentials:
             lambda changes: plane.apply(changes, None),
             lambda problems: plane.note("credentials", problems),
         )
-        plane.on_change.append(self._on_change)
+        plane.on_change.append(self._secrets.look_if(_may_name))
         pods.on_change.append(self._on_pod)
 
     async def run(self) -> None:
         """Until cancelled."""
         await self._secrets.run()
-
-    def _on_change(self, changed: frozenset[ObjectKey]) -> None:
-        # Gateway API's own Gateway begins alike. Where routes lead says which rules count.
-        if any(key.kind.startswith("Gateway") or key.kind in _LEADING for key in changed):
-            self._secrets.look()
 
     def _on_pod(self, before: PodRecord | None, after: PodRecord | None) -> None:
         if any(record is not None and record.group.kind is ProxyKind.GATEWAY for record in (before, after)):
@@ -54,6 +55,11 @@ class GatewayCredentials:
     def _wanted(self) -> tuple[Name, ...]:
         groups = {record.group for record in self._pods if record.group.kind is ProxyKind.GATEWAY}
         return named(self._plane.mesh, groups)
+
+
+def _may_name(key: ObjectKey) -> bool:
+    # Gateway API's own Gateway begins alike. Where routes lead says which rules count.
+    return key.kind.startswith("Gateway") or key.kind in _LEADING
 
 
 def named(mesh: Mesh, groups: Iterable[Group]) -> tuple[Name, ...]:

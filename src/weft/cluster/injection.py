@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 
 import msgspec
+from prometheus_client.core import Metric
 
 from weft.ca.serving import ServingCertificate
 from weft.cluster.sidecar_arguments import arguments
 from weft.inject.injector import Injector, has_native_sidecars, has_sleep_hooks
-from weft.inject.server import Server
-from weft.inject.settings import Settings, SettingsError, read
-from weft.install.names import Names
+from weft.inject.server import WebhookServer
+from weft.inject.settings import InjectionSettings, SettingsError, read
+from weft.install.names import InstallationNames
 from weft.kube.client import Client
 from weft.kube.error import ApiError
 from weft.kube.reflector import reflect
@@ -37,11 +39,11 @@ class _Version(msgspec.Struct, frozen=True):
 
 
 class Injection:
-    def __init__(self, client: Client, names: Names, domain: str) -> None:
+    def __init__(self, client: Client, names: InstallationNames, domain: str) -> None:
         self._client = client
         self._names = names
         self._domain = domain
-        self._server: Server | None = None
+        self._server: WebhookServer | None = None
 
     def leave(self) -> None:
         if self._server is not None:
@@ -56,7 +58,7 @@ class Injection:
             native_sidecars=has_native_sidecars(version.major, version.minor),
             sleep_hooks=has_sleep_hooks(version.major, version.minor),
         )
-        server = Server(injector, domain=self._domain)
+        server = WebhookServer(injector, domain=self._domain)
         self._certificate = certificate
         self._use(server)
         certificate.changed = lambda: self._use(server)
@@ -77,10 +79,10 @@ class Injection:
     def lack(self) -> str:
         return "" if self._server is not None else "the webhooks are not served yet"
 
-    def metrics(self) -> str:
-        return self._server.metrics() if self._server is not None else ""
+    def metrics(self) -> Iterable[Metric]:
+        return self._server.metrics() if self._server is not None else ()
 
-    def _use(self, server: Server) -> None:
+    def _use(self, server: WebhookServer) -> None:
         key, chain = self._certificate.pem
         server.use_certificate(chain, key)
 
@@ -88,7 +90,7 @@ class Injection:
     def _where(self) -> str:
         return f"ConfigMap {self._names.namespace}/{self._names.injector}"
 
-    async def _first_settings(self) -> Settings:
+    async def _first_settings(self) -> InjectionSettings:
         try:
             found = await self._client.get(
                 CONFIG_MAPS, self._names.injector, _ConfigMap, namespace=self._names.namespace
@@ -96,10 +98,10 @@ class Injection:
         except ApiError as error:
             if not error.not_found:
                 raise
-            return Settings(revision=self._names.revision, root_namespace=self._names.namespace)
+            return InjectionSettings(revision=self._names.revision, root_namespace=self._names.namespace)
         return self._read(found)
 
-    def _read(self, found: _ConfigMap) -> Settings:
+    def _read(self, found: _ConfigMap) -> InjectionSettings:
         """Raises SettingsError."""
         return read(found.data.get(KEY, "{}"), self._where)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from weft.api.document import Change
 from weft.base.problem import Problem
 from weft.kube.singles import Name, Singles
+from weft.model.names import ObjectKey
 
 log = logging.getLogger("weft.cluster.named_objects")
 
@@ -35,6 +36,15 @@ class NamedObjects:
     def look(self) -> None:
         """What is named may be another."""
         self._changed.set()
+
+    def look_if(self, concerns: Callable[[ObjectKey], bool]) -> Callable[[frozenset[ObjectKey]], None]:
+        """For `ControlPlane.on_change`: look when an object has changed that may name others."""
+
+        def on_change(changed: frozenset[ObjectKey]) -> None:
+            if any(map(concerns, changed)):
+                self.look()
+
+        return on_change
 
     async def run(self) -> None:
         """Until cancelled."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from weft.kube.pods import PodRecord, Pods
+from weft.kube.pods import PodIndex, PodRecord
 from weft.model.group import Group
 
 _PAUSE = 1.0  # seconds between looks: a rollout changes many pods and few groups
 
 
-class Groups(Protocol):
+class ConnectedGroups(Protocol):
     """What is needed of the plane."""
 
     def hold(self, group: Group) -> None: ...
@@ -25,7 +25,7 @@ class Groups(Protocol):
 
 
 class Overview:
-    def __init__(self, groups: Groups, pods: Pods) -> None:
+    def __init__(self, groups: ConnectedGroups, pods: PodIndex) -> None:
         self._groups, self._pods = groups, pods
         self._held: set[Group] = set()
         self._due = asyncio.Event()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 
-from weft.kube.pods import PodRecord, Pods
+from weft.kube.pods import PodIndex, PodRecord
 from weft.model.group import Group
 
 
 class PodPlacements:
-    def __init__(self, pods: Pods) -> None:
+    def __init__(self, pods: PodIndex) -> None:
         self._pods = pods
         self._nodes, self._followed = _Told(), _Told()
         pods.on_change.append(self._on_change)

@@ -19,11 +19,11 @@ import msgspec
 
 from weft.base.backoff import Backoff
 from weft.ca.authority import Authority
-from weft.install.names import ROOTS_ANNOTATION, Names
+from weft.install.names import ROOTS_ANNOTATION, InstallationNames
 from weft.kube.client import Client, PatchType
 from weft.kube.error import ApiError, KubeError
 from weft.kube.reflector import reflect
-from weft.kube.resource import CONFIG_MAPS, MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS, Resource
+from weft.kube.resource import CONFIG_MAPS, MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS, ResourceKind
 from weft.model.proxy import ROOT_CONFIG_MAP
 
 log = logging.getLogger("weft.cluster.published_roots")
@@ -80,13 +80,13 @@ class _Held(msgspec.Struct, frozen=True):
 
 
 class PublishedRoots:
-    def __init__(self, client: Client, authority: Authority, names: Names) -> None:
+    def __init__(self, client: Client, authority: Authority, names: InstallationNames) -> None:
         self._client = client
         self._authority = authority
         self._names = names
         self._namespaces: set[str] = set()
         self._held: dict[str, _Held] = {}  # by namespace
-        self._configurations: dict[tuple[Resource, str], _Configuration] = {}
+        self._configurations: dict[tuple[ResourceKind, str], _Configuration] = {}
         self._due = asyncio.Event()
         self._writes: dict[str, tuple[str, float, int]] = {}  # by place: the roots, since when, how often
 
@@ -123,7 +123,7 @@ class PublishedRoots:
                     self._held[event.namespace] = _held(event.object)
             self._due.set()
 
-    async def _follow_webhooks(self, resource: Resource, name: str) -> None:
+    async def _follow_webhooks(self, resource: ResourceKind, name: str) -> None:
         async for batch in reflect(self._client, resource, _Configuration, fields=f"metadata.name={name}"):
             for event in batch:
                 if event.object is None:
@@ -181,7 +181,7 @@ class PublishedRoots:
             loop.call_later(since + _CALM_SECONDS - loop.time() + 1.0, self._due.set)
         return number < _MOST_WRITES
 
-    async def _trust(self, resource: Resource, name: str, webhooks: list[str], bundle: str) -> None:
+    async def _trust(self, resource: ResourceKind, name: str, webhooks: list[str], bundle: str) -> None:
         patch = {"webhooks": [{"name": each, "clientConfig": {"caBundle": bundle}} for each in webhooks]}
         await self._client.patch(resource, name, patch, patch_type=PatchType.STRATEGIC, manager=_MANAGER)
         log.info("%s %s: the roots of the webhooks are up to date", resource.kind, name)

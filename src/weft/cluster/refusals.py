@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import msgspec
 
 from weft.base.problem import Problem
-from weft.install.names import Names
+from weft.install.names import InstallationNames
 from weft.kube.client import Client
 from weft.kube.error import ApiError, KubeError
 from weft.kube.reflector import reflect
@@ -50,7 +50,7 @@ class _ConfigMap(msgspec.Struct, frozen=True):
 
 
 class Refusals:
-    def __init__(self, client: Client, names: Names, replica: str, plane: Plane) -> None:
+    def __init__(self, client: Client, names: InstallationNames, replica: str, plane: Plane) -> None:
         self._client, self._names, self._replica, self._plane = client, names, replica, plane
         self._said = _Said(0)
         self._said_at = 0.0

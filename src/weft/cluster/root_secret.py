@@ -19,7 +19,7 @@ import msgspec
 from weft.base.backoff import Backoff
 from weft.ca.authority import Authority, Terms
 from weft.ca.error import AuthorityError
-from weft.ca.rotation import Phase, State
+from weft.ca.rotation import RotationPhase, State
 from weft.ca.self_made import new_state
 from weft.install.names import ROOTS_ANNOTATION
 from weft.kube.client import Client
@@ -104,7 +104,7 @@ class RootSecret:
 
     def rotate_if_asked(self) -> None:
         """For who leads."""
-        if not self._wait or self.authority.phase is not Phase.STEADY:
+        if not self._wait or self.authority.phase is not RotationPhase.STEADY:
             return
         wait, self._wait = self._wait, ""
         try:
@@ -217,7 +217,7 @@ class RootSecret:
             (state, version), self._wanted = self._wanted, None
             # Not all of the Secret: who else has put something into it keeps that.
             metadata: dict[str, object] = {"resourceVersion": version}
-            if state.phase is not Phase.STEADY:
+            if state.phase is not RotationPhase.STEADY:
                 metadata["annotations"] = {ROTATE: None}  # it has begun
             patch = {"metadata": metadata, "data": _data(state)}
             try:

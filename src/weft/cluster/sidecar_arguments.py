@@ -5,14 +5,14 @@ What only kubelet will know stands in them as the injector wrote it; nothing her
 
 from __future__ import annotations
 
-from weft.envoy.bootstrap import Bootstrap, Dns, Node, Unix, render
+from weft.envoy.bootstrap import Bootstrap, BootstrapNode, DnsAddress, Unix, render
 from weft.envoy.command import options
-from weft.inject.sidecar import Sidecar
+from weft.inject.sidecar import InjectedSidecar
 
 _PLAINTEXT_PORT = 15010
 
 
-def arguments(sidecar: Sidecar) -> list[str]:
+def arguments(sidecar: InjectedSidecar) -> list[str]:
     """The `Renderer` of the webhook and of `weft kube-inject`."""
     return [
         *("--config-yaml", render(bootstrap(sidecar))),
@@ -25,9 +25,9 @@ def arguments(sidecar: Sidecar) -> list[str]:
     ]
 
 
-def bootstrap(sidecar: Sidecar) -> Bootstrap:
+def bootstrap(sidecar: InjectedSidecar) -> Bootstrap:
     return Bootstrap(
-        node=Node(
+        node=BootstrapNode(
             kind=sidecar.kind,
             name=sidecar.name,
             namespace=sidecar.namespace,
@@ -50,6 +50,6 @@ def bootstrap(sidecar: Sidecar) -> Bootstrap:
     )
 
 
-def _control(address: str) -> Dns:
+def _control(address: str) -> DnsAddress:
     host, _, port = address.rpartition(":")
-    return Dns(host=host.strip("[]"), port=int(port), tls=int(port) != _PLAINTEXT_PORT)
+    return DnsAddress(host=host.strip("[]"), port=int(port), tls=int(port) != _PLAINTEXT_PORT)

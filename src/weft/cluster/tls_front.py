@@ -15,9 +15,8 @@ import logging
 import secrets
 import socket
 import ssl
-from asyncio import sslproto
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 import grpc
@@ -25,7 +24,9 @@ import grpc.aio
 import msgspec
 from cryptography import x509
 
+from weft.base.accepting import Acceptor, bind
 from weft.base.secrecy import memory_file
+from weft.base.tls_transport import accept_tls
 from weft.ca.authority import Authority
 from weft.ca.serving import ServingCertificate
 from weft.model.identity import Identity, parse_identity
@@ -44,12 +45,7 @@ _BACKLOG = 512
 _ABSTRACT = "unix-abstract:"
 
 
-# What Python sets aside for every connection with TLS as long as it lives. By its own will that is 256 KB, of which a
-# record fills 16; with an agent on each of a hundred nodes, that was a tenth of all memory.
-sslproto.SSLProtocol.max_size = 32 * 1024
-
-
-class Visitor(msgspec.Struct, frozen=True):
+class TlsPeer(msgspec.Struct, frozen=True):
     address: str  # HOST:PORT
     identity: Identity | None  # as its certificate says, which a root of the mesh has signed
 
@@ -66,19 +62,18 @@ class Front:
         # Unguessable: other processes of this pod can name abstract sockets, too.
         self._inner = f"weft-front-{secrets.token_hex(16)}"
         self._numbers = itertools.count()
-        self._visitors: dict[str, Visitor] = {}
+        self._visitors: dict[str, TlsPeer] = {}
         self._sides: set[_Side] = set()
         self._hosts: Counter[str] = Counter()  # how many connections each has, or tries to get
-        self._listening: list[socket.socket] = []
+        self._acceptors: list[Acceptor] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._entering: set[asyncio.Task[None]] = set()
         self._servers: list[grpc.aio.Server] = []
 
     async def listen(self, address: str, *handlers: grpc.GenericRpcHandler) -> str:
         """Serve these on HOST:PORT; port 0 picks one. Returns the address that can be called. Raises ListenError."""
         host, _, port = address.rpartition(":")
         try:
-            listening = _bind(host.strip("[]"), int(port))
+            listening = bind(host.strip("[]"), int(port), backlog=_BACKLOG)
         except (OSError, ValueError) as error:
             raise ListenError(f"cannot serve on {address}: {error}") from error
         options = {
@@ -92,17 +87,15 @@ class Front:
             server.add_insecure_port(f"{_ABSTRACT}{self._inner_of(known=known)}")
             await server.start()
             self._servers.append(server)
-        self._listening.append(listening)
         self._tasks.append(asyncio.create_task(self._serving.run(), name="front-certificate"))
-        self._tasks.append(asyncio.create_task(self._accept(listening), name="front-accept"))
-        return f"{host}:{listening.getsockname()[1]}"
+        acceptor = Acceptor(listening, self._has_room, self._enter, name="front-accept")
+        self._acceptors.append(acceptor)
+        return f"{host}:{acceptor.port}"
 
     async def close(self, grace: float | None = None) -> None:
-        for task in (*self._tasks, *self._entering):
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, *self._entering, return_exceptions=True)
-        for listening in self._listening:
-            listening.close()
+        await asyncio.gather(*self._tasks, *(each.close() for each in self._acceptors), return_exceptions=True)
         await asyncio.gather(*(server.stop(grace) for server in self._servers))
         for side in tuple(self._sides):
             side.close()
@@ -116,25 +109,14 @@ class Front:
         visitor = self._visitors.get(peer)
         return visitor.address.rpartition(":")[0] if visitor is not None else ""
 
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                connection, address = await loop.sock_accept(listening)
-            except OSError as error:  # no file descriptors left, say
-                log.warning("cannot take a connection: %s", error)
-                await asyncio.sleep(0.1)
-                continue
-            host = address[0]
-            if self._hosts[host] >= MOST_OF_ONE_HOST or self._hosts.total() >= MOST_CONNECTIONS:
-                connection.close()
-                continue
-            self._hosts[host] += 1
-            entering = asyncio.create_task(self._enter(connection, host, address[1]))
-            self._entering.add(entering)
-            entering.add_done_callback(self._entering.discard)
+    def _has_room(self, host: str) -> bool:
+        return self._hosts[host] < MOST_OF_ONE_HOST and self._hosts.total() < MOST_CONNECTIONS
 
-    async def _enter(self, connection: socket.socket, host: str, port: int) -> None:
+    def _enter(self, connection: socket.socket, host: str, port: int) -> Coroutine[None, None, None]:
+        self._hosts[host] += 1  # now, and not when the task begins: the next connection may come before
+        return self._let_in_or_forget(connection, host, port)
+
+    async def _let_in_or_forget(self, connection: socket.socket, host: str, port: int) -> None:
         entered = False
         try:
             entered = await self._let_in(connection, host, f"{host}:{port}")
@@ -153,12 +135,10 @@ class Front:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         outer = _Side(self._sides)
         try:
-            await loop.connect_accepted_socket(
-                lambda: outer, connection, ssl=self._tls(), ssl_handshake_timeout=HANDSHAKE_SECONDS
-            )
-            visitor = Visitor(address, _identity(outer.transport))
+            await accept_tls(outer, connection, self._tls(), handshake_seconds=HANDSHAKE_SECONDS)
+            visitor = TlsPeer(address, _identity(outer.transport))
             inside, name = await self._inside(known=visitor.identity is not None)
-        except (OSError, ssl.SSLError, ValueError) as error:
+        except (OSError, ValueError) as error:
             why = str(error) or f"the connection was lost ({type(error).__name__})"
             log.info("%s did not get in: %s", address, why)
             outer.close()
@@ -281,20 +261,3 @@ def _identity(transport: asyncio.Transport | None) -> Identity | None:
     if len(uris) != 1:
         raise ValueError("its certificate is no workload's: one URI, and only one, names who it is")
     return parse_identity(uris[0])
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST
-    )[0]
-    listening = socket.socket(family, kind | socket.SOCK_NONBLOCK, protocol)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        listening.bind(address)
-        listening.listen(_BACKLOG)
-    except BaseException:
-        listening.close()
-        raise
-    return listening

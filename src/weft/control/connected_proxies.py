@@ -18,7 +18,7 @@ from weft.model.group import Group
 from weft.xds.clients import StreamStatus, TypeStatus
 from weft.xds.node_server import NodeServer
 from weft.xds.node_stream import ProxyState
-from weft.xds.server import Server
+from weft.xds.server import XdsServer
 from weft.xds.snapshot import Snapshots
 from weft.xds.table import Rejected, Resource
 
@@ -42,7 +42,7 @@ class Diagnosis:
     def __init__(
         self,
         snapshots: Snapshots,
-        server: Server,
+        server: XdsServer,
         node_server: NodeServer,
         said: Callable[[Group], Mapping[str, str]],
         *,

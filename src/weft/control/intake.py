@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable, Iterable
 
 from weft.analyze.finding import coded
-from weft.api.document import Change
-from weft.api.parse import parse
+from weft.api.document import Change, Document
+from weft.api.parse import Parsed, parse
 from weft.base.problem import Problem, Where
 from weft.control.problems import Problems
 from weft.history.object_texts import Contents
@@ -41,18 +41,32 @@ class Intake:
         self._problems = problems
         self._domain = domain
         self._admit = admit or as_it_is
+        self._read: dict[int, tuple[Document, Parsed]] = {}  # by id: read ahead of the batch that brings them
         self._closed: set[ObjectKey] = set()  # never good, and so strict that nothing gets past them
         self.contents = Contents()  # what is in force, as it was written
         self.refused: dict[ObjectKey, tuple[Value, ...]] = {}  # objects with errors, and what they seem to be
 
     def documents(self, changes: Iterable[Change]) -> tuple[Touched, frozenset[ObjectKey]]:
-        """Apply changes; returns what they touched and which objects are now different."""
+        """Apply changes; returns what they touched and which objects are now different. Documents that `read` has
+        parsed since the last call are not parsed again."""
         touches: list[Touched] = []
         changed: set[ObjectKey] = set()
         with self._mesh.together():
             self._take_all(changes, touches, changed)
+        self._read.clear()
         touches.append(self._mesh.settle())
         return joined(touches), frozenset(changed)
+
+    def read(self, document: Document) -> Parsed:
+        """Parse a document that may be in the next changes, to find out whether it is valid. Any thread may call it."""
+        known = self._read.get(id(document))
+        if known is None:
+            known = self._read[id(document)] = (document, parse(document, self._domain))
+        return known[1]
+
+    def good_file(self, key: ObjectKey) -> str:
+        """The file of the valid version that is in force; empty if there is none, or it came from no file."""
+        return "" if key in self._closed else self.contents.file(key)
 
     def _take_all(self, changes: Iterable[Change], touches: list[Touched], changed: set[ObjectKey]) -> None:
         for change in changes:
@@ -74,7 +88,8 @@ class Intake:
         problems: tuple[Problem, ...] = ()
         self.refused.pop(change.key, None)
         if change.document is not None:
-            parsed = parse(change.document, self._domain)
+            known = self._read.pop(id(change.document), None)
+            parsed = known[1] if known is not None else parse(change.document, self._domain)
             values, problems = parsed.values, parsed.problems
             if parsed.meant:
                 self.refused[change.key] = parsed.meant

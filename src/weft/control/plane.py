@@ -27,7 +27,7 @@ from weft.control.relays import Placements, Relays
 from weft.history.history import History
 from weft.history.object_texts import Contents
 from weft.history.persistence import Memory
-from weft.mesh.calls import Calls, Why
+from weft.mesh.calls import CallReason, Calls
 from weft.mesh.mesh import Mesh
 from weft.mesh.touched import joined
 from weft.model.group import Group
@@ -39,8 +39,8 @@ from weft.xds.access import Authenticate
 from weft.xds.clients import Peer, Sync
 from weft.xds.debug import Debugger
 from weft.xds.node_server import NodeServer, NodeStatus
-from weft.xds.request import NodeInfo, Refused
-from weft.xds.server import Server
+from weft.xds.request import NodeInfo, StreamRefused
+from weft.xds.server import XdsServer
 from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
 
@@ -84,7 +84,7 @@ class ControlPlane:
         self._analysis = Analysis(self.mesh, self._problems, lambda: self._intake.refused)
         self._snapshots = Snapshots()
         self._push = Push(self.mesh, self._snapshots, self._problems, timing)
-        self._server = Server(self._snapshots, self)
+        self._server = XdsServer(self._snapshots, self)
         self.owned: set[str] = set()  # listeners that only the owner of this machine can reach
         self._only: dict[str, Group] = {}  # by listener: the one group that may connect there
         self._loaded = False
@@ -143,6 +143,11 @@ class ControlPlane:
         if touched.inbound:  # it came, went, or has other ports; that it is ready or not is nothing to analyze
             self._analysis.wake()
 
+    @property
+    def reader(self) -> Intake:
+        """Reads documents as `apply` does, for a source that must know whether an object is valid."""
+        return self._intake
+
     def _seal(self) -> None:
         has_begun = bool(self.history.begun)
         moment = self.history.seal()
@@ -174,7 +179,7 @@ class ControlPlane:
         """The same of one group, by type and name of the resource."""
         return self._quarantine.by_resource(group)
 
-    # For `weft.inspect.live`, which answers questions about this control plane
+    # For `weft.inspect`, which answers questions about this control plane
 
     @property
     def snapshots(self) -> Snapshots:
@@ -272,16 +277,16 @@ class ControlPlane:
         for timer in self._idle.values():
             timer.cancel()
 
-    # What the xDS server asks and tells (weft.xds.server.Observer)
+    # What the xDS server asks and tells (weft.xds.server.StreamObserver)
 
     def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Group:
         try:
             group = group_of(node.id, node.metadata, str(node.locality))
         except UnknownProxy as unknown:
-            raise Refused(str(unknown)) from unknown
+            raise StreamRefused(str(unknown)) from unknown
         only = self._only.get(peer.listener)
         if only is not None and group != only:
-            raise Refused(f"this socket belongs to {only}, and {node.id} says it is {group}")
+            raise StreamRefused(f"this socket belongs to {only}, and {node.id} says it is {group}")
         if peer.principal is not None:
             group = self._direct.join(stream_id, node, group, peer.principal)
         self.hold(group)
@@ -344,7 +349,7 @@ class ControlPlane:
         """Workloads of a group have learned these addresses, and so are about to call whoever has them."""
         if self._push.is_on_demand(group):
             services = (service for address in addresses for service in self.mesh.services_at(address))
-            self._push.call(group, hosts={service.host for service in services}, why=Why.LOOKED_UP)
+            self._push.call(group, hosts={service.host for service in services}, why=CallReason.LOOKED_UP)
 
     def on_nack(self, resource: NackedResource) -> None:
         self._quarantine.refused(resource)

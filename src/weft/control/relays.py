@@ -14,7 +14,7 @@ import msgspec
 
 from weft.control.access import Principal
 from weft.model.group import Group
-from weft.xds.request import Refused
+from weft.xds.request import StreamRefused
 from weft.xds.stream import NackedResource
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Placements(Protocol):
         """Be told, in the event loop, when what `group_of` says of the pod is another. Returns what ends it."""
 
 
-class Groups(Protocol):
+class RelayedGroups(Protocol):
     """What is needed of the plane."""
 
     @property
@@ -63,21 +63,21 @@ class Groups(Protocol):
 class Relays:
     """`weft.xds.node_stream.NodeObserver`."""
 
-    def __init__(self, groups: Groups, placements: Placements | None) -> None:
+    def __init__(self, groups: RelayedGroups, placements: Placements | None) -> None:
         self._groups, self._placements = groups, placements
 
     def admit(self, node: str, principal: object) -> str:
         if self._placements is None:
-            raise Refused("this control plane knows no nodes")
+            raise StreamRefused("this control plane knows no nodes")
         if not isinstance(principal, Principal) or not principal.is_agent:
-            raise Refused(f"{principal} is not an agent of this mesh")
+            raise StreamRefused(f"{principal} is not an agent of this mesh")
         if not principal.pod_uid:
-            raise Refused(f"{principal} shows no token that is bound to its pod, so its node cannot be known")
+            raise StreamRefused(f"{principal} shows no token that is bound to its pod, so its node cannot be known")
         actual = self._placements.node_of(principal.pod_uid)
         if actual is None:
-            raise Refused(f"the pod of {principal} is not known here, or not anymore; try again if it is new")
+            raise StreamRefused(f"the pod of {principal} is not known here, or not anymore; try again if it is new")
         if actual != node:
-            raise Refused(f"{principal} runs on {actual}, and asks for {node}")
+            raise StreamRefused(f"{principal} runs on {actual}, and asks for {node}")
         return actual
 
     def placements(self, node: str) -> Mapping[str, Hashable] | None:

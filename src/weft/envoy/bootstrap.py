@@ -39,7 +39,7 @@ _OF_HEAP = 0.9  # of a container's memory; the rest is for stacks, sockets and t
 _TYPES = "type.googleapis.com"
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class BootstrapNode(msgspec.Struct, frozen=True, kw_only=True):
     """Who the proxy is, in Istio's words."""
 
     name: str
@@ -74,7 +74,7 @@ class Tcp(msgspec.Struct, frozen=True):
     port: int
 
 
-class Dns(msgspec.Struct, frozen=True, kw_only=True):
+class DnsAddress(msgspec.Struct, frozen=True, kw_only=True):
     """A control plane by its name. With `tls`, the proxy shows its own certificate and takes only that name's."""
 
     host: str
@@ -83,8 +83,8 @@ class Dns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
-    node: Node
-    xds: Unix | Tcp | Dns
+    node: BootstrapNode
+    xds: Unix | Tcp | DnsAddress
     # Where the workload's own certificate comes from. None: whatever asks for it is refused by Envoy.
     sds: Unix | None = None
     admin_port: int = ADMIN_PORT
@@ -105,7 +105,7 @@ def render(bootstrap: Bootstrap) -> str:
     return json.dumps(_document(bootstrap), separators=(",", ":"))
 
 
-def node_document(node: Node) -> dict[str, Any]:
+def node_document(node: BootstrapNode) -> dict[str, Any]:
     """The node as every xDS request carries it."""
     workload = node.workload or node.name
     metadata: dict[str, Any] = {
@@ -246,7 +246,7 @@ def _static_cluster(name: str, address: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _grpc_cluster(name: str, server: Unix | Tcp | Dns) -> dict[str, Any]:
+def _grpc_cluster(name: str, server: Unix | Tcp | DnsAddress) -> dict[str, Any]:
     address = _address(server)
     protocol = {
         "@type": f"{_TYPES}/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
@@ -254,7 +254,7 @@ def _grpc_cluster(name: str, server: Unix | Tcp | Dns) -> dict[str, Any]:
     }
     cluster = _static_cluster(name, address)
     cluster["typed_extension_protocol_options"] = {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": protocol}
-    if isinstance(server, Dns):
+    if isinstance(server, DnsAddress):
         cluster["type"] = "STRICT_DNS"
         if server.tls:
             cluster["transport_socket"] = _own_tls(server.host)
@@ -266,13 +266,13 @@ def _grpc_cluster(name: str, server: Unix | Tcp | Dns) -> dict[str, Any]:
     return cluster
 
 
-def _address(server: Unix | Tcp | Dns) -> dict[str, Any]:
+def _address(server: Unix | Tcp | DnsAddress) -> dict[str, Any]:
     match server:
         case Unix(path=path):
             return {"pipe": {"path": path}}
         case Tcp(address=address, port=port):
             return _socket(address, port)
-        case Dns(host=host, port=port):
+        case DnsAddress(host=host, port=port):
             return _socket(host, port)
 
 

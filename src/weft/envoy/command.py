@@ -11,7 +11,7 @@ from weft.envoy.bootstrap import Bootstrap, render
 BOOTSTRAP_FILE = "envoy.json"
 
 
-class Command(msgspec.Struct, frozen=True, kw_only=True):
+class EnvoyCommand(msgspec.Struct, frozen=True, kw_only=True):
     """`argv` and `environment` to start, and the paths that must be reachable for the user it runs as."""
 
     argv: tuple[str, ...]
@@ -22,7 +22,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 def prepare(
     bootstrap: Bootstrap, binary: Path, directory: Path, *, log_level: str = "warning", drain_seconds: int = 5
-) -> Command:
+) -> EnvoyCommand:
     """Write the bootstrap into the pod's own directory and say how to start Envoy with it.
 
     A file and not an argument: every user of a machine can read every process's arguments.
@@ -31,7 +31,7 @@ def prepare(
     file.write_text(render(bootstrap), encoding="utf-8")
     file.chmod(0o644)
     chosen = options(log_level=log_level, drain_seconds=drain_seconds)
-    return Command(
+    return EnvoyCommand(
         argv=(str(binary), "--config-path", str(file), *chosen),
         environment={},
         working_directory=str(directory),

@@ -20,21 +20,21 @@ _MOST_PLACES = 20  # of one resource: past that, somebody has to look at the who
 Dump = Mapping[str, Any]
 
 
-class Place(msgspec.Struct, frozen=True):
+class DifferentField(msgspec.Struct, frozen=True):
     path: str
     sent: Any = None  # None: it was not sent
     has: Any = None  # None: Envoy does not have it
 
 
-class Difference(msgspec.Struct, frozen=True):
+class ResourceDifference(msgspec.Struct, frozen=True):
     kind: str  # one of KINDS
     name: str
     what: str  # "missing" at Envoy, "unknown" to the control plane, or "other"
-    places: tuple[Place, ...] = ()
+    places: tuple[DifferentField, ...] = ()
     note: str = ""  # what Envoy says of it itself
 
 
-def differences(sent: Dump, has: Dump) -> list[Difference]:
+def differences(sent: Dump, has: Dump) -> list[ResourceDifference]:
     """In the order of KINDS, then by name."""
     found = []
     for kind, read in zip(KINDS, (_clusters, _listeners, _routes, _endpoints), strict=True):
@@ -49,18 +49,18 @@ def differences(sent: Dump, has: Dump) -> list[Difference]:
     return found
 
 
-def _difference(kind: str, name: str, sent: Any, has: Any, note: str) -> Difference | None:
+def _difference(kind: str, name: str, sent: Any, has: Any, note: str) -> ResourceDifference | None:
     if has is None or sent is None:
-        return Difference(kind, name, "missing" if has is None else "unknown", (), note)
+        return ResourceDifference(kind, name, "missing" if has is None else "unknown", (), note)
     places = []
     for place in _places("", sent, has):
         places.append(place)
         if len(places) == _MOST_PLACES:
             break
-    return Difference(kind, name, "other", tuple(places), note) if places else None
+    return ResourceDifference(kind, name, "other", tuple(places), note) if places else None
 
 
-def _places(path: str, sent: Any, has: Any) -> Iterator[Place]:
+def _places(path: str, sent: Any, has: Any) -> Iterator[DifferentField]:
     if isinstance(sent, dict) and isinstance(has, dict):
         for key in sorted(sent.keys() | has.keys()):
             yield from _places(f"{path}.{key}" if path else key, sent.get(key), has.get(key))
@@ -70,7 +70,7 @@ def _places(path: str, sent: Any, has: Any) -> Iterator[Place]:
             theirs = has[index] if index < len(has) else None
             yield from _places(f"{path}[{index}]", ours, theirs)
     elif sent != has and not _same_number(sent, has):
-        yield Place(path, sent, has)
+        yield DifferentField(path, sent, has)
 
 
 def _same_number(one: Any, other: Any) -> bool:

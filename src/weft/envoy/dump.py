@@ -48,7 +48,7 @@ Told = Callable[[str, str], str]  # the words for a part of a resource, by the r
 WHY = ("WHY",)
 
 
-class Table(msgspec.Struct, frozen=True):
+class DumpTable(msgspec.Struct, frozen=True):
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from weft.envoy.dump import CLUSTERS, WHY, Dump, Table, Told, digits, managed_by, text
+from weft.envoy.dump import CLUSTERS, WHY, Dump, DumpTable, Told, digits, managed_by, text
 
 COLUMNS = ("SERVICE FQDN", "PORT", "SUBSET", "DIRECTION", "TYPE", "DESTINATION RULE")
 
@@ -58,7 +58,7 @@ def clusters(dump: Dump, wanted: ClusterFilter | None = None) -> list[dict[str, 
     return [cluster for _, cluster in sorted(chosen, key=lambda pair: pair[0].order)]
 
 
-def table(found: list[dict[str, Any]], *, named: bool = False, why: Told | None = None) -> Table:
+def table(found: list[dict[str, Any]], *, named: bool = False, why: Told | None = None) -> DumpTable:
     """`named`: with the whole name before the columns. `why`: with who made it behind them."""
     rows = tuple(
         (
@@ -68,7 +68,7 @@ def table(found: list[dict[str, Any]], *, named: bool = False, why: Told | None 
         )
         for each in found
     )
-    return Table((*(("NAME",) if named else ()), *COLUMNS, *(WHY if why else ())), rows)
+    return DumpTable((*(("NAME",) if named else ()), *COLUMNS, *(WHY if why else ())), rows)
 
 
 def _row(cluster: dict[str, Any]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from weft.envoy.binary import EnvoyError
-from weft.envoy.dump import ENDPOINTS, WHY, Dump, Table, Told, at, items, number, text
+from weft.envoy.dump import ENDPOINTS, WHY, Dump, DumpTable, Told, at, items, number, text
 from weft.envoy.dump_clusters import parse_name
 
 COLUMNS = ("ENDPOINT", "STATUS", "OUTLIER CHECK", "CLUSTER")
@@ -54,7 +54,7 @@ def clusters(dump: Dump, wanted: EndpointFilter | None = None) -> list[dict[str,
     return [each for each in items(dump.document, "cluster_statuses") if _endpoints(each, wanted or EndpointFilter())]
 
 
-def table(found: list[dict[str, Any]], wanted: EndpointFilter | None = None, *, why: Told | None = None) -> Table:
+def table(found: list[dict[str, Any]], wanted: EndpointFilter | None = None, *, why: Told | None = None) -> DumpTable:
     """`why`: with who made each behind the columns."""
     endpoints = sorted(each for cluster in found for each in _endpoints(cluster, wanted or EndpointFilter()))
     rows = [
@@ -64,7 +64,7 @@ def table(found: list[dict[str, Any]], wanted: EndpointFilter | None = None, *, 
         )
         for each in endpoints
     ]
-    return Table((*COLUMNS, *(WHY if why else ())), tuple(rows))
+    return DumpTable((*COLUMNS, *(WHY if why else ())), tuple(rows))
 
 
 def is_told(dump: Dump) -> bool:
@@ -79,7 +79,7 @@ def assignments(dump: Dump, wanted: EndpointFilter | None = None) -> list[dict[s
     return [each for each in ordered if any(_told_endpoints(each, wanted or EndpointFilter()))]
 
 
-def told(dump: Dump, wanted: EndpointFilter | None = None, *, why: Told | None = None) -> Table:
+def told(dump: Dump, wanted: EndpointFilter | None = None, *, why: Told | None = None) -> DumpTable:
     """What the control plane has sent, with localities. `why`: with who made each behind the columns."""
     wanted = wanted or EndpointFilter()
     rows = []
@@ -88,7 +88,7 @@ def told(dump: Dump, wanted: EndpointFilter | None = None, *, why: Told | None =
         for shown, status, locality in _told_endpoints(assignment, wanted):
             row = (f"endpoint/{shown}", status, locality, cluster)
             rows.append((*row, *((why(cluster, shown),) if why else ())))
-    return Table((*TOLD_COLUMNS, *(WHY if why else ())), tuple(rows))
+    return DumpTable((*TOLD_COLUMNS, *(WHY if why else ())), tuple(rows))
 
 
 def _told_endpoints(assignment: dict[str, Any], wanted: EndpointFilter) -> Iterator[tuple[str, str, str]]:

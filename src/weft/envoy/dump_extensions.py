@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.envoy.dump import EXTENSIONS, Dump, Table, at, items, text
+from weft.envoy.dump import EXTENSIONS, Dump, DumpTable, at, items, text
 
 COLUMNS = ("ECDS NAME", "TYPE")
 _PREFIX = "type.googleapis.com/"
@@ -17,9 +17,9 @@ def extensions(dump: Dump) -> dict[str, Any]:
     return {name: value for name, value in found[-1].items() if name != "@type"} if found else {}
 
 
-def table(section: dict[str, Any]) -> Table:
+def table(section: dict[str, Any]) -> DumpTable:
     rows = [
         (text(each, "typed_config", "@type").removeprefix(_PREFIX), text(each, "name"))
         for each in (at(entry, "ecds_filter") for entry in items(section, "ecds_filters"))
     ]
-    return Table(COLUMNS, tuple((name, kind) for kind, name in sorted(rows)))
+    return DumpTable(COLUMNS, tuple((name, kind) for kind, name in sorted(rows)))

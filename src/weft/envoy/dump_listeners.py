@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from weft.envoy.dump import LISTENERS, WHY, Dump, Table, Told, at, items, number, text, words
+from weft.envoy.dump import LISTENERS, WHY, Dump, DumpTable, Told, at, items, number, text, words
 from weft.envoy.dump_routes import match
 
 COLUMNS = ("ADDRESSES", "PORT", "MATCH", "DESTINATION")
@@ -47,7 +47,9 @@ def listeners(dump: Dump, wanted: ListenerFilter | None = None) -> list[dict[str
     return sorted(found, key=lambda each: (port(each), addresses(each)[0], kind(each)))
 
 
-def table(found: list[dict[str, Any]], *, verbose: bool = True, named: bool = False, why: Told | None = None) -> Table:
+def table(
+    found: list[dict[str, Any]], *, verbose: bool = True, named: bool = False, why: Told | None = None
+) -> DumpTable:
     """`named`: with the listener's name before the columns. `why`: with who made it behind them."""
     rows: list[tuple[str, ...]] = []
     for listener in found:
@@ -56,7 +58,7 @@ def table(found: list[dict[str, Any]], *, verbose: bool = True, named: bool = Fa
         for place, each in _chain_rows(listener) if verbose else [("", (kind(listener),))]:
             rows.append((*beginning, *each, *((why(text(listener, "name"), place),) if why else ())))
     columns = (*(("NAME",) if named else ()), *(COLUMNS if verbose else BRIEF), *(WHY if why else ()))
-    return Table(columns, tuple(rows))
+    return DumpTable(columns, tuple(rows))
 
 
 def addresses(listener: dict[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.envoy.dump import ROUTES, WHY, Dump, Table, Told, at, digits, items, managed_by, text, words
+from weft.envoy.dump import ROUTES, WHY, Dump, DumpTable, Told, at, digits, items, managed_by, text, words
 
 COLUMNS = ("NAME", "VHOST NAME", "DOMAINS", "MATCH", "VIRTUAL SERVICE")
 BRIEF = ("NAME", "VIRTUAL HOSTS")
@@ -18,7 +18,9 @@ def routes(dump: Dump, name: str = "") -> list[dict[str, Any]]:
     return sorted((each for each in found if name in ("", text(each, "name"))), key=_order)
 
 
-def table(found: list[dict[str, Any]], *, verbose: bool = True, named: bool = False, why: Told | None = None) -> Table:
+def table(
+    found: list[dict[str, Any]], *, verbose: bool = True, named: bool = False, why: Told | None = None
+) -> DumpTable:
     """`named`: the name says what it is a name of. `why`: with who made it behind the columns."""
     prefix = "route/" if named else ""
     rows: list[tuple[str, ...]] = []
@@ -26,7 +28,7 @@ def table(found: list[dict[str, Any]], *, verbose: bool = True, named: bool = Fa
         name = text(each, "name")
         made = _rows(each, prefix + name) if verbose else [("", (prefix + name, str(len(_hosts(each)))))]
         rows += [(*row, *((why(name, place),) if why else ())) for place, row in made]
-    return Table((*(COLUMNS if verbose else BRIEF), *(WHY if why else ())), tuple(rows))
+    return DumpTable((*(COLUMNS if verbose else BRIEF), *(WHY if why else ())), tuple(rows))
 
 
 def match(route: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from weft.envoy.dump import SECRETS, WHY, Dump, Table, Told, at, items, text
+from weft.envoy.dump import SECRETS, WHY, Dump, DumpTable, Told, at, items, text
 from weft.model.proxy import ROOTS
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def secrets(dump: Dump) -> dict[str, Any]:
 
 def table(
     section: dict[str, Any], *, now: datetime | None = None, named: bool = False, why: Told | None = None
-) -> Table:
+) -> DumpTable:
     """A row for each certificate: of a chain the workload's own, of those that are trusted every one. `named`: the
     name says what it is a name of. `why`: with who made it behind the columns."""
     now = now or datetime.now(UTC)
@@ -37,7 +37,7 @@ def table(
             name = ("secret/" if named else "") + text(entry, "name")
             told = (why(text(entry, "name"), ""),) if why else ()
             rows += [(name, each[0], status, *each[1:], *told) for each in _certificates(at(entry, "secret"), now)]
-    return Table((*COLUMNS, *(WHY if why else ())), tuple(rows))
+    return DumpTable((*COLUMNS, *(WHY if why else ())), tuple(rows))
 
 
 def roots(section: dict[str, Any]) -> frozenset[bytes]:

@@ -20,7 +20,7 @@ _MOST_CONNECTIONS = 10_000
 _CONNECT_TIMEOUT = "2s"
 
 
-class Door(msgspec.Struct, frozen=True, order=True):
+class HostPort(msgspec.Struct, frozen=True, order=True):
     """One port of the machine, and where it leads: to one of these sockets, by their paths."""
 
     address: str
@@ -63,7 +63,7 @@ def bootstrap(directory: str) -> str:
     )
 
 
-def files(directory: str, doors: Sequence[Door]) -> Mapping[str, str]:
+def files(directory: str, doors: Sequence[HostPort]) -> Mapping[str, str]:
     """By name, in the order in which they are to be written: a listener's cluster is there before it."""
     return {
         **{door.file: _response([_assignment(door)]) for door in doors},
@@ -83,7 +83,7 @@ def _by_file(directory: str, name: str) -> dict[str, Any]:
     return {"path_config_source": source, "resource_api_version": "V3"}
 
 
-def _listener(door: Door) -> dict[str, Any]:
+def _listener(door: HostPort) -> dict[str, Any]:
     proxy = {"@type": f"{_TYPES}/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy"}
     proxy |= {"stat_prefix": door.name, "cluster": door.name, "idle_timeout": "0s"}  # how long is the gateway's to say
     return {
@@ -96,7 +96,7 @@ def _listener(door: Door) -> dict[str, Any]:
     }
 
 
-def _cluster(directory: str, door: Door) -> dict[str, Any]:
+def _cluster(directory: str, door: HostPort) -> dict[str, Any]:
     sockets = f"{_TYPES}/envoy.extensions.transport_sockets"
     plain = {"@type": f"{sockets}.raw_buffer.v3.RawBuffer"}
     return {
@@ -116,7 +116,7 @@ def _cluster(directory: str, door: Door) -> dict[str, Any]:
     }
 
 
-def _assignment(door: Door) -> dict[str, Any]:
+def _assignment(door: HostPort) -> dict[str, Any]:
     return {
         "@type": f"{_TYPES}/envoy.config.endpoint.v3.ClusterLoadAssignment",
         "cluster_name": door.name,

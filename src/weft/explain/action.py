@@ -9,7 +9,7 @@ from envoy.config.core.v3.base_pb2 import HeaderValueOption
 from envoy.config.route.v3.route_components_pb2 import RedirectAction, Route, RouteAction, RouteMatch, WeightedCluster
 
 from weft.explain import matchers, regex
-from weft.explain.request import Headers
+from weft.explain.request import RequestHeaders
 
 REDIRECTS = {
     RedirectAction.MOVED_PERMANENTLY: 301,
@@ -22,7 +22,7 @@ REDIRECTS = {
 _COMMAND = re.compile(r"(?<!%)(?:%%)*%(?!%)")  # `%REQ(x)%`: its value is known when it happens
 
 
-def location(redirect: RedirectAction, headers: Headers, match: RouteMatch) -> str:
+def location(redirect: RedirectAction, headers: RequestHeaders, match: RouteMatch) -> str:
     scheme = redirect.scheme_redirect or ("https" if redirect.https_redirect else headers.value(":scheme"))
     port = f":{redirect.port_redirect}" if redirect.port_redirect else ""
     host = redirect.host_redirect or _host(headers, scheme, port)
@@ -40,7 +40,7 @@ def location(redirect: RedirectAction, headers: Headers, match: RouteMatch) -> s
     return f"{scheme}://{host}{port}{path}"
 
 
-def rewrite(route: Route, headers: Headers) -> None:
+def rewrite(route: Route, headers: RequestHeaders) -> None:
     """The authority and the path, as the route's action says; the path that was is kept in a header."""
     action = route.route
     if action.host_rewrite_literal:
@@ -57,14 +57,14 @@ def rewrite(route: Route, headers: Headers) -> None:
     headers.set(":path", made + rest)
 
 
-def change_headers(message: Route | WeightedCluster.ClusterWeight, headers: Headers) -> None:
+def change_headers(message: Route | WeightedCluster.ClusterWeight, headers: RequestHeaders) -> None:
     """What is removed goes first; what is set replaces, what is added stays beside."""
     for name in message.request_headers_to_remove:
         headers.remove(name)
     add_headers(message.request_headers_to_add, headers)
 
 
-def add_headers(options: Iterable[HeaderValueOption], headers: Headers) -> None:
+def add_headers(options: Iterable[HeaderValueOption], headers: RequestHeaders) -> None:
     """Whatever the order they are written in, first all that replace, then all that stay beside."""
     added: list[tuple[str, str]] = []
     for option in options:
@@ -105,7 +105,7 @@ def _matched(match: RouteMatch, path: str) -> int:
     return len(path)
 
 
-def _host(headers: Headers, scheme: str, port: str) -> str:
+def _host(headers: RequestHeaders, scheme: str, port: str) -> str:
     """The request's own, without a port that does not fit any more."""
     host = headers.value(":authority")
     start = host.rfind(":")

@@ -16,12 +16,12 @@ from envoy.extensions.clusters.dns.v3.dns_cluster_pb2 import DnsCluster
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 from google.protobuf.message import Message
 
-from weft.explain.decision import Stage, sources_of
-from weft.explain.endpoint import Place, places, waiting
-from weft.explain.listener import Connection, is_address
+from weft.explain.decision import DecisionStage, sources_of
+from weft.explain.endpoint import EndpointShare, places, waiting
+from weft.explain.listener import IncomingConnection, is_address
 from weft.explain.request import Speaks
 from weft.explain.walk import Walk
-from weft.explain.world import Resources, Workload, World
+from weft.explain.world import EnvoyResources, ExplainedWorkload, World
 
 Weighted = TypeVar("Weighted", bound=Message)
 
@@ -29,10 +29,10 @@ _MOST_NAMED = 4
 _HTTP_OPTIONS = HttpProtocolOptions.DESCRIPTOR.full_name
 
 
-class Target(msgspec.Struct, frozen=True):
+class ChosenEndpoint(msgspec.Struct, frozen=True):
     cluster: Cluster
-    place: Place
-    workload: Workload | None  # None: nobody that the mesh knows
+    place: EndpointShare
+    workload: ExplainedWorkload | None  # None: nobody that the mesh knows
 
 
 class NoTarget(msgspec.Struct, frozen=True):
@@ -42,55 +42,66 @@ class NoTarget(msgspec.Struct, frozen=True):
 
 
 def find(
-    walk: Walk, resources: Resources, name: str, connection: Connection, caller: Workload, world: World
-) -> Target | NoTarget:
+    walk: Walk,
+    resources: EnvoyResources,
+    name: str,
+    connection: IncomingConnection,
+    caller: ExplainedWorkload,
+    world: World,
+) -> ChosenEndpoint | NoTarget:
     cluster = resources.clusters.get(name)
     walk.cluster = name
     if cluster is None:
-        walk.tell(Stage.CLUSTER, f"there is no cluster {name}")
+        walk.tell(DecisionStage.CLUSTER, f"there is no cluster {name}")
         return NoTarget(f"there is no cluster {name}", "NC", "cluster_not_found")
     sources = sources_of(cluster.metadata)
     if cluster.type == Cluster.ORIGINAL_DST:
         port = cluster.original_dst_lb_config.upstream_port_override.value or connection.port
-        place = Place(connection.address, port)
-        walk.tell(Stage.CLUSTER, f"{name}: to the address that was called, {_written(place)}", sources, about=name)
-        return Target(cluster, place, _at(world, place))
+        place = EndpointShare(connection.address, port)
+        walk.tell(
+            DecisionStage.CLUSTER, f"{name}: to the address that was called, {_written(place)}", sources, about=name
+        )
+        return ChosenEndpoint(cluster, place, _at(world, place))
     found = _places(resources, cluster, caller, world)
     if not found:
         if why := world.uncalled(caller, name):
-            walk.tell(Stage.CLUSTER, f"{name}: nobody is called, because {why}", sources, about=name)
+            walk.tell(DecisionStage.CLUSTER, f"{name}: nobody is called, because {why}", sources, about=name)
             return NoTarget(f"nobody of {name} is called: {why}", "UH", "no_healthy_upstream")
-        walk.tell(Stage.CLUSTER, f"{name}: nobody is behind it", sources, about=name)
+        walk.tell(DecisionStage.CLUSTER, f"{name}: nobody is behind it", sources, about=name)
         return NoTarget(f"nobody is behind {name}", "UH", "no_healthy_upstream")
-    groups: dict[object, list[tuple[Place, Workload | None]]] = {}
+    groups: dict[object, list[tuple[EndpointShare, ExplainedWorkload | None]]] = {}
     for place in found:
         workload = _at(world, place)
         groups.setdefault((_alike(workload, place), place.port, place.marks), []).append((place, workload))
     chosen = walk.choose([(sum(place.share for place, _ in group), group) for group in groups.values()])
-    walk.tell(Stage.ENDPOINT, f"{name}: {_odds(found)}{_how(cluster, found, _assignment(resources, cluster))}", sources)
+    walk.tell(
+        DecisionStage.ENDPOINT,
+        f"{name}: {_odds(found)}{_how(cluster, found, _assignment(resources, cluster))}",
+        sources,
+    )
     place, workload = chosen[0]
     walk.endpoint = _written(place)
     walk.endpoints = tuple((_written(each), each.share) for each in found)
-    return Target(cluster, place, workload)
+    return ChosenEndpoint(cluster, place, workload)
 
 
-def behind(walk: Walk, world: World, address: str, port: int) -> Place | None:
+def behind(walk: Walk, world: World, address: str, port: int) -> EndpointShare | None:
     """Who gets what no proxy sends: whoever is at the address, or one of those behind it. None: it is a service's, and
     nobody is behind it."""
     sent = world.behind(address, port) if world.at(address) is None else None
     if sent is None:
-        return Place(address, port)
-    found = tuple(Place(*each) for each in sent)
-    where = _written(Place(address, port))
+        return EndpointShare(address, port)
+    found = tuple(EndpointShare(*each) for each in sent)
+    where = _written(EndpointShare(address, port))
     if not found:
-        walk.tell(Stage.ENDPOINT, f"{where} is a service's, and nobody is behind it")
+        walk.tell(DecisionStage.ENDPOINT, f"{where} is a service's, and nobody is behind it")
         return None
-    groups: dict[object, list[Place]] = {}
+    groups: dict[object, list[EndpointShare]] = {}
     for place in found:
         workload = _at(world, place)
         groups.setdefault((_alike(workload, place), place.port), []).append(place)
     chosen = walk.choose([(len(group), group) for group in groups.values()])
-    walk.tell(Stage.ENDPOINT, f"{where} is a service's, and the network itself sends it to {_odds(found)}")
+    walk.tell(DecisionStage.ENDPOINT, f"{where} is a service's, and the network itself sends it to {_odds(found)}")
     return chosen[0]
 
 
@@ -106,7 +117,7 @@ def by_weight(walk: Walk, parts: Iterable[Weighted], weight_of: Callable[[Weight
     return chosen[0], sum(map(weight_of, chosen))
 
 
-def speaks_http2(resources: Resources, cluster: Cluster, called: Speaks) -> bool:
+def speaks_http2(resources: EnvoyResources, cluster: Cluster, called: Speaks) -> bool:
     options = _http_options(resources, cluster)
     if options is None:
         return False
@@ -115,26 +126,28 @@ def speaks_http2(resources: Resources, cluster: Cluster, called: Speaks) -> bool
     return bool(options.explicit_http_config.HasField("http2_protocol_options"))
 
 
-def passes_on(resources: Resources, cluster: Cluster) -> bool:
+def passes_on(resources: EnvoyResources, cluster: Cluster) -> bool:
     """Whether it speaks the HTTP that comes, whichever that is."""
     options = _http_options(resources, cluster)
     return options is not None and options.HasField("use_downstream_protocol_config")
 
 
-def _http_options(resources: Resources, cluster: Cluster) -> HttpProtocolOptions | None:
+def _http_options(resources: EnvoyResources, cluster: Cluster) -> HttpProtocolOptions | None:
     if _HTTP_OPTIONS not in cluster.typed_extension_protocol_options:
         return None
     return resources.opened(cluster.typed_extension_protocol_options[_HTTP_OPTIONS], HttpProtocolOptions)
 
 
-def _places(resources: Resources, cluster: Cluster, caller: Workload, world: World) -> tuple[Place, ...]:
+def _places(
+    resources: EnvoyResources, cluster: Cluster, caller: ExplainedWorkload, world: World
+) -> tuple[EndpointShare, ...]:
     key = ("places", cluster.name)
-    found: tuple[Place, ...] | None = resources.kept.get(key)
+    found: tuple[EndpointShare, ...] | None = resources.kept.get(key)
     if found is None:
         found = resources.kept[key] = places(cluster, _assignment(resources, cluster))
     if all(is_address(place.address) or not place.port for place in found):
         return found
-    resolved: list[Place] = []
+    resolved: list[EndpointShare] = []
     for place in found:
         addresses = (
             (place.address,) if is_address(place.address) else world.resolve(place.address, caller, by_proxy=True)
@@ -145,7 +158,7 @@ def _places(resources: Resources, cluster: Cluster, caller: Workload, world: Wor
     return tuple(resolved)
 
 
-def _preferred(resources: Resources, cluster: Cluster, addresses: tuple[str, ...]) -> tuple[str, ...]:
+def _preferred(resources: EnvoyResources, cluster: Cluster, addresses: tuple[str, ...]) -> tuple[str, ...]:
     """Of a name's addresses, Envoy takes those of the family that the cluster prefers, if there are any."""
     looked_up = resources.opened(cluster.cluster_type.typed_config, DnsCluster)
     if looked_up is None or looked_up.dns_lookup_family != DnsLookupFamily.V4_PREFERRED:
@@ -153,22 +166,22 @@ def _preferred(resources: Resources, cluster: Cluster, addresses: tuple[str, ...
     return tuple(each for each in addresses if ":" not in each) or addresses
 
 
-def _assignment(resources: Resources, cluster: Cluster) -> ClusterLoadAssignment:
+def _assignment(resources: EnvoyResources, cluster: Cluster) -> ClusterLoadAssignment:
     if cluster.type != Cluster.EDS or cluster.HasField("cluster_type"):
         return cluster.load_assignment
     name = cluster.eds_cluster_config.service_name or cluster.name
     return resources.endpoints.get(name) or ClusterLoadAssignment()
 
 
-def _alike(workload: Workload | None, place: Place) -> object:
+def _alike(workload: ExplainedWorkload | None, place: EndpointShare) -> object:
     return (id(workload.resources), workload.identity, workload.ports) if workload else place.address
 
 
-def _at(world: World, place: Place) -> Workload | None:
+def _at(world: World, place: EndpointShare) -> ExplainedWorkload | None:
     return world.at(place.address) if place.port else None
 
 
-def _how(cluster: Cluster, found: tuple[Place, ...], assignment: ClusterLoadAssignment) -> str:
+def _how(cluster: Cluster, found: tuple[EndpointShare, ...], assignment: ClusterLoadAssignment) -> str:
     """What shares do not tell: that equal keys meet the same one, and who is asked only in need."""
     said = ""
     if len(found) > 1 and cluster.lb_policy in (Cluster.RING_HASH, Cluster.MAGLEV):
@@ -182,14 +195,14 @@ def _how(cluster: Cluster, found: tuple[Place, ...], assignment: ClusterLoadAssi
     return said
 
 
-def _odds(found: tuple[Place, ...]) -> str:
+def _odds(found: tuple[EndpointShare, ...]) -> str:
     total = sum(place.share for place in found)
     listed = [f"{_written(place)} {100 * place.share / total:.3g} %" for place in found[:_MOST_NAMED]]
     more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
     return f"one of {len(found)}: {', '.join(listed)}{more}" if len(found) > 1 else _written(found[0])
 
 
-def _written(place: Place) -> str:
+def _written(place: EndpointShare) -> str:
     if not place.port:
         return place.address
     return f"[{place.address}]:{place.port}" if ":" in place.address else f"{place.address}:{place.port}"

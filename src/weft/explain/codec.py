@@ -10,9 +10,9 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
     HttpConnectionManager,
 )
 
-from weft.explain.decision import Kind, Stage, Verdict
-from weft.explain.request import Headers
-from weft.explain.rule import Seen
+from weft.explain.decision import DecisionStage, Kind, Verdict
+from weft.explain.request import RequestHeaders
+from weft.explain.rule import GuardInput
 from weft.explain.walk import Walk
 
 # Those that Envoy's parser of HTTP/1 knows; `M-SEARCH` is not among them, nor is any in lower case.
@@ -32,7 +32,7 @@ _NOT_TO_NAME = ("x-forwarded-for", "x-forwarded-host", "x-forwarded-proto")
 _MOST_NAMED = 10  # headers that `Connection` names
 
 
-def unreadable(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | None:
+def unreadable(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -> Verdict | None:
     """None if the request can be read. Takes away what is for its connection alone."""
     headers = seen.headers
     method, authority, path = (headers.value(name) for name in (":method", ":authority", ":path"))
@@ -52,13 +52,13 @@ def unreadable(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdic
     return None
 
 
-def upgrade_of(headers: Headers) -> str:
+def upgrade_of(headers: RequestHeaders) -> str:
     """The protocol that a request asks to go on in, lower case."""
     named = [token.strip().lower() for token in headers.value("connection").split(",")]
     return headers.value("upgrade").lower() if "upgrade" in named else ""
 
 
-def leave_of_te(headers: Headers) -> None:
+def leave_of_te(headers: RequestHeaders) -> None:
     """Only trailers can be had; an empty one is passed over, and stays."""
     if said := headers.value("te"):
         headers.remove("te")
@@ -66,7 +66,7 @@ def leave_of_te(headers: Headers) -> None:
             headers.add("te", "trailers")
 
 
-def _take_away(walk: Walk, headers: Headers) -> bool:
+def _take_away(walk: Walk, headers: RequestHeaders) -> bool:
     """Whatever `Connection` names is for the connection alone. False if that may not be said."""
     named = [each.strip().lower() for each in headers.value("connection").split(",") if each]
     if len(named) >= _MOST_NAMED or any(each in _NOT_TO_NAME or each.startswith(":") for each in named):
@@ -78,13 +78,13 @@ def _take_away(walk: Walk, headers: Headers) -> bool:
             headers.set("te", "trailers")
             continue
         if name != "connection":
-            walk.tell(Stage.ROUTE, f"the header {name} goes no further: Connection names it")
+            walk.tell(DecisionStage.ROUTE, f"the header {name} goes no further: Connection names it")
         headers.remove(name)
     return True
 
 
-def _refused(walk: Walk, seen: Seen, why: str) -> Verdict:
-    walk.tell(Stage.ROUTE, why)
+def _refused(walk: Walk, seen: GuardInput, why: str) -> Verdict:
+    walk.tell(DecisionStage.ROUTE, why)
     if seen.http2:
         return walk.end(Kind.CLOSED, why, flags="UPE", detail="http2.invalid.header.field")
     walk.grpc = False  # whatever it says it is

@@ -20,7 +20,7 @@ class Unsure(Exception):
     """Envoy would decide something here that cannot be told from what is known. Its words become the verdict's."""
 
 
-class Source(msgspec.Struct, frozen=True):
+class ObjectSource(msgspec.Struct, frozen=True):
     """An object that a decision comes from; file and line, or its version, where they are known."""
 
     kind: str
@@ -39,7 +39,7 @@ class Source(msgspec.Struct, frozen=True):
         return f"{name} (version {self.version})" if self.version else name
 
 
-class Stage(StrEnum):
+class DecisionStage(StrEnum):
     NAME = "name"
     LISTENER = "listener"
     ROUTE = "route"
@@ -54,9 +54,9 @@ class Stage(StrEnum):
 
 
 class Step(msgspec.Struct, frozen=True):
-    stage: Stage
+    stage: DecisionStage
     what: str
-    sources: tuple[Source, ...] = ()
+    sources: tuple[ObjectSource, ...] = ()
     proxy: str = ""  # whose proxy decides
     about: str = (
         ""  # the resource that is for everything unknown, or a token's issuer: who is behind it, no resource says
@@ -94,7 +94,7 @@ class Verdict(msgspec.Struct, frozen=True):
     host: str = ""
     path: str = ""
     headers: tuple[tuple[str, str], ...] = ()  # of the request as it arrives
-    sources: tuple[Source, ...] = ()  # whose decision it is, where it does not arrive
+    sources: tuple[ObjectSource, ...] = ()  # whose decision it is, where it does not arrive
     provided: str = ""  # what was taken for granted on the way, as nobody here could find it out
 
 
@@ -118,30 +118,30 @@ class Explanation(msgspec.Struct, frozen=True):
         return len(self.outcomes) == 1 and self.verdict.kind is not Kind.UNKNOWN
 
 
-def sources_of(metadata: Metadata) -> tuple[Source, ...]:
+def sources_of(metadata: Metadata) -> tuple[ObjectSource, ...]:
     """What translation wrote into a resource's metadata."""
     if "weft" not in metadata.filter_metadata:
         return ()
     return _sources(metadata.filter_metadata["weft"].SerializeToString(deterministic=True))
 
 
-def policy_source(rule: str) -> tuple[Source, ...]:
+def policy_source(rule: str) -> tuple[ObjectSource, ...]:
     """The policy behind the name that a rule has in Envoy."""
     if refused := _REFUSED.match(rule):
-        return (Source(refused[1], refused[2], refused[3]),)
+        return (ObjectSource(refused[1], refused[2], refused[3]),)
     found = _RULE.match(rule)
     if found is None:
         return ()
     part = f"rule[{found['rule']}]" if found["rule"] else ""
-    return (Source("AuthorizationPolicy", found["namespace"], found["name"], part=part),)
+    return (ObjectSource("AuthorizationPolicy", found["namespace"], found["name"], part=part),)
 
 
 @lru_cache(maxsize=65536)
-def _sources(written: bytes) -> tuple[Source, ...]:
+def _sources(written: bytes) -> tuple[ObjectSource, ...]:
     listed = Struct.FromString(written).fields["sources"].list_value.values
     found = []
     for entry in listed:
         fields = entry.struct_value.fields
         text = {name: fields[name].string_value for name in _WRITTEN if name in fields}
-        found.append(Source(**text, line=int(fields["line"].number_value) if "line" in fields else 0))
+        found.append(ObjectSource(**text, line=int(fields["line"].number_value) if "line" in fields else 0))
     return tuple(found)

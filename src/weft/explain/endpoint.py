@@ -16,7 +16,7 @@ _PANIC = 50.0  # per cent
 _MATCH = "envoy.transport_socket_match"
 
 
-class Place(msgspec.Struct, frozen=True):
+class EndpointShare(msgspec.Struct, frozen=True):
     """Somewhere that a connection may go, and the share of requests that do."""
 
     address: str
@@ -26,7 +26,7 @@ class Place(msgspec.Struct, frozen=True):
     locality: str = ""
 
 
-def places(cluster: Cluster, assignment: ClusterLoadAssignment) -> tuple[Place, ...]:
+def places(cluster: Cluster, assignment: ClusterLoadAssignment) -> tuple[EndpointShare, ...]:
     """Those with any share at all."""
     by_priority: dict[int, list[LocalityLbEndpoints]] = {}
     for locality in assignment.endpoints:
@@ -36,14 +36,14 @@ def places(cluster: Cluster, assignment: ClusterLoadAssignment) -> tuple[Place, 
     panic = _PANIC
     if cluster.common_lb_config.HasField("healthy_panic_threshold"):
         panic = cluster.common_lb_config.healthy_panic_threshold.value
-    found: list[Place] = []
+    found: list[EndpointShare] = []
     for level, share in zip(levels, shares, strict=True):
         if share > 0:
             found += _spread(cluster, level, share, panic)
     return tuple(found)
 
 
-def waiting(assignment: ClusterLoadAssignment, found: tuple[Place, ...]) -> tuple[int, tuple[str, ...]]:
+def waiting(assignment: ClusterLoadAssignment, found: tuple[EndpointShare, ...]) -> tuple[int, tuple[str, ...]]:
     """How many get nothing while those with a share are well, and where they are."""
     first = {(place.address, place.port) for place in found}
     others = [
@@ -72,7 +72,7 @@ def _shares(levels: list[list[LbEndpoint]], assignment: ClusterLoadAssignment) -
     return shares
 
 
-def _spread(cluster: Cluster, level: list[LocalityLbEndpoints], share: float, panic: float) -> Iterable[Place]:
+def _spread(cluster: Cluster, level: list[LocalityLbEndpoints], share: float, panic: float) -> Iterable[EndpointShare]:
     everybody = _hosts(level)
     healthy = sum(map(_is_healthy, everybody))
     all_of_them = bool(everybody) and 100 * healthy / len(everybody) < panic
@@ -88,13 +88,13 @@ def _spread(cluster: Cluster, level: list[LocalityLbEndpoints], share: float, pa
             yield _place(each, share * weight / total * _weight(each) / inside, places_of.get(id(each), ""))
 
 
-def _place(entry: LbEndpoint, share: float, locality: str = "") -> Place:
+def _place(entry: LbEndpoint, share: float, locality: str = "") -> EndpointShare:
     metadata = entry.metadata.filter_metadata
     marks = _marks(metadata[_MATCH]) if _MATCH in metadata else ()
     address = entry.endpoint.address
     if address.HasField("pipe"):
-        return Place(f"unix://{address.pipe.path}", 0, share, marks, locality)
-    return Place(address.socket_address.address, address.socket_address.port_value, share, marks, locality)
+        return EndpointShare(f"unix://{address.pipe.path}", 0, share, marks, locality)
+    return EndpointShare(address.socket_address.address, address.socket_address.port_value, share, marks, locality)
 
 
 def _locality(group: LocalityLbEndpoints) -> str:

@@ -15,16 +15,16 @@ from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
 from weft.explain import listener, tls
 from weft.explain.cluster import NoTarget, behind, by_weight, find, speaks_http2
-from weft.explain.decision import Explanation, Kind, Stage, Unsure, Verdict, sources_of
-from weft.explain.endpoint import Place
+from weft.explain.decision import DecisionStage, Explanation, Kind, Unsure, Verdict, sources_of
+from weft.explain.endpoint import EndpointShare
 from weft.explain.gateway import Send, enter, meet
-from weft.explain.http import Forwarded, manage
+from weft.explain.http import ForwardedRequest, manage
 from weft.explain.inbound import Arrival, receive
-from weft.explain.listener import Connection
-from weft.explain.request import Headers, Request, Speaks, headers_of
-from weft.explain.rule import Seen
+from weft.explain.listener import IncomingConnection
+from weft.explain.request import Request, RequestHeaders, Speaks, headers_of
+from weft.explain.rule import GuardInput
 from weft.explain.walk import Walk, every
-from weft.explain.world import NoPort, Resources, Workload, World
+from weft.explain.world import EnvoyResources, ExplainedWorkload, NoPort, World
 
 _ITSELF = {"localhost": ("127.0.0.1",)}  # a name that no mesh gives: every machine has it of itself
 _OFFERS = "envoy.network.application_protocols"
@@ -39,7 +39,7 @@ def explain(request: Request, world: World) -> Explanation:
 
 
 def _journey(walk: Walk, request: Request, world: World) -> Verdict:
-    caller = world.workload(request.caller) or Workload(request.caller)
+    caller = world.workload(request.caller) or ExplainedWorkload(request.caller)
     walk.proxy = caller.name
     if caller.doors is not None and caller.resources is not None:
         return _through(walk, request, world, caller, caller.resources)
@@ -47,18 +47,18 @@ def _journey(walk: Walk, request: Request, world: World) -> Verdict:
     if not address:
         addresses = world.resolve(request.host, caller) or _ITSELF.get(request.host.lower(), ())
         if not addresses:
-            walk.tell(Stage.NAME, f"{request.host} is not the name of anybody")
+            walk.tell(DecisionStage.NAME, f"{request.host} is not the name of anybody")
             return walk.end(Kind.FAILED, f"{request.host} does not resolve")
         address = addresses[0]
         others = f", the first of {len(addresses)}" if len(addresses) > 1 else ""
-        walk.tell(Stage.NAME, f"{request.host} is {address}{others}")
+        walk.tell(DecisionStage.NAME, f"{request.host} is {address}{others}")
     source = next(iter(caller.addresses), "127.0.0.1")
     spoken = _spoken(headers_of(request), request.speaks) if request.is_http else request.speaks
-    connection = Connection(source, address, request.port, spoken, request.server_name, request.offers)
+    connection = IncomingConnection(source, address, request.port, spoken, request.server_name, request.offers)
     if caller.resources is not None and world.intercepts(caller, address, request.port, inbound=False):
         return _Outbound(walk, request, world, caller, caller.resources).go(connection)
     why = "has no proxy" if caller.resources is None else "does not send this through its proxy"
-    walk.tell(Stage.LISTENER, f"{caller.name or 'the caller'} {why}: straight to {address}:{request.port}")
+    walk.tell(DecisionStage.LISTENER, f"{caller.name or 'the caller'} {why}: straight to {address}:{request.port}")
     headers = headers_of(request) if request.is_http else None
     if (lacking := world.no_port(address, request.port)) is not None:
         return _no_port(walk, lacking, None)
@@ -67,7 +67,7 @@ def _journey(walk: Walk, request: Request, world: World) -> Verdict:
         return walk.end(Kind.CLOSED, "the connection is refused")
     server = world.at(place.address)
     if server is None and (address.startswith("127.") or address == "::1"):
-        walk.tell(Stage.ENDPOINT, f"{address} is {caller.name or 'the caller'} itself: no proxy sees it")
+        walk.tell(DecisionStage.ENDPOINT, f"{address} is {caller.name or 'the caller'} itself: no proxy sees it")
         return walk.end(Kind.PASSED_ON, f"it stays in {caller.name or 'the caller'}", headers=headers)
     if server is None:
         return _passed_on(walk, place.address, place.port, headers)
@@ -75,26 +75,28 @@ def _journey(walk: Walk, request: Request, world: World) -> Verdict:
     return _arrive(walk, server, Arrival(connection, headers, request.speaks is Speaks.HTTP2), request, world)
 
 
-def _through(walk: Walk, request: Request, world: World, gateway: Workload, resources: Resources) -> Verdict:
+def _through(
+    walk: Walk, request: Request, world: World, gateway: ExplainedWorkload, resources: EnvoyResources
+) -> Verdict:
     """A gateway calls nobody by itself: who calls is outside, and comes through it."""
     send = _onward(walk, world, gateway, resources)
     return enter(walk, request, gateway, send, lambda proxy: _tcp_cluster(walk, proxy))
 
 
-def _arrive(walk: Walk, server: Workload, arrival: Arrival, request: Request, world: World) -> Verdict:
+def _arrive(walk: Walk, server: ExplainedWorkload, arrival: Arrival, request: Request, world: World) -> Verdict:
     if server.doors is None or server.resources is None:
         return receive(walk, server, arrival, request, world)
     send = _onward(walk, world, server, server.resources)
     return meet(walk, server, arrival, request, send, lambda proxy: _tcp_cluster(walk, proxy))
 
 
-def _onward(walk: Walk, world: World, gateway: Workload, resources: Resources) -> Send:
+def _onward(walk: Walk, world: World, gateway: ExplainedWorkload, resources: EnvoyResources) -> Send:
     """What a gateway sends on, it sends from its own address."""
 
     def send(
-        connection: Connection,
-        to: str | Forwarded,
-        headers: Headers | None,
+        connection: IncomingConnection,
+        to: str | ForwardedRequest,
+        headers: RequestHeaders | None,
         inner: Request,
         sealed: Arrival | None = None,
     ) -> Verdict:
@@ -102,7 +104,7 @@ def _onward(walk: Walk, world: World, gateway: Workload, resources: Resources) -
         own = msgspec.structs.replace(connection, source=next(iter(gateway.addresses), connection.source))
         if sealed is not None and isinstance(to, str):
             return outbound.pass_on(own, to, sealed)
-        if isinstance(to, Forwarded):
+        if isinstance(to, ForwardedRequest):
             return _after_retries(outbound.send(own, to.cluster, headers, ()), to.route)
         return outbound.send(own, to, headers, ())
 
@@ -112,30 +114,32 @@ def _onward(walk: Walk, world: World, gateway: Workload, resources: Resources) -
 class _Outbound:
     """The caller's proxy."""
 
-    def __init__(self, walk: Walk, request: Request, world: World, caller: Workload, resources: Resources) -> None:
+    def __init__(
+        self, walk: Walk, request: Request, world: World, caller: ExplainedWorkload, resources: EnvoyResources
+    ) -> None:
         self._walk, self._request, self._world = walk, request, world
         self._caller, self._resources = caller, resources
 
-    def go(self, connection: Connection) -> Verdict:
+    def go(self, connection: IncomingConnection) -> Verdict:
         return self._take(listener.outbound(self._resources, connection), connection)
 
-    def _take(self, taking: Listener | None, connection: Connection) -> Verdict:
+    def _take(self, taking: Listener | None, connection: IncomingConnection) -> Verdict:
         walk, resources = self._walk, self._resources
         if taking is None:
             raise Unsure(f"{self._caller.name} has no listener for what goes out")
         chain = listener.chain(taking, connection)
         where = f"the listener {taking.name} takes {connection.address}:{connection.port}"
         if chain is None:
-            walk.tell(Stage.LISTENER, f"{where}, and none of its chains", sources_of(taking.metadata))
+            walk.tell(DecisionStage.LISTENER, f"{where}, and none of its chains", sources_of(taking.metadata))
             return walk.end(Kind.CLOSED, "no filter chain takes it", detail="filter_chain_not_found")
-        walk.tell(Stage.LISTENER, f"{where}, chain {chain.name or _end(chain)}", sources_of(taking.metadata))
+        walk.tell(DecisionStage.LISTENER, f"{where}, chain {chain.name or _end(chain)}", sources_of(taking.metadata))
         offers: tuple[str, ...] = ()
         for each in chain.filters:
             if (state := resources.opened(each.typed_config, SetFilterState)) is not None:
                 offers = _offers(state) or offers
             elif (manager := resources.opened(each.typed_config, HttpConnectionManager)) is not None:
                 http2 = self._request.speaks is Speaks.HTTP2
-                seen = Seen(connection, headers=headers_of(self._request), http2=http2)
+                seen = GuardInput(connection, headers=headers_of(self._request), http2=http2)
                 result = manage(walk, resources, manager, self._request, seen)
                 if isinstance(result, Verdict):
                     return result
@@ -149,12 +153,12 @@ class _Outbound:
         raise Unsure(f"the chain {chain.name} ends nowhere")
 
     def _tunnel(
-        self, connection: Connection, cluster: str, tunnel: TcpProxy.TunnelingConfig, offers: tuple[str, ...]
+        self, connection: IncomingConnection, cluster: str, tunnel: TcpProxy.TunnelingConfig, offers: tuple[str, ...]
     ) -> Verdict:
         """Into an HTTP request to whoever is behind the cluster; what he does with it is his affair. If it does not
         come to him, the application sees no more than the end of its connection."""
         walk, method = self._walk, "POST" if tunnel.use_post else "CONNECT"
-        walk.tell(Stage.FILTER, f"its bytes go into a {method}, which asks for a tunnel to {tunnel.hostname}")
+        walk.tell(DecisionStage.FILTER, f"its bytes go into a {method}, which asks for a tunnel to {tunnel.hostname}")
         asking = Request(tunnel.hostname, connection.port, method, caller=self._request.caller)
         outbound = _Outbound(walk, asking, self._world, self._caller, self._resources)
         found = outbound.send(connection, cluster, headers_of(asking), offers)
@@ -162,7 +166,7 @@ class _Outbound:
             return walk.end(Kind.PASSED_ON, f"it goes on to {tunnel.hostname}, if {walk.endpoint} carries it there")
         return msgspec.structs.replace(found, kind=Kind.CLOSED, status=0)
 
-    def _hold(self, connection: Connection) -> Verdict:
+    def _hold(self, connection: IncomingConnection) -> Verdict:
         """It comes again when the proxy has been told. What nobody takes then either goes where the unknown goes."""
         if connection.held:
             return self._take(self._resources.listeners.get(listener.UNKNOWN), connection)
@@ -173,11 +177,11 @@ class _Outbound:
             told = f"{where} is nobody's that this proxy is shown: the call is held until it is told so"
         else:
             told = f"{where} is nobody's: the call is held until the proxy is told so"
-        self._walk.tell(Stage.LISTENER, f"{told} ({self._world.on_demand(self._caller)})")
+        self._walk.tell(DecisionStage.LISTENER, f"{told} ({self._world.on_demand(self._caller)})")
         self._resources = self._world.after_call(self._caller, connection.address)
         return self.go(msgspec.structs.replace(connection, held=True))
 
-    def pass_on(self, connection: Connection, cluster: str, sealed: Arrival) -> Verdict:
+    def pass_on(self, connection: IncomingConnection, cluster: str, sealed: Arrival) -> Verdict:
         """A connection that another proxy secured, and that nobody opens here: who gets it answers that proxy."""
         walk = self._walk
         target = find(walk, self._resources, cluster, connection, self._caller, self._world)
@@ -195,16 +199,18 @@ class _Outbound:
             )
             arrived = msgspec.structs.replace(sealed, connection=arriving)
             return _arrive(walk, server, arrived, self._request, self._world)
-        arriving = Connection(
+        arriving = IncomingConnection(
             connection.source, place.address, place.port, Speaks.TLS, around.server_name, around.offers
         )
         result = _arrive(walk, server, Arrival(arriving, None, offer=around), self._request, self._world)
         if result.kind is not Kind.DELIVERED:
             return result
-        walk.tell(Stage.TLS, f"in the TLS that {server.name} has opened is another, which no proxy answers")
+        walk.tell(DecisionStage.TLS, f"in the TLS that {server.name} has opened is another, which no proxy answers")
         return walk.end(Kind.CLOSED, "the TLS handshake fails", flags="UF", detail="tls_error")
 
-    def send(self, connection: Connection, cluster: str, headers: Headers | None, offers: tuple[str, ...]) -> Verdict:
+    def send(
+        self, connection: IncomingConnection, cluster: str, headers: RequestHeaders | None, offers: tuple[str, ...]
+    ) -> Verdict:
         """To whoever is behind the cluster. `headers`: None where the proxy sees only bytes."""
         walk, request = self._walk, self._request
         target = find(walk, self._resources, cluster, connection, self._caller, self._world)
@@ -216,7 +222,7 @@ class _Outbound:
             return _no_port(walk, lacking, headers)
         if server is None:
             if (unseen := self._world.unseen(self._caller, place.address, place.port)) is not None:
-                walk.tell(Stage.ENDPOINT, unseen.why, unseen.sources)
+                walk.tell(DecisionStage.ENDPOINT, unseen.why, unseen.sources)
             sent = behind(walk, self._world, place.address, place.port)
             if sent is None:
                 return _failed(walk, headers, "nobody is behind it", "UF", "upstream_reset_before_response_started")
@@ -234,12 +240,12 @@ class _Outbound:
         if headers is not None:
             http2 = speaks_http2(self._resources, target.cluster, request.speaks)
         if made is not None:
-            arriving = Connection(
+            arriving = IncomingConnection(
                 connection.source, place.address, place.port, Speaks.TLS, made.server_name, made.offers
             )
         else:
             spoken = request.speaks if headers is None else _spoken(headers, Speaks.HTTP2 if http2 else Speaks.HTTP)
-            arriving = Connection(
+            arriving = IncomingConnection(
                 connection.source, place.address, place.port, spoken, connection.server_name, connection.offers
             )
         inner = headers if headers is not None else headers_of(request) if request.is_http else None
@@ -251,13 +257,13 @@ class _Outbound:
         return result
 
 
-def _spoken(headers: Headers, meant: Speaks) -> Speaks:
+def _spoken(headers: RequestHeaders, meant: Speaks) -> Speaks:
     """What those take it for who look at the first bytes, which in HTTP/2 are not yet the request's."""
     recognized = meant is Speaks.HTTP2 or headers.value(":path")[:1] in ("/", "*")
     return meant if recognized else Speaks.BYTES
 
 
-def _failed(walk: Walk, headers: Headers | None, why: str, flags: str, detail: str) -> Verdict:
+def _failed(walk: Walk, headers: RequestHeaders | None, why: str, flags: str, detail: str) -> Verdict:
     """What a caller gets to see of a connection that does not come about between its proxy and the next."""
     if headers is None:
         return walk.end(Kind.CLOSED, why, flags=flags, detail=detail)
@@ -265,27 +271,27 @@ def _failed(walk: Walk, headers: Headers | None, why: str, flags: str, detail: s
     return walk.end(Kind.FAILED, why, status=502 if flags == "UPE" else 503, flags=flags, detail=detail)
 
 
-def _no_port(walk: Walk, lacking: NoPort, headers: Headers | None) -> Verdict:
+def _no_port(walk: Walk, lacking: NoPort, headers: RequestHeaders | None) -> Verdict:
     """Of bytes the caller sees a reset; of HTTP its proxy tells."""
-    walk.tell(Stage.ENDPOINT, lacking.why, lacking.sources)
+    walk.tell(DecisionStage.ENDPOINT, lacking.why, lacking.sources)
     if headers is None:
         return walk.end(Kind.FAILED, lacking.why)
     detail = "upstream_reset_before_response_started"
     return walk.end(Kind.FAILED, lacking.why, status=503, flags="UF", detail=detail)
 
 
-def _in_another(walk: Walk, made: tls.Offer, place: Place) -> Verdict:
+def _in_another(walk: Walk, made: tls.Offer, place: EndpointShare) -> Verdict:
     """TLS that comes sealed and is sealed once more, with whatever the server's certificate is believed by."""
     what = f"what comes is TLS already and goes on in another: {place.address}:{place.port} gets TLS in TLS"
-    walk.tell(Stage.TLS, what, made.sources)
+    walk.tell(DecisionStage.TLS, what, made.sources)
     return walk.end(
         Kind.CLOSED, "the caller's TLS handshake fails: whoever ends the other TLS does not expect it there"
     )
 
 
-def _passed_on(walk: Walk, address: str, port: int, headers: Headers | None) -> Verdict:
+def _passed_on(walk: Walk, address: str, port: int, headers: RequestHeaders | None) -> Verdict:
     where = f"{address}:{port}" if port else address
-    walk.tell(Stage.ENDPOINT, f"{where} is nobody that the mesh knows")
+    walk.tell(DecisionStage.ENDPOINT, f"{where} is nobody that the mesh knows")
     return walk.end(Kind.PASSED_ON, f"it goes on to {where}", headers=headers)
 
 
@@ -304,7 +310,7 @@ def _tcp_cluster(walk: Walk, proxy: TcpProxy) -> str:
     parts = proxy.weighted_clusters.clusters
     chosen, weight = by_weight(walk, parts, lambda part: part.weight)
     total = sum(part.weight for part in parts)
-    walk.tell(Stage.ROUTE, f"by weight {weight} of {total} it goes to {chosen.name}")
+    walk.tell(DecisionStage.ROUTE, f"by weight {weight} of {total} it goes to {chosen.name}")
     return str(chosen.name)
 
 

@@ -8,14 +8,14 @@ from envoy.extensions.filters.http.fault.v3.fault_pb2 import HTTPFault
 from envoy.type.v3.percent_pb2 import FractionalPercent
 
 from weft.explain import matchers
-from weft.explain.decision import Kind, Source, Stage, Unsure, Verdict
-from weft.explain.request import Headers
+from weft.explain.decision import DecisionStage, Kind, ObjectSource, Unsure, Verdict
+from weft.explain.request import RequestHeaders
 from weft.explain.walk import Walk
 
 _OF = {FractionalPercent.HUNDRED: 100, FractionalPercent.TEN_THOUSAND: 10_000, FractionalPercent.MILLION: 1_000_000}
 
 
-def inject(walk: Walk, fault: HTTPFault, sources: tuple[Source, ...]) -> Verdict | None:
+def inject(walk: Walk, fault: HTTPFault, sources: tuple[ObjectSource, ...]) -> Verdict | None:
     """A delay first, then perhaps an answer instead of the workload's."""
     if fault.HasField("delay"):
         seconds = fault.delay.fixed_delay.ToTimedelta().total_seconds()
@@ -23,7 +23,9 @@ def inject(walk: Walk, fault: HTTPFault, sources: tuple[Source, ...]) -> Verdict
             raise Unsure("a header decides about a delay")
         if _hits(walk, fault.delay.percentage):
             walk.delay += seconds
-            walk.tell(Stage.FILTER, f"a fault delays it by {seconds:g} s ({share(fault.delay.percentage)})", sources)
+            walk.tell(
+                DecisionStage.FILTER, f"a fault delays it by {seconds:g} s ({share(fault.delay.percentage)})", sources
+            )
     if fault.HasField("abort"):
         abort = fault.abort
         if abort.HasField("header_abort"):
@@ -32,7 +34,7 @@ def inject(walk: Walk, fault: HTTPFault, sources: tuple[Source, ...]) -> Verdict
             grpc = abort.WhichOneof("error_type") == "grpc_status"
             status = 200 if grpc else abort.http_status
             told = f"gRPC's status {abort.grpc_status}" if grpc else str(status)
-            walk.tell(Stage.FILTER, f"a fault answers {told} ({share(abort.percentage)})", sources)
+            walk.tell(DecisionStage.FILTER, f"a fault answers {told} ({share(abort.percentage)})", sources)
             verdict = walk.end(
                 Kind.ANSWERED, "a fault is injected", status=status, flags="FI", detail="fault_filter_abort"
             )
@@ -42,17 +44,19 @@ def inject(walk: Walk, fault: HTTPFault, sources: tuple[Source, ...]) -> Verdict
     return None
 
 
-def preflight(walk: Walk, policy: CorsPolicy, headers: Headers, sources: tuple[Source, ...]) -> Verdict | None:
+def preflight(
+    walk: Walk, policy: CorsPolicy, headers: RequestHeaders, sources: tuple[ObjectSource, ...]
+) -> Verdict | None:
     origin = headers.joined("origin")
     asked = headers.joined("access-control-request-method")
     if not origin or not asked or headers.value(":method") != "OPTIONS":
         return None
     allowed = allowed_origin(policy, origin)
     if not allowed and policy.forward_not_matching_preflights.value:
-        walk.tell(Stage.FILTER, f"a preflight of {origin}, which is not allowed, is passed on", sources)
+        walk.tell(DecisionStage.FILTER, f"a preflight of {origin}, which is not allowed, is passed on", sources)
         return None
     how = "allowing it" if allowed else "allowing nothing"
-    walk.tell(Stage.FILTER, f"a preflight of {origin} is answered, {how}", sources)
+    walk.tell(DecisionStage.FILTER, f"a preflight of {origin} is answered, {how}", sources)
     return walk.end(Kind.ANSWERED, f"the CORS policy answers, {how}", status=200, detail="cors_response")
 
 

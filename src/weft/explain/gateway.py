@@ -22,15 +22,15 @@ from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import DownstreamTlsContext
 
 from weft.explain import listener, tls
-from weft.explain.decision import Kind, Stage, Unsure, Verdict, sources_of
+from weft.explain.decision import DecisionStage, Kind, Unsure, Verdict, sources_of
 from weft.explain.guards import pass_guards
-from weft.explain.http import Forwarded, manage
+from weft.explain.http import ForwardedRequest, manage
 from weft.explain.inbound import Arrival
-from weft.explain.listener import Connection
-from weft.explain.request import Headers, Request, Speaks, headers_of
-from weft.explain.rule import Seen
+from weft.explain.listener import IncomingConnection
+from weft.explain.request import Request, RequestHeaders, Speaks, headers_of
+from weft.explain.rule import GuardInput
 from weft.explain.walk import Walk
-from weft.explain.world import Closed, Resources, Workload
+from weft.explain.world import Closed, EnvoyResources, ExplainedWorkload
 from weft.model.names import host_covers
 
 OUTSIDE = "203.0.113.1"  # nobody's (RFC 5737)
@@ -46,18 +46,18 @@ class Send(Protocol):
 
     def __call__(
         self,
-        connection: Connection,
-        to: str | Forwarded,
-        headers: Headers | None,
+        connection: IncomingConnection,
+        to: str | ForwardedRequest,
+        headers: RequestHeaders | None,
         inner: Request,
         sealed: Arrival | None = None,
     ) -> Verdict: ...
 
 
-def enter(walk: Walk, request: Request, gateway: Workload, send: Send, cluster: Tcp) -> Verdict:
+def enter(walk: Walk, request: Request, gateway: ExplainedWorkload, send: Send, cluster: Tcp) -> Verdict:
     resources, doors = gateway.resources, gateway.doors or {}
     assumed = f"is taken to be at {OUTSIDE}, where nobody is (--source-address says another)"
-    walk.tell(Stage.NAME, f"the caller {f'is at {request.source}' if request.source else assumed}")
+    walk.tell(DecisionStage.NAME, f"the caller {f'is at {request.source}' if request.source else assumed}")
     assert resources is not None  # noqa: S101 (a gateway is a proxy)
     port = doors.get(request.port, request.port)
     taking, by = _listening(resources, port), ""
@@ -68,10 +68,12 @@ def enter(walk: Walk, request: Request, gateway: Workload, send: Send, cluster: 
     if taking is None:
         if (shut := _closed(gateway, port)) is not None:
             return _shut(walk, f"from outside to {where}", shut)
-        walk.tell(Stage.LISTENER, f"from outside to {where}: {gateway.name} serves no such port{_served(gateway)}")
+        walk.tell(
+            DecisionStage.LISTENER, f"from outside to {where}: {gateway.name} serves no such port{_served(gateway)}"
+        )
         return walk.end(Kind.CLOSED, f"{gateway.name} does not listen on port {port}")
     address = next(iter(gateway.addresses), "")
-    connection = Connection(
+    connection = IncomingConnection(
         request.source or OUTSIDE, address, port, request.speaks, request.server_name, request.offers
     )
     headers = headers_of(request) if request.is_http else None
@@ -79,18 +81,20 @@ def enter(walk: Walk, request: Request, gateway: Workload, send: Send, cluster: 
     return _taken(walk, gateway, taking, arrival, request, f"from outside to {where}", send, cluster)
 
 
-def meet(walk: Walk, gateway: Workload, arrival: Arrival, request: Request, send: Send, cluster: Tcp) -> Verdict:
+def meet(
+    walk: Walk, gateway: ExplainedWorkload, arrival: Arrival, request: Request, send: Send, cluster: Tcp
+) -> Verdict:
     """From a workload of the mesh, or its proxy. Of the way, what the caller has chosen is meant, as at any server."""
     walk.proxy = walk.workload = gateway.name
     called = (walk.route, walk.cluster, walk.endpoint, walk.endpoints)
-    if sum(step.proxy == gateway.name and step.stage is Stage.LISTENER for step in walk.steps) >= _MOST_PASSES:
+    if sum(step.proxy == gateway.name and step.stage is DecisionStage.LISTENER for step in walk.steps) >= _MOST_PASSES:
         raise Unsure(f"it comes to {gateway.name} again and again")
     resources, port = gateway.resources, arrival.connection.port
     taking = _listening(resources, port) if resources is not None else None
     if taking is None and (known := _closed(gateway, port)) is not None:
         found = _shut(walk, f"from the mesh to port {port}", known)
     elif taking is None:
-        walk.tell(Stage.LISTENER, f"{gateway.name} serves no port {port}{_served(gateway)}")
+        walk.tell(DecisionStage.LISTENER, f"{gateway.name} serves no port {port}{_served(gateway)}")
         found = walk.end(Kind.CLOSED, f"{gateway.name} does not listen on port {port}", flags="UF")
     else:
         found = _taken(walk, gateway, taking, arrival, request, f"from the mesh to port {port}", send, cluster)
@@ -102,7 +106,7 @@ def meet(walk: Walk, gateway: Workload, arrival: Arrival, request: Request, send
 
 def _taken(
     walk: Walk,
-    gateway: Workload,
+    gateway: ExplainedWorkload,
     taking: Listener,
     arrival: Arrival,
     request: Request,
@@ -118,10 +122,12 @@ def _taken(
     if found is None:
         plain = connection.speaks is not Speaks.TLS
         why = "whose servers speak TLS, which this is not" if plain else "and no server of it has that name"
-        walk.tell(Stage.LISTENER, f"{told}, {why}", sources_of(taking.metadata))
+        walk.tell(DecisionStage.LISTENER, f"{told}, {why}", sources_of(taking.metadata))
         why = "the servers speak TLS, and this is none" if plain else "no server has the name"
         return walk.end(Kind.CLOSED, why, detail="filter_chain_not_found")
-    walk.tell(Stage.LISTENER, f"{told}, {_of(found)}", (*sources_of(taking.metadata), *sources_of(found.metadata)))
+    walk.tell(
+        DecisionStage.LISTENER, f"{told}, {_of(found)}", (*sources_of(taking.metadata), *sources_of(found.metadata))
+    )
     context = resources.opened(found.transport_socket.typed_config, DownstreamTlsContext)
     identity = ""
     known = _closed(gateway, connection.port, tuple(found.filter_chain_match.server_names) or ("*",))
@@ -131,7 +137,7 @@ def _taken(
     if sealed is not None and not _passes_on(walk, gateway, found):
         return walk.end(Kind.CLOSED, "the TLS handshake fails", flags="UF", detail="tls_error")
     if context is not None and connection.speaks is not Speaks.TLS:
-        walk.tell(Stage.TLS, "the server speaks TLS, and this is none")
+        walk.tell(DecisionStage.TLS, "the server speaks TLS, and this is none")
         return walk.end(Kind.CLOSED, "the TLS handshake fails", detail="tls_error")
     if context is not None and made is not None:
         identity = made.identity
@@ -139,7 +145,7 @@ def _taken(
         if not tls.takes_server(walk, made, shown) or not tls.takes_client(walk, context, identity):
             return walk.end(Kind.CLOSED, "the TLS handshake fails", flags="UF", detail="tls_error")
     elif context is not None and (unread := _unread(gateway, context)):
-        walk.tell(Stage.TLS, f"{gateway.name} refuses {unread}: {gateway.unread[unread]}")
+        walk.tell(DecisionStage.TLS, f"{gateway.name} refuses {unread}: {gateway.unread[unread]}")
         return walk.end(Kind.CLOSED, "the gateway's proxy refuses its certificate", detail="tls_error")
     elif context is not None:
         request = _opened(walk, context, request)
@@ -151,12 +157,14 @@ def _taken(
     )
 
 
-def _passes_on(walk: Walk, gateway: Workload, found: FilterChain) -> bool:
+def _passes_on(walk: Walk, gateway: ExplainedWorkload, found: FilterChain) -> bool:
     """The mesh's TLS at a server that ends none."""
     if any(each.name.endswith("http_connection_manager") for each in found.filters):
-        walk.tell(Stage.TLS, f"the server speaks plaintext, and the caller's proxy the mesh's TLS to {gateway.name}")
+        walk.tell(
+            DecisionStage.TLS, f"the server speaks plaintext, and the caller's proxy the mesh's TLS to {gateway.name}"
+        )
         return False
-    walk.tell(Stage.TLS, "the server passes the TLS of the caller's proxy on as it is")
+    walk.tell(DecisionStage.TLS, "the server passes the TLS of the caller's proxy on as it is")
     return True
 
 
@@ -166,19 +174,19 @@ def _is_of_mesh(context: DownstreamTlsContext) -> bool:
     return any(each.sds_config.WhichOneof("config_source_specifier") == "api_config_source" for each in shown)
 
 
-def _served(gateway: Workload) -> str:
+def _served(gateway: ExplainedWorkload) -> str:
     known = ", ".join(map(str, sorted(gateway.doors or {})))
     return f" (it serves {known})" if known else " (it serves none)"
 
 
-def _listening(resources: Resources, port: int) -> Listener | None:
+def _listening(resources: EnvoyResources, port: int) -> Listener | None:
     for each in resources.listeners.values():
         if each.address.socket_address.port_value == port:
             return each
     return None
 
 
-def _closed(gateway: Workload, port: int, names: tuple[str, ...] = ()) -> Closed | None:
+def _closed(gateway: ExplainedWorkload, port: int, names: tuple[str, ...] = ()) -> Closed | None:
     """The server there by which nobody comes in; of those with names, the one that has them."""
     for each in gateway.closed:
         if each.port == port and (not names or any(host_covers(host, name) for host in each.hosts for name in names)):
@@ -187,11 +195,11 @@ def _closed(gateway: Workload, port: int, names: tuple[str, ...] = ()) -> Closed
 
 
 def _shut(walk: Walk, where: str, known: Closed) -> Verdict:
-    walk.tell(Stage.LISTENER, f"{where}: {known.what}" if where else known.what, known.sources)
+    walk.tell(DecisionStage.LISTENER, f"{where}: {known.what}" if where else known.what, known.sources)
     return walk.end(Kind.CLOSED, f"the server is closed: {known.why}")
 
 
-def _goes_nowhere(resources: Resources, found: FilterChain) -> bool:
+def _goes_nowhere(resources: EnvoyResources, found: FilterChain) -> bool:
     ends = (resources.opened(each.typed_config, TcpProxy) for each in found.filters)
     return any(each is not None and each.cluster == _BLACK_HOLE for each in ends)
 
@@ -201,7 +209,7 @@ def _of(found: FilterChain) -> str:
     return f"the server {found.name or 'there'}" + (f" that has {names}" if names else "")
 
 
-def _unread(gateway: Workload, context: DownstreamTlsContext) -> str:
+def _unread(gateway: ExplainedWorkload, context: DownstreamTlsContext) -> str:
     """A Secret without which the server opens no connection, and which its proxy does not have."""
     common = context.common_tls_context
     wanted = [each.name for each in common.tls_certificate_sds_secret_configs]
@@ -220,7 +228,7 @@ def _opened(walk: Walk, context: DownstreamTlsContext, request: Request) -> Requ
         if asks
         else ", and looks at a certificate that is shown"
     )
-    walk.tell(Stage.TLS, f"it ends the TLS with {shown}{more if asks or checks else ''}")
+    walk.tell(DecisionStage.TLS, f"it ends the TLS with {shown}{more if asks or checks else ''}")
     http2 = "h2" in request.offers and "h2" in common.alpn_protocols
     spoken = Speaks.HTTP2 if http2 else Speaks.HTTP if request.offers else Speaks.BYTES
     return msgspec.structs.replace(request, speaks=spoken, server_name="", offers=())
@@ -228,7 +236,7 @@ def _opened(walk: Walk, context: DownstreamTlsContext, request: Request) -> Requ
 
 def _filters(
     walk: Walk,
-    resources: Resources,
+    resources: EnvoyResources,
     found: FilterChain,
     arrival: Arrival,
     identity: str,
@@ -240,14 +248,14 @@ def _filters(
     sealed: Arrival | None,
 ) -> Verdict:
     connection = arrival.connection
-    seen = Seen(connection, (identity,) if identity else (), headers=Headers())
+    seen = GuardInput(connection, (identity,) if identity else (), headers=RequestHeaders())
     end = pass_guards(walk, resources, found, seen)
     if isinstance(end, Verdict):
         return end
     if isinstance(end, TcpProxy):
         return send(connection, cluster(end), None, request, sealed)
     if arrival.headers is None:
-        walk.tell(Stage.LISTENER, "the server expects HTTP, which this is not")
+        walk.tell(DecisionStage.LISTENER, "the server expects HTTP, which this is not")
         return walk.end(Kind.CLOSED, "the server expects HTTP", detail="http1.codec_error")
     seen.headers, seen.http2 = arrival.headers, arrival.http2
     seen.headers.set("x-forwarded-proto", "https" if encrypted else "http")
@@ -259,18 +267,18 @@ def _filters(
     return result if isinstance(result, Verdict) else send(connection, result, seen.headers, inner)
 
 
-def _underscores(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | None:
+def _underscores(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -> Verdict | None:
     action = manager.common_http_protocol_options.headers_with_underscores_action
     names = list(dict.fromkeys(name for name, _ in seen.headers if "_" in name))
     if not names or action == HttpProtocolOptions.ALLOW:
         return None
     told = f"the header {names[0]} has an underscore: an application may take it for another"
     if action == HttpProtocolOptions.DROP_HEADER:
-        walk.tell(Stage.ROUTE, f"{told}, and it is left out")
+        walk.tell(DecisionStage.ROUTE, f"{told}, and it is left out")
         for name in names:
             seen.headers.remove(name)
         return None
-    walk.tell(Stage.ROUTE, told)
+    walk.tell(DecisionStage.ROUTE, told)
     version = "http2" if seen.http2 else "http1"
     why = "a header's name has an underscore"
     return walk.end(Kind.ANSWERED, why, status=400, detail=f"{version}.unexpected_underscore")

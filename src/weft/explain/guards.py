@@ -13,14 +13,14 @@ from envoy.extensions.filters.network.rbac.v3.rbac_pb2 import RBAC
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
 from weft.explain import matchers, rbac
-from weft.explain.decision import Kind, Stage, Unsure, Verdict
-from weft.explain.rule import Seen
+from weft.explain.decision import DecisionStage, Kind, Unsure, Verdict
+from weft.explain.rule import GuardInput
 from weft.explain.walk import Walk
-from weft.explain.world import Resources
+from weft.explain.world import EnvoyResources
 
 
 def pass_guards(
-    walk: Walk, resources: Resources, found: FilterChain, seen: Seen
+    walk: Walk, resources: EnvoyResources, found: FilterChain, seen: GuardInput
 ) -> Verdict | HttpConnectionManager | TcpProxy:
     for each in found.filters:
         if (rules := resources.opened(each.typed_config, RBAC)) is not None:
@@ -29,7 +29,7 @@ def pass_guards(
         elif (asked := resources.opened(each.typed_config, ExtAuthz)) is not None:
             if matchers.metadata(asked.filter_enabled_metadata, seen.metadata):
                 authorizer = asked.grpc_service.envoy_grpc.cluster_name
-                walk.tell(Stage.POLICY, f"asks the authorizer {authorizer} about the connection")
+                walk.tell(DecisionStage.POLICY, f"asks the authorizer {authorizer} about the connection")
                 raise Unsure(f"the authorizer {authorizer} decides")
         elif (manager := resources.opened(each.typed_config, HttpConnectionManager)) is not None:
             return manager

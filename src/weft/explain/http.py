@@ -24,14 +24,14 @@ from weft.explain import fault, jwt, matchers, rbac
 from weft.explain.action import REDIRECTS, change_headers, location, rewrite
 from weft.explain.cluster import by_weight
 from weft.explain.codec import leave_of_te, unreadable, upgrade_of
-from weft.explain.decision import Kind, Source, Stage, Unsure, Verdict, sources_of
+from weft.explain.decision import DecisionStage, Kind, ObjectSource, Unsure, Verdict, sources_of
 from weft.explain.listener import is_address
 from weft.explain.path import normalized
-from weft.explain.request import Headers, Request
+from weft.explain.request import Request, RequestHeaders
 from weft.explain.route import first_match, is_grpc, virtual_host
-from weft.explain.rule import Seen
+from weft.explain.rule import GuardInput
 from weft.explain.walk import Walk
-from weft.explain.world import Resources
+from weft.explain.world import EnvoyResources
 
 _HOP_BY_HOP = ("connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade")
 _NOBODY = "nobody"  # a gateway's virtual host for all that it does not serve, and its route
@@ -47,14 +47,14 @@ _UNITS = {"m": 1, "S": 1_000, "M": 60_000, "H": 3_600_000}
 _MOST_UNITS = 99_999_999
 
 
-class Forwarded(msgspec.Struct, frozen=True):
+class ForwardedRequest(msgspec.Struct, frozen=True):
     cluster: str
     route: Route
 
 
 def manage(
-    walk: Walk, resources: Resources, manager: HttpConnectionManager, request: Request, seen: Seen
-) -> Forwarded | Verdict:
+    walk: Walk, resources: EnvoyResources, manager: HttpConnectionManager, request: Request, seen: GuardInput
+) -> ForwardedRequest | Verdict:
     """Changes the headers of what is seen, as the proxy does."""
     walk.grpc = is_grpc(seen.headers)
     if (refusal := _tidy(walk, manager, seen)) is not None:
@@ -78,7 +78,7 @@ def manage(
     return _act(walk, resources, found, seen)
 
 
-def _tidy(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | None:
+def _tidy(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -> Verdict | None:
     headers = seen.headers
     written = headers.value(":path")
     if (refusal := unreadable(walk, manager, seen)) is not None:
@@ -93,10 +93,10 @@ def _tidy(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | N
         return _turned_away(walk, "a QUERY says by Content-Type what it asks", 400, "query_missing_content_type")
     target = normalized(manager, written)
     if target is None:
-        walk.tell(Stage.ROUTE, "its path is refused")
+        walk.tell(DecisionStage.ROUTE, "its path is refused")
         return walk.end(Kind.ANSWERED, "its path is refused", status=400, detail="path_normalization_failed")
     if target != written:
-        walk.tell(Stage.ROUTE, f"its path becomes {target}")
+        walk.tell(DecisionStage.ROUTE, f"its path becomes {target}")
         headers.set(":path", target)
     # HTTP/2 is not upgraded to: such a wish is passed over.
     kept = ("connection", "upgrade") if upgrade_of(headers) not in ("", "h2c") else ()
@@ -127,7 +127,7 @@ def _tidy(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | N
             return None
         if before and not manager.xff_num_trusted_hops:
             said = f"x-forwarded-for is not believed, and the caller is {source}"
-            walk.tell(Stage.ROUTE, f"{said}: numTrustedProxies of the mesh's settings is 0")
+            walk.tell(DecisionStage.ROUTE, f"{said}: numTrustedProxies of the mesh's settings is 0")
         headers.set("x-forwarded-for", f"{before},{source}" if before else source)
     forwarded = (headers.joined("x-forwarded-for") or "").rpartition(",")[2].strip()
     seen.remote = forwarded if is_address(forwarded) else seen.connection.source
@@ -135,24 +135,24 @@ def _tidy(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | N
 
 
 def _turned_away(walk: Walk, why: str, status: int, detail: str) -> Verdict:
-    walk.tell(Stage.ROUTE, why)
+    walk.tell(DecisionStage.ROUTE, why)
     return walk.end(Kind.ANSWERED, why, status=status, detail=detail)
 
 
-def _upgrade(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | None:
+def _upgrade(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -> Verdict | None:
     """To another protocol on the same connection; which ones, a proxy knows by name."""
     wanted = upgrade_of(seen.headers)
     if not wanted or any(each.upgrade_type.lower() == wanted for each in manager.upgrade_configs):
         return None
-    walk.tell(Stage.ROUTE, f"it asks for an upgrade to {wanted}, which the proxy does not know")
+    walk.tell(DecisionStage.ROUTE, f"it asks for an upgrade to {wanted}, which the proxy does not know")
     return walk.end(Kind.ANSWERED, f"no upgrade to {wanted}", status=403, detail="upgrade_failed")
 
 
-def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, seen: Seen) -> Route | None:
+def _route(walk: Walk, resources: EnvoyResources, configuration: RouteConfiguration, seen: GuardInput) -> Route | None:
     authority = seen.headers.value(":authority")
     host = virtual_host(resources, configuration, authority)
     if host is None:
-        walk.tell(Stage.ROUTE, f"no virtual host of {configuration.name} is called {authority}")
+        walk.tell(DecisionStage.ROUTE, f"no virtual host of {configuration.name} is called {authority}")
         return None
     sources = sources_of(host.metadata)
     nobody = host.name == _NOBODY and not sources
@@ -162,24 +162,30 @@ def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, 
         told = f"{authority} is the virtual host {host.name} of {configuration.name}"
         if nobody:
             told = f"{configuration.name} has no host {authority}{_hosts(configuration)}"
-        walk.tell(Stage.ROUTE, told, sources, about=host.name)
+        walk.tell(DecisionStage.ROUTE, told, sources, about=host.name)
     if host.require_tls == VirtualHost.ALL and seen.headers.value(":scheme") == "http":
-        walk.tell(Stage.ROUTE, "it is for HTTPS alone", sources)
+        walk.tell(DecisionStage.ROUTE, "it is for HTTPS alone", sources)
         return Route(redirect=RedirectAction(https_redirect=True))
     if not seen.headers.value("x-forwarded-proto"):
         walk.tell(
-            Stage.ROUTE, "x-forwarded-proto is empty, and no route takes what nobody knows the scheme of", sources
+            DecisionStage.ROUTE,
+            "x-forwarded-proto is empty, and no route takes what nobody knows the scheme of",
+            sources,
         )
         return None
     found = first_match(host, seen.headers)
     if found is None:
-        walk.tell(Stage.ROUTE, f"none of its {len(host.routes)} routes takes {seen.headers.value(':path')}", sources)
+        walk.tell(
+            DecisionStage.ROUTE, f"none of its {len(host.routes)} routes takes {seen.headers.value(':path')}", sources
+        )
         return None
     walk.route = found.name
     if nobody:
         return found  # what it has not has been said
     walk.tell(
-        Stage.ROUTE, f"the route {found.name or '(unnamed)'} takes it: {_matched(found)}", sources_of(found.metadata)
+        DecisionStage.ROUTE,
+        f"the route {found.name or '(unnamed)'} takes it: {_matched(found)}",
+        sources_of(found.metadata),
     )
     return found
 
@@ -206,7 +212,7 @@ def _matched(route: Route) -> str:
 
 
 def _filter(
-    walk: Walk, resources: Resources, each: HttpFilter, route: Route | None, request: Request, seen: Seen
+    walk: Walk, resources: EnvoyResources, each: HttpFilter, route: Route | None, request: Request, seen: GuardInput
 ) -> Verdict | None:
     """What one filter says; None if the request goes on."""
     own = route.typed_per_filter_config[each.name] if route and each.name in route.typed_per_filter_config else None
@@ -237,14 +243,16 @@ def _filter(
     if (mutation := resources.opened(config, HeaderMutation)) is not None:
         _mutate(mutation, seen)
     elif each.name != _ROUTER and each.name not in _SILENT:
-        walk.tell(Stage.FILTER, f"the filter {each.name} is not known here; it is taken to let the request pass")
+        walk.tell(
+            DecisionStage.FILTER, f"the filter {each.name} is not known here; it is taken to let the request pass"
+        )
     return None
 
 
-def _translate(walk: Walk, seen: Seen, sources: tuple[Source, ...]) -> None:
+def _translate(walk: Walk, seen: GuardInput, sources: tuple[ObjectSource, ...]) -> None:
     if seen.headers.joined("content-type") not in _WEB_TYPES:
         return
-    walk.tell(Stage.FILTER, "gRPC-Web becomes gRPC", sources)
+    walk.tell(DecisionStage.FILTER, "gRPC-Web becomes gRPC", sources)
     walk.web = seen.headers.value(":method") != "HEAD"
     seen.headers.set("content-type", "application/grpc")
     for name, value in (("te", "trailers"), ("grpc-accept-encoding", "identity")):
@@ -252,17 +260,17 @@ def _translate(walk: Walk, seen: Seen, sources: tuple[Source, ...]) -> None:
     seen.headers.remove("content-length")
 
 
-def _ask(walk: Walk, config: ExtAuthz, seen: Seen) -> None:
+def _ask(walk: Walk, config: ExtAuthz, seen: GuardInput) -> None:
     if config.HasField("filter_enabled_metadata") and not matchers.metadata(
         config.filter_enabled_metadata, seen.metadata
     ):
         return
     cluster = config.grpc_service.envoy_grpc.cluster_name or config.http_service.server_uri.cluster
-    walk.tell(Stage.POLICY, f"asks the authorizer {cluster}")
+    walk.tell(DecisionStage.POLICY, f"asks the authorizer {cluster}")
     raise Unsure(f"the authorizer {cluster} decides")
 
 
-def _mutate(mutation: HeaderMutation, seen: Seen) -> None:
+def _mutate(mutation: HeaderMutation, seen: GuardInput) -> None:
     for each in mutation.mutations.request_mutations:
         match each.WhichOneof("action"):
             case "remove":
@@ -275,26 +283,26 @@ def _mutate(mutation: HeaderMutation, seen: Seen) -> None:
                 raise Unsure(f"headers are changed by {kind}, which cannot be tried here")
 
 
-def _act(walk: Walk, resources: Resources, route: Route, seen: Seen) -> Forwarded | Verdict:
+def _act(walk: Walk, resources: EnvoyResources, route: Route, seen: GuardInput) -> ForwardedRequest | Verdict:
     headers, sources = seen.headers, sources_of(route.metadata)
     if route.HasField("redirect"):
         status, where = REDIRECTS[route.redirect.response_code], location(route.redirect, headers, route.match)
-        walk.tell(Stage.ROUTE, f"it is redirected to {where}", sources)
+        walk.tell(DecisionStage.ROUTE, f"it is redirected to {where}", sources)
         return walk.end(
             Kind.ANSWERED, f"redirected to {where}", status=status, location=where, detail="direct_response"
         )
     if route.HasField("direct_response"):
         status = route.direct_response.status
         if route.name == _NOBODY and not sources:
-            why = next(step.what for step in reversed(walk.steps) if step.stage is Stage.ROUTE)
+            why = next(step.what for step in reversed(walk.steps) if step.stage is DecisionStage.ROUTE)
             return walk.end(Kind.ANSWERED, why, status=status, detail="direct_response")
         if route.name == _BLOCKED and not sources:
             why = (
                 f"nobody whom it sees is called {headers.value(':authority')}, and it may call no others: REGISTRY_ONLY"
             )
-            walk.tell(Stage.ROUTE, why, sources)
+            walk.tell(DecisionStage.ROUTE, why, sources)
             return walk.end(Kind.ANSWERED, why, status=status, detail="direct_response")
-        walk.tell(Stage.ROUTE, f"the route itself answers {status}", sources)
+        walk.tell(DecisionStage.ROUTE, f"the route itself answers {status}", sources)
         # With these, HTTP says where something is, and Envoy says: here.
         where = location(RedirectAction(), headers, route.match) if status == 201 or 300 <= status < 400 else ""
         return walk.end(
@@ -304,28 +312,28 @@ def _act(walk: Walk, resources: Resources, route: Route, seen: Seen) -> Forwarde
     cluster = _cluster(walk, route, seen)
     if action.cluster_not_found_response_code == action.INTERNAL_SERVER_ERROR and cluster not in resources.clusters:
         why = "it is sent to nobody who can be called"
-        walk.tell(Stage.CLUSTER, why, sources)
+        walk.tell(DecisionStage.CLUSTER, why, sources)
         return walk.end(Kind.FAILED, why, status=500, flags="NC", detail="cluster_not_found")
     before = (headers.value(":authority"), headers.value(":path"))
     if told := _header_changes(route):
-        walk.tell(Stage.ROUTE, told, sources)
+        walk.tell(DecisionStage.ROUTE, told, sources)
     change_headers(route, headers)
     rewrite(route, headers)
     after = (headers.value(":authority"), headers.value(":path"))
     if before != after:
-        walk.tell(Stage.ROUTE, f"it is rewritten to {after[0]}{after[1]}", sources)
+        walk.tell(DecisionStage.ROUTE, f"it is rewritten to {after[0]}{after[1]}", sources)
     if action.HasField("max_grpc_timeout") and is_grpc(headers):
         _tell_deadline(headers, action)
     if told := _patience(action):
-        walk.tell(Stage.ROUTE, told, sources)
+        walk.tell(DecisionStage.ROUTE, told, sources)
     for mirror in action.request_mirror_policies:
         often = fault.share(mirror.runtime_fraction.default_value) if mirror.HasField("runtime_fraction") else "100 %"
         told = "a copy" if often == "100 %" else f"of {often} a copy"
-        walk.tell(Stage.ROUTE, f"{told} goes to {mirror.cluster}", sources)
-    return Forwarded(cluster, route)
+        walk.tell(DecisionStage.ROUTE, f"{told} goes to {mirror.cluster}", sources)
+    return ForwardedRequest(cluster, route)
 
 
-def _cluster(walk: Walk, route: Route, seen: Seen) -> str:
+def _cluster(walk: Walk, route: Route, seen: GuardInput) -> str:
     action = route.route
     kind = action.WhichOneof("cluster_specifier")
     if kind == "cluster":
@@ -337,7 +345,7 @@ def _cluster(walk: Walk, route: Route, seen: Seen) -> str:
     chosen, weight = by_weight(walk, parts, lambda part: part.weight.value)
     changed = _header_changes(chosen)
     told = f"by weight {weight} of {total} it goes to {chosen.name}{f'; {changed}' if changed else ''}"
-    walk.tell(Stage.ROUTE, told, sources_of(route.metadata))
+    walk.tell(DecisionStage.ROUTE, told, sources_of(route.metadata))
     change_headers(chosen, seen.headers)
     if chosen.host_rewrite_literal:
         seen.headers.set(":authority", chosen.host_rewrite_literal)
@@ -357,7 +365,7 @@ def _header_changes(message: Route | WeightedCluster.ClusterWeight) -> str:
     return "; ".join(told)
 
 
-def _tell_deadline(headers: Headers, action: RouteAction) -> None:
+def _tell_deadline(headers: RequestHeaders, action: RouteAction) -> None:
     """gRPC's caller may have said less than the route; the server learns what is left of it for one try."""
     limit, single = _milliseconds(action.max_grpc_timeout), _milliseconds(action.retry_policy.per_try_timeout)
     said = _DEADLINE.fullmatch(headers.value("grpc-timeout"))

@@ -12,27 +12,27 @@ from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import DownstreamTlsConte
 
 from weft.explain import tls
 from weft.explain.cluster import NoTarget, find, passes_on
-from weft.explain.decision import Kind, Source, Stage, Unsure, Verdict, policy_source, sources_of
+from weft.explain.decision import DecisionStage, Kind, ObjectSource, Unsure, Verdict, policy_source, sources_of
 from weft.explain.guards import pass_guards
 from weft.explain.http import manage
-from weft.explain.listener import INBOUND, Connection, chain, chains_of
+from weft.explain.listener import INBOUND, IncomingConnection, chain, chains_of
 from weft.explain.rbac import unmet_of
-from weft.explain.request import Headers, Request, Speaks
-from weft.explain.rule import Seen
+from weft.explain.request import Request, RequestHeaders, Speaks
+from weft.explain.rule import GuardInput
 from weft.explain.walk import Walk
-from weft.explain.world import Resources, Workload, World
+from weft.explain.world import EnvoyResources, ExplainedWorkload, World
 
 
 class Arrival(msgspec.Struct, frozen=True):
     """What reaches the server's proxy."""
 
-    connection: Connection
-    headers: Headers | None  # None: not HTTP, as far as anybody knows
+    connection: IncomingConnection
+    headers: RequestHeaders | None  # None: not HTTP, as far as anybody knows
     http2: bool = False
     offer: tls.Offer | None = None  # where a caller's proxy speaks TLS; an application's own is bytes to all proxies
 
 
-def receive(walk: Walk, server: Workload, arrival: Arrival, request: Request, world: World) -> Verdict:
+def receive(walk: Walk, server: ExplainedWorkload, arrival: Arrival, request: Request, world: World) -> Verdict:
     walk.proxy = server.name
     walk.workload = server.name
     resources, connection = server.resources, arrival.connection
@@ -47,12 +47,12 @@ def receive(walk: Walk, server: Workload, arrival: Arrival, request: Request, wo
         how = "TLS" if connection.speaks is Speaks.TLS else "plaintext"
         refusing = chains_of(listener, connection)
         sources = tuple(dict.fromkeys(source for each in refusing for source in _sources(resources, each)))
-        walk.tell(Stage.INBOUND, f"no filter chain takes {how} on port {connection.port}", sources)
+        walk.tell(DecisionStage.INBOUND, f"no filter chain takes {how} on port {connection.port}", sources)
         return walk.end(
             Kind.CLOSED, f"{server.name} takes no {how} on port {connection.port}", detail="filter_chain_not_found"
         )
     walk.tell(
-        Stage.INBOUND,
+        DecisionStage.INBOUND,
         f"the filter chain {found.name} takes it{_criteria(found)}",
         _sources(resources, found),
     )
@@ -64,23 +64,23 @@ def receive(walk: Walk, server: Workload, arrival: Arrival, request: Request, wo
         if arrival.offer is not None and not tls.takes_server(walk, arrival.offer, server.identity):
             return walk.end(Kind.CLOSED, f"{server.name} is not who should answer", flags="UF", detail="tls_error")
         identity = arrival.offer.identity if arrival.offer is not None else ""
-        seen = Seen(connection, (identity,) if identity else (), headers=Headers())
+        seen = GuardInput(connection, (identity,) if identity else (), headers=RequestHeaders())
         allowing, unmet = _allowing(resources, found, seen)
         if not tls.takes_client(walk, context, identity, _sources(resources, found), allowing, unmet):
-            by_policy = walk.steps[-1].stage is Stage.POLICY
+            by_policy = walk.steps[-1].stage is DecisionStage.POLICY
             why = "a policy denies the connection: the TLS handshake fails" if by_policy else "the TLS handshake fails"
             return walk.end(Kind.CLOSED, why, detail="tls_error")
     return _filters(walk, server, found, arrival, identity, request, world)
 
 
-def _sources(resources: Resources, found: FilterChain) -> tuple[Source, ...]:
+def _sources(resources: EnvoyResources, found: FilterChain) -> tuple[ObjectSource, ...]:
     """Who says which connections are taken, before the services that share the port, whom its cluster names."""
     cluster = resources.clusters.get(f"inbound|{found.filter_chain_match.destination_port.value}||")
     named = sources_of(cluster.metadata) if cluster is not None else ()
     return (*sources_of(found.metadata), *(each for each in named if each.kind != "DestinationRule"))
 
 
-def _allowing(resources: Resources, found: FilterChain, seen: Seen) -> tuple[tuple[Source, ...], str]:
+def _allowing(resources: EnvoyResources, found: FilterChain, seen: GuardInput) -> tuple[tuple[ObjectSource, ...], str]:
     """The policies one of which must let a connection in, and which of their conditions are not met."""
     opened = (resources.opened(each.typed_config, RBAC) for each in found.filters)
     rules = [each.rules for each in opened if each is not None and each.HasField("rules")]
@@ -90,14 +90,14 @@ def _allowing(resources: Resources, found: FilterChain, seen: Seen) -> tuple[tup
     return sources, "".join(unmet_of(each, seen) for each in allowing)
 
 
-def _unanswered(walk: Walk, server: Workload, connection: Connection) -> Verdict:
-    walk.tell(Stage.TLS, f"no proxy answers the mesh's TLS on port {connection.port} of {server.name}")
+def _unanswered(walk: Walk, server: ExplainedWorkload, connection: IncomingConnection) -> Verdict:
+    walk.tell(DecisionStage.TLS, f"no proxy answers the mesh's TLS on port {connection.port} of {server.name}")
     return walk.end(Kind.CLOSED, "the TLS handshake fails", flags="UF", detail="tls_error")
 
 
 def _filters(
     walk: Walk,
-    server: Workload,
+    server: ExplainedWorkload,
     found: FilterChain,
     arrival: Arrival,
     identity: str,
@@ -106,7 +106,7 @@ def _filters(
 ) -> Verdict:
     resources, connection = server.resources, arrival.connection
     assert resources is not None  # noqa: S101 (the caller has looked)
-    seen = Seen(connection, (identity,) if identity else (), headers=Headers())
+    seen = GuardInput(connection, (identity,) if identity else (), headers=RequestHeaders())
     end = pass_guards(walk, resources, found, seen)
     if isinstance(end, Verdict):
         return end
@@ -114,13 +114,15 @@ def _filters(
     if isinstance(end, TcpProxy):
         if upgraded:
             walk.tell(
-                Stage.INBOUND, f"{server.name} takes port {connection.port} for bytes", _sources(resources, found)
+                DecisionStage.INBOUND,
+                f"{server.name} takes port {connection.port} for bytes",
+                _sources(resources, found),
             )
             raise _as_it_is(server)
         return _to_workload(walk, server, end.cluster, arrival, world)
     if arrival.headers is None or (connection.speaks is Speaks.TLS and not found.HasField("transport_socket")):
         why = f"{server.name} expects HTTP, which this is not"
-        walk.tell(Stage.INBOUND, why, _sources(resources, found))
+        walk.tell(DecisionStage.INBOUND, why, _sources(resources, found))
         return walk.end(Kind.CLOSED, why, detail="http1.codec_error")
     seen.headers, seen.http2 = arrival.headers, arrival.http2
     route = walk.route
@@ -131,19 +133,19 @@ def _filters(
     cluster = resources.clusters.get(result.cluster)
     if upgraded and cluster is not None and passes_on(resources, cluster):
         what = f"{server.name} passes on what comes to port {connection.port} in the HTTP that it comes in"
-        walk.tell(Stage.INBOUND, what, _sources(resources, found))
+        walk.tell(DecisionStage.INBOUND, what, _sources(resources, found))
         raise _as_it_is(server)
     return _to_workload(walk, server, result.cluster, arrival, world)
 
 
-def _as_it_is(server: Workload) -> Unsure:
+def _as_it_is(server: ExplainedWorkload) -> Unsure:
     return Unsure(
         f"the application of {server.name} gets the HTTP/2 of the caller's proxy as it is: one that speaks only "
         "HTTP/1.1 does not understand it, and the caller gets 502"
     )
 
 
-def _to_workload(walk: Walk, server: Workload, cluster: str, arrival: Arrival, world: World) -> Verdict:
+def _to_workload(walk: Walk, server: ExplainedWorkload, cluster: str, arrival: Arrival, world: World) -> Verdict:
     assert server.resources is not None  # noqa: S101 (the caller has looked)
     called = walk.cluster, walk.endpoint, walk.endpoints
     target = find(walk, server.resources, cluster, arrival.connection, server, world)
@@ -156,14 +158,16 @@ def _to_workload(walk: Walk, server: Workload, cluster: str, arrival: Arrival, w
     return _deliver(walk, server, arrival, target.place.port)
 
 
-def _deliver(walk: Walk, server: Workload, arrival: Arrival, port: int) -> Verdict:
+def _deliver(walk: Walk, server: ExplainedWorkload, arrival: Arrival, port: int) -> Verdict:
     if server.ports is not None and port and port not in server.ports:
-        walk.tell(Stage.WORKLOAD, f"nobody listens on port {port} of {server.name}")
+        walk.tell(DecisionStage.WORKLOAD, f"nobody listens on port {port} of {server.name}")
         why = f"{server.name} does not listen on port {port}"
         if arrival.headers is None or server.resources is None:
             return walk.end(Kind.CLOSED, why)
         return walk.end(Kind.FAILED, why, status=503, flags="UF", detail="upstream_reset_before_response_started")
-    walk.tell(Stage.WORKLOAD, f"it reaches {server.name} on port {port}" if port else f"it reaches {server.name}")
+    walk.tell(
+        DecisionStage.WORKLOAD, f"it reaches {server.name} on port {port}" if port else f"it reaches {server.name}"
+    )
     return walk.end(Kind.DELIVERED, f"it reaches {server.name}", headers=arrival.headers)
 
 

@@ -14,10 +14,10 @@ import msgspec
 from envoy.extensions.filters.http.jwt_authn.v3.config_pb2 import JwtAuthentication, JwtProvider, JwtRequirement
 
 from weft.explain import matchers
-from weft.explain.decision import Stage, Unsure
+from weft.explain.decision import DecisionStage, Unsure
 from weft.explain.request import Request, Token
 from weft.explain.route import takes
-from weft.explain.rule import Seen
+from weft.explain.rule import GuardInput
 from weft.explain.token import FORGED, read_token, wrong_signature
 from weft.explain.walk import Walk
 
@@ -31,7 +31,7 @@ _WRONG_AUDIENCE = "Audiences in Jwt are not allowed"
 _EARLY, _LATE = "Jwt not yet valid", "Jwt is expired"
 
 
-class Refused(msgspec.Struct, frozen=True):
+class TokenDenied(msgspec.Struct, frozen=True):
     status: int
     why: str
 
@@ -47,14 +47,14 @@ class _Found(msgspec.Struct, frozen=True):
     parameter: str = ""
 
 
-def refused(walk: Walk, config: JwtAuthentication, request: Request, seen: Seen) -> Refused | None:
+def refused(walk: Walk, config: JwtAuthentication, request: Request, seen: GuardInput) -> TokenDenied | None:
     """None if the request passes. What a believed token says goes into the metadata, and into headers."""
     headers = seen.headers
     is_preflight = headers.value(":method") == "OPTIONS" and bool(
         headers.joined("origin") and headers.joined("access-control-request-method")
     )
     if config.bypass_cors_preflight and is_preflight:
-        walk.tell(Stage.TOKEN, "a preflight needs no token")
+        walk.tell(DecisionStage.TOKEN, "a preflight needs no token")
         return None
     target = headers.value(":path")
     path = matchers.without_query(target)
@@ -64,8 +64,8 @@ def refused(walk: Walk, config: JwtAuthentication, request: Request, seen: Seen)
     check = _Check(config, request, seen)
     wrong = check.require(rule.requires)
     if wrong:
-        walk.tell(Stage.TOKEN, f"the token is refused: {wrong}")
-        return Refused(403 if wrong == _WRONG_AUDIENCE else 401, wrong)
+        walk.tell(DecisionStage.TOKEN, f"the token is refused: {wrong}")
+        return TokenDenied(403 if wrong == _WRONG_AUDIENCE else 401, wrong)
     if check.payload:
         seen.metadata[FILTER] = {**seen.metadata.get(FILTER, {}), **check.payload}
         unchecked = ""
@@ -74,16 +74,16 @@ def refused(walk: Walk, config: JwtAuthentication, request: Request, seen: Seen)
             walk.provided = (
                 f"the token's signature is good, which was not checked: the keys of {check.issuer} are not here"
             )
-        walk.tell(Stage.TOKEN, f"the token of {check.issuer} is believed{unchecked}", about=check.issuer)
+        walk.tell(DecisionStage.TOKEN, f"the token of {check.issuer} is believed{unchecked}", about=check.issuer)
     else:
-        walk.tell(Stage.TOKEN, "without a token it passes, and has no principal")
+        walk.tell(DecisionStage.TOKEN, "without a token it passes, and has no principal")
     return None
 
 
 class _Check:
     """Each requirement answers "" if it is met, or what is wrong."""
 
-    def __init__(self, config: JwtAuthentication, request: Request, seen: Seen) -> None:
+    def __init__(self, config: JwtAuthentication, request: Request, seen: GuardInput) -> None:
         self._config, self._request, self._seen = config, request, seen
         self.payload: dict[str, Any] = {}
         self.issuer = ""

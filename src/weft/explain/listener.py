@@ -12,14 +12,14 @@ from envoy.config.listener.v3.listener_pb2 import Listener
 
 from weft.explain.matchers import address as within
 from weft.explain.request import Speaks
-from weft.explain.world import Resources
+from weft.explain.world import EnvoyResources
 
 OUTBOUND, INBOUND = "virtualOutbound", "virtualInbound"
 AGAIN, UNKNOWN = "virtualOutboundAgain", "virtualOutboundUnknown"
 _TLS_INSPECTOR, _HTTP_INSPECTOR = "envoy.filters.listener.tls_inspector", "envoy.filters.listener.http_inspector"
 
 
-class Connection(msgspec.Struct, frozen=True):
+class IncomingConnection(msgspec.Struct, frozen=True):
     """What arrives at a proxy. Of TLS, whose it is does not matter here."""
 
     source: str
@@ -31,7 +31,7 @@ class Connection(msgspec.Struct, frozen=True):
     held: bool = False  # it has been, and goes on
 
 
-def outbound(resources: Resources, connection: Connection) -> Listener | None:
+def outbound(resources: EnvoyResources, connection: IncomingConnection) -> Listener | None:
     """`virtualOutbound` takes every connection, and hands it to the listener of its original destination. One that was
     held is taken by another, which does the same."""
     catching = resources.listeners.get(AGAIN if connection.held else OUTBOUND)
@@ -48,7 +48,7 @@ def outbound(resources: Resources, connection: Connection) -> Listener | None:
     return catching
 
 
-def chain(listener: Listener, connection: Connection) -> FilterChain | None:
+def chain(listener: Listener, connection: IncomingConnection) -> FilterChain | None:
     transport, protocols = _detected(listener, connection)
     found = _find(chains_of(listener, connection), connection, transport, protocols)
     if found is None and listener.HasField("default_filter_chain"):
@@ -56,7 +56,7 @@ def chain(listener: Listener, connection: Connection) -> FilterChain | None:
     return found
 
 
-def chains_of(listener: Listener, connection: Connection) -> list[FilterChain]:
+def chains_of(listener: Listener, connection: IncomingConnection) -> list[FilterChain]:
     """Those that may take connections to its port: the port's own, or, if it has none, those of every other."""
     named = [each for each in listener.filter_chains if _port(each) == connection.port]
     return named or [
@@ -64,7 +64,7 @@ def chains_of(listener: Listener, connection: Connection) -> list[FilterChain]:
     ]
 
 
-def _by_address(resources: Resources) -> dict[tuple[str, int], Listener]:
+def _by_address(resources: EnvoyResources) -> dict[tuple[str, int], Listener]:
     found: dict[tuple[str, int], Listener] = {}
     for listener in resources.listeners.values():
         if listener.name in (OUTBOUND, INBOUND):
@@ -74,7 +74,7 @@ def _by_address(resources: Resources) -> dict[tuple[str, int], Listener]:
     return found
 
 
-def _detected(listener: Listener, connection: Connection) -> tuple[str, tuple[str, ...]]:
+def _detected(listener: Listener, connection: IncomingConnection) -> tuple[str, tuple[str, ...]]:
     """What the listener's inspectors see of the first bytes."""
     inspectors = {
         each.name
@@ -88,7 +88,7 @@ def _detected(listener: Listener, connection: Connection) -> tuple[str, tuple[st
     return "raw_buffer", (str(connection.speaks),)
 
 
-def _holds(predicate: ListenerFilterChainMatchPredicate, connection: Connection) -> bool:
+def _holds(predicate: ListenerFilterChainMatchPredicate, connection: IncomingConnection) -> bool:
     match predicate.WhichOneof("rule"):
         case "or_match":
             return any(_holds(each, connection) for each in predicate.or_match.rules)
@@ -105,7 +105,7 @@ def _holds(predicate: ListenerFilterChainMatchPredicate, connection: Connection)
 
 
 def _find(
-    chains: list[FilterChain], connection: Connection, transport: str, protocols: tuple[str, ...]
+    chains: list[FilterChain], connection: IncomingConnection, transport: str, protocols: tuple[str, ...]
 ) -> FilterChain | None:
     left = _by_range(chains, connection.address, lambda each: each.filter_chain_match.prefix_ranges)
     left = _by_name(left, connection.server_name if connection.speaks is Speaks.TLS else "")

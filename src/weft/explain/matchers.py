@@ -16,7 +16,7 @@ from envoy.type.matcher.v3.value_pb2 import ValueMatcher
 
 from weft.explain import regex
 from weft.explain.decision import Unsure
-from weft.explain.request import Headers
+from weft.explain.request import RequestHeaders
 
 MISSING = object()  # a value of metadata that is not there
 
@@ -40,7 +40,7 @@ def text(matcher: StringMatcher, value: str) -> bool:
     raise Unsure(f"a text is matched by {kind or 'nothing'}, which cannot be tried here")
 
 
-def header(matcher: HeaderMatcher, headers: Headers) -> bool:
+def header(matcher: HeaderMatcher, headers: RequestHeaders) -> bool:
     """Several of one name are looked at one by one, and one that matches is enough. A header that is not there matches
     nothing, inverted or not, unless it counts as empty."""
     kind = matcher.WhichOneof("header_match_specifier")

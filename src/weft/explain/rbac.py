@@ -8,8 +8,8 @@ from envoy.config.rbac.v3.rbac_pb2 import RBAC
 from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as http_rbac
 from envoy.extensions.filters.network.rbac.v3 import rbac_pb2 as network_rbac
 
-from weft.explain.decision import Stage, policy_source
-from weft.explain.rule import Seen, is_, permits
+from weft.explain.decision import DecisionStage, policy_source
+from weft.explain.rule import GuardInput, is_, permits
 from weft.explain.unmet import unmet
 from weft.explain.walk import Walk
 
@@ -17,7 +17,7 @@ _MOST_TOLD = 4  # rules, of which is said why they do not match
 HTTP_FILTER, NETWORK_FILTER = "envoy.filters.http.rbac", "envoy.filters.network.rbac"
 
 
-def denied(walk: Walk, config: http_rbac.RBAC | network_rbac.RBAC, seen: Seen) -> str | None:
+def denied(walk: Walk, config: http_rbac.RBAC | network_rbac.RBAC, seen: GuardInput) -> str | None:
     """Why it is, in Envoy's words; None if it is not. What the shadow rules say goes into the metadata."""
     if config.HasField("shadow_rules"):
         _note(walk, config, seen)
@@ -27,26 +27,26 @@ def denied(walk: Walk, config: http_rbac.RBAC | network_rbac.RBAC, seen: Seen) -
     matched = effective(rules, seen)
     if rules.action == RBAC.LOG:
         if matched:
-            walk.tell(Stage.POLICY, f"{_named(matched)} marks it for the access log", policy_source(matched))
+            walk.tell(DecisionStage.POLICY, f"{_named(matched)} marks it for the access log", policy_source(matched))
         return None
     if rules.action == RBAC.ALLOW:
         if matched:
-            walk.tell(Stage.POLICY, f"{_named(matched)} allows it", policy_source(matched))
+            walk.tell(DecisionStage.POLICY, f"{_named(matched)} allows it", policy_source(matched))
             return None
         asked = tuple(source for name in sorted(rules.policies) for source in policy_source(name))
         what = f"no rule that allows matches, so it is denied{unmet_of(rules, seen)}"
-        walk.tell(Stage.POLICY, what, tuple(dict.fromkeys(asked)))
+        walk.tell(DecisionStage.POLICY, what, tuple(dict.fromkeys(asked)))
         return detail("none")
     if matched:
-        walk.tell(Stage.POLICY, f"{_named(matched)} denies it", policy_source(matched))
+        walk.tell(DecisionStage.POLICY, f"{_named(matched)} denies it", policy_source(matched))
         return detail(matched)
     asked = tuple(source for name in sorted(rules.policies) for source in policy_source(name))
     if asked:  # else it is one that every gateway has, and nobody has written
-        walk.tell(Stage.POLICY, "no rule that denies matches", tuple(dict.fromkeys(asked)))
+        walk.tell(DecisionStage.POLICY, "no rule that denies matches", tuple(dict.fromkeys(asked)))
     return None
 
 
-def effective(rules: RBAC, seen: Seen) -> str:
+def effective(rules: RBAC, seen: GuardInput) -> str:
     """The first policy that matches, by name as Envoy sorts them; "" if none does."""
     for name in sorted(rules.policies):
         policy = rules.policies[name]
@@ -57,7 +57,7 @@ def effective(rules: RBAC, seen: Seen) -> str:
     return ""
 
 
-def unmet_of(rules: RBAC, seen: Seen) -> str:
+def unmet_of(rules: RBAC, seen: GuardInput) -> str:
     """Which conditions are not met, rule by rule."""
     found = [(name, unmet(rules.policies[name], seen)) for name in sorted(rules.policies)]
     told = [f"{_named(name)}: {why}" for name, why in found if why]
@@ -70,7 +70,7 @@ def detail(policy: str) -> str:
     return f"rbac_access_denied_matched_policy[{policy.replace(' ', '_')}]"
 
 
-def _note(walk: Walk, config: http_rbac.RBAC | network_rbac.RBAC, seen: Seen) -> None:
+def _note(walk: Walk, config: http_rbac.RBAC | network_rbac.RBAC, seen: GuardInput) -> None:
     rules, prefix = config.shadow_rules, config.shadow_rules_stat_prefix
     owner = HTTP_FILTER if isinstance(config, http_rbac.RBAC) else NETWORK_FILTER
     matched = effective(rules, seen)
@@ -79,7 +79,7 @@ def _note(walk: Walk, config: http_rbac.RBAC | network_rbac.RBAC, seen: Seen) ->
     notes[f"{prefix}shadow_engine_result"] = "allowed" if allowed else "denied"
     if matched:
         notes[f"{prefix}shadow_effective_policy_id"] = matched
-        walk.tell(Stage.POLICY, f"{_named(matched)} takes note of it", policy_source(matched))
+        walk.tell(DecisionStage.POLICY, f"{_named(matched)} takes note of it", policy_source(matched))
 
 
 def _named(rule: str) -> str:

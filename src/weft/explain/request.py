@@ -54,7 +54,7 @@ class Request(msgspec.Struct, frozen=True):
         return self.speaks in (Speaks.HTTP, Speaks.HTTP2)
 
 
-class Headers:
+class RequestHeaders:
     """As Envoy holds them: lower case, several of one name, Host as `:authority`."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
@@ -64,8 +64,8 @@ class Headers:
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(self._pairs)
 
-    def copy(self) -> Headers:
-        result = Headers()
+    def copy(self) -> RequestHeaders:
+        result = RequestHeaders()
         result._pairs, result._made_up = list(self._pairs), set(self._made_up)
         return result
 
@@ -105,10 +105,10 @@ class Headers:
         self._made_up.discard(name)
 
 
-def headers_of(request: Request) -> Headers:
+def headers_of(request: Request) -> RequestHeaders:
     pseudo = ((":method", request.method), (":scheme", "http"), (":authority", request.host), (":path", request.path))
     given = [(name, value) for name, value in request.headers if not name.startswith(":")]
-    result = Headers((*pseudo, *(pair for pair in given if pair[0].lower() != "host")))
+    result = RequestHeaders((*pseudo, *(pair for pair in given if pair[0].lower() != "host")))
     for name, value in given:
         if name.lower() == "host":
             result.set(":authority", value)

@@ -10,8 +10,8 @@ from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
 from weft.explain import matchers, regex
 from weft.explain.decision import Unsure
-from weft.explain.request import Headers
-from weft.explain.world import Resources
+from weft.explain.request import RequestHeaders
+from weft.explain.world import EnvoyResources
 
 
 class _Hosts(msgspec.Struct, frozen=True):
@@ -24,7 +24,7 @@ class _Hosts(msgspec.Struct, frozen=True):
     rest: VirtualHost | None
 
 
-def virtual_host(resources: Resources, configuration: RouteConfiguration, authority: str) -> VirtualHost | None:
+def virtual_host(resources: EnvoyResources, configuration: RouteConfiguration, authority: str) -> VirtualHost | None:
     key = ("hosts", id(configuration))
     hosts = resources.kept.get(key)
     if hosts is None:
@@ -45,13 +45,13 @@ def virtual_host(resources: Resources, configuration: RouteConfiguration, author
     return rest
 
 
-def first_match(host: VirtualHost, headers: Headers) -> Route | None:
+def first_match(host: VirtualHost, headers: RequestHeaders) -> Route | None:
     target = headers.value(":path")
     path = matchers.without_query(target)
     return next((route for route in host.routes if takes(route.match, headers, target, path)), None)
 
 
-def takes(match: RouteMatch, headers: Headers, target: str, path: str) -> bool:
+def takes(match: RouteMatch, headers: RequestHeaders, target: str, path: str) -> bool:
     is_connect = headers.value(":method") == "CONNECT"
     if not _takes_path(match, path, is_connect=is_connect):
         return False
@@ -69,7 +69,7 @@ def takes(match: RouteMatch, headers: Headers, target: str, path: str) -> bool:
     return True
 
 
-def is_grpc(headers: Headers) -> bool:
+def is_grpc(headers: RequestHeaders) -> bool:
     kind = headers.joined("content-type") or ""
     return kind == "application/grpc" or kind.startswith("application/grpc+")
 

@@ -10,22 +10,22 @@ from envoy.config.rbac.v3.rbac_pb2 import Permission, Principal
 
 from weft.explain import matchers
 from weft.explain.decision import Unsure
-from weft.explain.listener import Connection
-from weft.explain.request import Headers
+from weft.explain.listener import IncomingConnection
+from weft.explain.request import RequestHeaders
 
 
-class Seen(msgspec.Struct):
+class GuardInput(msgspec.Struct):
     """What a guard can look at. Filters add to the metadata as they go."""
 
-    connection: Connection
+    connection: IncomingConnection
     identities: tuple[str, ...] = ()  # of the certificate that the caller has shown
     remote: str = ""  # who called first, as X-Forwarded-For says
-    headers: Headers = msgspec.field(default_factory=Headers)
+    headers: RequestHeaders = msgspec.field(default_factory=RequestHeaders)
     http2: bool = False
     metadata: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
 
 
-def permits(permission: Permission, seen: Seen) -> bool:
+def permits(permission: Permission, seen: GuardInput) -> bool:
     kind = permission.WhichOneof("rule")
     connection = seen.connection
     match kind:
@@ -55,7 +55,7 @@ def permits(permission: Permission, seen: Seen) -> bool:
     raise Unsure(f"a policy asks about {kind or 'nothing'}, which cannot be told here")
 
 
-def is_(principal: Principal, seen: Seen) -> bool:
+def is_(principal: Principal, seen: GuardInput) -> bool:
     kind = principal.WhichOneof("identifier")
     match kind:
         case "any":
@@ -85,6 +85,6 @@ def is_(principal: Principal, seen: Seen) -> bool:
     raise Unsure(f"a policy asks about {kind or 'nothing'}, which cannot be told here")
 
 
-def _asks_for_path(seen: Seen) -> bool:
+def _asks_for_path(seen: GuardInput) -> bool:
     """A CONNECT asks for a host alone: no path is its, and of those that are left out none is."""
     return seen.headers.has(":path") and seen.headers.value(":method") != "CONNECT"

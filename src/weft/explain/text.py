@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from weft.explain.decision import Explanation, Kind, Outcome, Source, Step, Verdict
+from weft.explain.decision import Explanation, Kind, ObjectSource, Outcome, Step, Verdict
 
 _MOST_SOURCES = 4  # of one decision; a port that twenty services share is no clearer for naming them all
 _FEWEST_ALIKE = 2  # decisions; to say of one that it is as above takes no less than to tell it
@@ -51,11 +51,11 @@ def verdict(found: Verdict) -> str:
     return f"{said}{_listed(found.sources)}"
 
 
-def _listed(sources: tuple[Source, ...]) -> str:
+def _listed(sources: tuple[ObjectSource, ...]) -> str:
     """Cut are only objects of which many stand side by side, and of those each is named before its second rule."""
     seen: set[tuple[str, str, str]] = set()
-    kept: list[tuple[bool, Source]] = []
-    others: list[tuple[bool, Source]] = []
+    kept: list[tuple[bool, ObjectSource]] = []
+    others: list[tuple[bool, ObjectSource]] = []
     for source in sources:
         key = (source.kind, source.namespace, source.name)
         (kept if source.kind not in _MANY else others).append((key in seen, source))

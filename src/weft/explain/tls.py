@@ -13,10 +13,10 @@ from envoy.extensions.transport_sockets.tls.v3.common_pb2 import CertificateVali
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import CommonTlsContext, DownstreamTlsContext, UpstreamTlsContext
 
 from weft.explain import matchers
-from weft.explain.decision import Source, Stage, sources_of
-from weft.explain.endpoint import Place
+from weft.explain.decision import DecisionStage, ObjectSource, sources_of
+from weft.explain.endpoint import EndpointShare
 from weft.explain.walk import Walk
-from weft.explain.world import Resources
+from weft.explain.world import EnvoyResources
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -27,21 +27,26 @@ class Offer(msgspec.Struct, frozen=True):
     identity: str  # of the certificate that it shows, if it shows one
     names: tuple[SubjectAltNameMatcher, ...]  # one of which the server must have; none: any will do
     foreign: bool  # not the mesh's: whom it trusts is written in files
-    sources: tuple[Source, ...] = ()  # who says so
+    sources: tuple[ObjectSource, ...] = ()  # who says so
 
 
 def offer(
-    walk: Walk, resources: Resources, cluster: Cluster, place: Place, instead: tuple[str, ...], identity: str
+    walk: Walk,
+    resources: EnvoyResources,
+    cluster: Cluster,
+    place: EndpointShare,
+    instead: tuple[str, ...],
+    identity: str,
 ) -> Offer | None:
     """None for plaintext. `instead`: what the chain's connections offer whatever the cluster would."""
     socket, why = _socket(cluster, place)
     sources = sources_of(cluster.metadata)
     if (header := _header(resources, socket)) is not None:
-        walk.tell(Stage.TLS, "before anything else goes a PROXY header, which says who called", sources)
+        walk.tell(DecisionStage.TLS, "before anything else goes a PROXY header, which says who called", sources)
         socket = header.transport_socket
     context = resources.opened(socket.typed_config, UpstreamTlsContext) if socket else None
     if context is None:
-        walk.tell(Stage.TLS, f"in plaintext: {why}", sources)
+        walk.tell(DecisionStage.TLS, f"in plaintext: {why}", sources)
         return None
     common = context.common_tls_context
     names = validation(common).match_typed_subject_alt_names
@@ -54,11 +59,11 @@ def offer(
         != "api_config_source"
     )
     told = f"with TLS ({why}), offering {', '.join(offers) or 'nothing'}"
-    walk.tell(Stage.TLS, f"{told} for {context.sni}" if context.sni else told, sources)
+    walk.tell(DecisionStage.TLS, f"{told} for {context.sni}" if context.sni else told, sources)
     return Offer(context.sni, offers, shown, tuple(names), foreign, sources)
 
 
-def announces(resources: Resources, cluster: Cluster, place: Place) -> bool:
+def announces(resources: EnvoyResources, cluster: Cluster, place: EndpointShare) -> bool:
     """Whether a PROXY header goes first, which proxies of the mesh do not read."""
     return _header(resources, _socket(cluster, place)[0]) is not None
 
@@ -66,10 +71,10 @@ def announces(resources: Resources, cluster: Cluster, place: Place) -> bool:
 def takes_server(walk: Walk, made: Offer, identity: str) -> bool:
     """Whether the caller's proxy believes that it has reached the service."""
     if not made.names or any(matchers.text(each.matcher, identity) for each in made.names):
-        walk.tell(Stage.TLS, f"the server is {identity}, as expected")
+        walk.tell(DecisionStage.TLS, f"the server is {identity}, as expected")
         return True
     expected = ", ".join(each.matcher.exact or str(each.matcher).strip() for each in made.names)
-    walk.tell(Stage.TLS, f"the server is {identity or 'nobody'}, and not {expected}", made.sources)
+    walk.tell(DecisionStage.TLS, f"the server is {identity or 'nobody'}, and not {expected}", made.sources)
     return False
 
 
@@ -77,26 +82,26 @@ def takes_client(
     walk: Walk,
     context: DownstreamTlsContext,
     identity: str,
-    sources: tuple[Source, ...] = (),
-    policies: tuple[Source, ...] = (),
+    sources: tuple[ObjectSource, ...] = (),
+    policies: tuple[ObjectSource, ...] = (),
     unmet: str = "",
 ) -> bool:
     """Whether the server's proxy lets the caller finish the handshake. `sources`: who made the filter chain;
     `policies`: whose rules say who may come in, which the handshake asks already; `unmet`: why none of them does."""
     if not identity:
         if context.require_client_certificate.value:
-            walk.tell(Stage.TLS, "the caller shows no certificate, and must", sources)
+            walk.tell(DecisionStage.TLS, "the caller shows no certificate, and must", sources)
         return not context.require_client_certificate.value
     names = validation(context.common_tls_context).match_typed_subject_alt_names
     if not names or any(matchers.text(each.matcher, identity) for each in names):
-        walk.tell(Stage.TLS, f"the caller is {identity}")
+        walk.tell(DecisionStage.TLS, f"the caller is {identity}")
         return True
     of_mesh = any(each.matcher.HasField("prefix") for each in names)  # all of a trust domain: no policy is asked
     if policies and not of_mesh:
         what = f"the caller is {identity}, and no rule that allows matches, so it is denied{unmet}"
-        walk.tell(Stage.POLICY, what, policies)
+        walk.tell(DecisionStage.POLICY, what, policies)
     else:
-        walk.tell(Stage.TLS, f"the caller is {identity}, whom nothing lets in here")
+        walk.tell(DecisionStage.TLS, f"the caller is {identity}, whom nothing lets in here")
     return False
 
 
@@ -106,11 +111,11 @@ def validation(common: CommonTlsContext) -> CertificateValidationContext:
     return common.validation_context
 
 
-def _header(resources: Resources, socket: TransportSocket | None) -> ProxyProtocolUpstreamTransport | None:
+def _header(resources: EnvoyResources, socket: TransportSocket | None) -> ProxyProtocolUpstreamTransport | None:
     return resources.opened(socket.typed_config, ProxyProtocolUpstreamTransport) if socket else None
 
 
-def _socket(cluster: Cluster, place: Place) -> tuple[TransportSocket | None, str]:
+def _socket(cluster: Cluster, place: EndpointShare) -> tuple[TransportSocket | None, str]:
     marks = dict(place.marks)
     for match in cluster.transport_socket_matches:
         wanted = {name: value.string_value for name, value in match.match.fields.items()}

@@ -19,7 +19,7 @@ from envoy.type.matcher.v3.string_pb2 import StringMatcher
 from envoy.type.matcher.v3.value_pb2 import ValueMatcher
 
 from weft.explain import matchers
-from weft.explain.rule import Seen, is_, permits
+from weft.explain.rule import GuardInput, is_, permits
 
 _MOST_NAMED = 4  # values that would have been good
 _SPIFFE = "spiffe://"
@@ -31,7 +31,7 @@ _ACCOUNT = re.compile(r"spiffe://\.\+/ns/([^/]*)/\(\?:\.\+/\)\?sa/([^/]*)\(\?:/\
 Miss = tuple[str, str | None]
 
 
-def unmet(policy: Policy, seen: Seen) -> str:
+def unmet(policy: Policy, seen: GuardInput) -> str:
     """Nothing, if there are no words for it. A rule needs one of its permissions and one of its principals."""
     misses: list[Miss] = []
     if not any(permits(each, seen) for each in policy.permissions):
@@ -66,7 +66,7 @@ def _either(values: list[str]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def _of_permission(permission: Permission, seen: Seen) -> Iterable[Miss]:
+def _of_permission(permission: Permission, seen: GuardInput) -> Iterable[Miss]:
     """Of one that does not match; of what stands under `not_rule`, one that does."""
     kind = permission.WhichOneof("rule")
     connection = seen.connection
@@ -99,7 +99,7 @@ def _of_permission(permission: Permission, seen: Seen) -> Iterable[Miss]:
     return []
 
 
-def _of_principal(principal: Principal, seen: Seen) -> Iterable[Miss]:
+def _of_principal(principal: Principal, seen: GuardInput) -> Iterable[Miss]:
     kind = principal.WhichOneof("identifier")
     match kind:
         case "and_ids":
@@ -130,17 +130,17 @@ def _left_out(about: Iterable[Miss]) -> list[Miss]:
     return [(f"{subject} is left out", None) for subject in dict.fromkeys(subject for subject, _ in about)]
 
 
-def _of_caller(wanted: StringMatcher, seen: Seen) -> Miss:
+def _of_caller(wanted: StringMatcher, seen: GuardInput) -> Miss:
     if not seen.identities:
         return "the caller has shown no certificate", None
     return f"caller {seen.identities[0].removeprefix(_SPIFFE)}", _identity(wanted)
 
 
-def _of_path(matcher: PathMatcher, seen: Seen) -> Miss:
+def _of_path(matcher: PathMatcher, seen: GuardInput) -> Miss:
     return f"path {matchers.without_query(seen.headers.value(':path'))}", _text(matcher.path)
 
 
-def _of_header(matcher: HeaderMatcher, seen: Seen) -> Miss:
+def _of_header(matcher: HeaderMatcher, seen: GuardInput) -> Miss:
     """A header's value is not repeated: it may be a secret."""
     if not seen.headers.has(matcher.name):
         return f"there is no header {matcher.name}", None

@@ -6,8 +6,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from weft.explain.decision import STOPPED, Explanation, Kind, Outcome, Source, Stage, Step, Unsure, Verdict
-from weft.explain.request import Headers
+from weft.explain.decision import (
+    STOPPED,
+    DecisionStage,
+    Explanation,
+    Kind,
+    ObjectSource,
+    Outcome,
+    Step,
+    Unsure,
+    Verdict,
+)
+from weft.explain.request import RequestHeaders
 
 T = TypeVar("T")
 
@@ -31,7 +41,7 @@ class Walk:
         self.web = False  # whether one on the way makes gRPC of gRPC-Web, and an answer to that of any with a body
         self._given = given
 
-    def tell(self, stage: Stage, what: str, sources: tuple[Source, ...] = (), about: str = "") -> None:
+    def tell(self, stage: DecisionStage, what: str, sources: tuple[ObjectSource, ...] = (), about: str = "") -> None:
         self.steps.append(Step(stage, what, sources, self.proxy, about))
 
     def end(
@@ -43,7 +53,7 @@ class Walk:
         flags: str = "",
         detail: str = "",
         location: str = "",
-        headers: Headers | None = None,
+        headers: RequestHeaders | None = None,
     ) -> Verdict:
         """The verdict at this place, with what has been told of the way."""
         arriving = list(headers) if headers is not None else []

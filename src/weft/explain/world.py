@@ -14,7 +14,7 @@ from envoy.config.route.v3.route_pb2 import RouteConfiguration
 from google.protobuf.any_pb2 import Any
 from google.protobuf.message import Message
 
-from weft.explain.decision import Source
+from weft.explain.decision import ObjectSource
 
 M = TypeVar("M", bound=Message)
 
@@ -24,7 +24,7 @@ _LISTENER, _ROUTE, _CLUSTER, _ENDPOINT = (
 )
 
 
-class Resources:
+class EnvoyResources:
     """What one proxy has, by name. What is packed inside is opened once."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Resources:
         self.kept: dict[object, Anything] = {}  # what stages have worked out of resources, under keys of their own
 
     @classmethod
-    def from_bytes(cls, sent: Iterable[tuple[str, bytes]]) -> Resources:
+    def from_bytes(cls, sent: Iterable[tuple[str, bytes]]) -> EnvoyResources:
         """Of pairs of a type URL and the resource as it was sent; other types are passed over."""
         by_type: dict[str, list[bytes]] = {_LISTENER: [], _ROUTE: [], _CLUSTER: [], _ENDPOINT: []}
         for type_url, body in sent:
@@ -73,16 +73,16 @@ class Closed(msgspec.Struct, frozen=True):
     hosts: tuple[str, ...]
     why: str
     what: str  # the same, with whose server it is
-    sources: tuple[Source, ...] = ()
+    sources: tuple[ObjectSource, ...] = ()
 
 
-class Workload(msgspec.Struct, frozen=True, eq=False):
+class ExplainedWorkload(msgspec.Struct, frozen=True, eq=False):
     """Somebody at an address, with a proxy or without."""
 
     name: str
     addresses: tuple[str, ...] = ()
     identity: str = ""  # what its proxy's certificate says, a SPIFFE id
-    resources: Resources | None = None  # None: no proxy
+    resources: EnvoyResources | None = None  # None: no proxy
     ports: frozenset[int] | None = None  # on which its application listens; None: not known, so on all
     doors: Mapping[int, int] | None = None  # of a gateway: where each port leads that callers know; None: it is none
     closed: tuple[Closed, ...] = ()  # of a gateway
@@ -94,20 +94,20 @@ class NoPort(msgspec.Struct, frozen=True):
     """A service that has its own address, and not the port that is called there."""
 
     why: str
-    sources: tuple[Source, ...] = ()
+    sources: tuple[ObjectSource, ...] = ()
 
 
 class Unseen(msgspec.Struct, frozen=True):
     """A service that has an address, and that the caller's proxy is not shown."""
 
     why: str
-    sources: tuple[Source, ...] = ()
+    sources: tuple[ObjectSource, ...] = ()
 
 
 class World(Protocol):
-    def workload(self, name: str) -> Workload | None: ...
+    def workload(self, name: str) -> ExplainedWorkload | None: ...
 
-    def at(self, address: str) -> Workload | None:
+    def at(self, address: str) -> ExplainedWorkload | None:
         """Who stands at an address; None for whoever the mesh does not know."""
         ...
 
@@ -120,31 +120,31 @@ class World(Protocol):
         """Whose own address it is, if it is that of a service without this port: nobody answers there."""
         ...
 
-    def unseen(self, caller: Workload, address: str, port: int) -> Unseen | None:
+    def unseen(self, caller: ExplainedWorkload, address: str, port: int) -> Unseen | None:
         """Whose own address and port it is, if he is hidden from the caller's proxy."""
         ...
 
-    def is_shown(self, caller: Workload, address: str, port: int) -> bool:
+    def is_shown(self, caller: ExplainedWorkload, address: str, port: int) -> bool:
         """Whether there is anybody of whom the caller's proxy is told if this is called."""
         ...
 
-    def uncalled(self, caller: Workload, cluster: str) -> str:
+    def uncalled(self, caller: ExplainedWorkload, cluster: str) -> str:
         """Why the caller's proxy may call nobody of a cluster that has no endpoints; "" if nobody knows."""
         ...
 
-    def resolve(self, host: str, caller: Workload, *, by_proxy: bool = False) -> tuple[str, ...]:
+    def resolve(self, host: str, caller: ExplainedWorkload, *, by_proxy: bool = False) -> tuple[str, ...]:
         """The addresses of a name, as the caller's application learns them, or its proxy; the name itself where a proxy
         asks somebody outside of the mesh."""
         ...
 
-    def after_call(self, caller: Workload, address: str) -> Resources:
+    def after_call(self, caller: ExplainedWorkload, address: str) -> EnvoyResources:
         """What the caller's proxy has once it has been told of whoever has this address."""
         ...
 
-    def on_demand(self, caller: Workload) -> str:
+    def on_demand(self, caller: ExplainedWorkload) -> str:
         """Why calls of what the caller's proxy was not told of are held."""
         ...
 
-    def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:
+    def intercepts(self, workload: ExplainedWorkload, address: str, port: int, *, inbound: bool) -> bool:
         """Whether a connection to this address and port meets the workload's proxy, on its way in or out."""
         ...

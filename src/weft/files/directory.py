@@ -5,17 +5,19 @@ Rules: a bad document never removes what was good before. An object goes only wh
 it is gone, and even then in two steps, `apply` and `settle`, so that a file caught half-written, or an object on its
 way from one file to another, takes nothing away. Of two files that hold the same object, the first by path wins;
 but an object that would be refused takes no place from one that would not, unless a good version of it is in force.
+Whether an object is valid, and which version of it is in force, is answered by the component that takes it in.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 import msgspec
 
 from weft.api.document import Change, Document
-from weft.api.parse import may_close, parse
+from weft.api.parse import Parsed, may_close, parse
 from weft.base.problem import Problem, Severity, Where
 from weft.files.documents import read_documents
 from weft.model.names import ObjectKey
@@ -38,16 +40,27 @@ class _File(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...] = ()
 
 
+class DocumentReader(Protocol):
+    """The component that takes documents in, as far as a directory depends on it. Called from the watching thread."""
+
+    def read(self, document: Document) -> Parsed: ...
+
+    def good_file(self, key: ObjectKey) -> str:
+        """The file that holds the valid version of an object that is in force; empty if there is none."""
+
+
 class Directory:
-    def __init__(self, root: str = "", shown: str = "") -> None:
-        """Paths are relative to `root`, an absolute directory, which people are shown as `shown`."""
+    def __init__(self, root: str = "", shown: str = "", reader: DocumentReader | None = None) -> None:
+        """Paths are relative to `root`, an absolute directory, which people are shown as `shown`. Without a `reader`
+        nothing is in force, and objects are valid as they are in a mesh with the default domain."""
         self._root, self._shown = root, shown
+        self._reader = reader or _Unserved()
         self._files: dict[str, _File] = {}
         self._holders: dict[ObjectKey, set[str]] = {}
         self._live: dict[ObjectKey, Document] = {}
         self._leaving: set[ObjectKey] = set()
-        # Which file a good version came from, known only of objects that were changed or stand twice: it costs a parse.
-        self._good_from: dict[ObjectKey, str] = {}
+        # By file, why each version of an object that stands in several files would be refused: parsing is expensive.
+        self._errors: dict[ObjectKey, dict[str, tuple[Document, tuple[Problem, ...]]]] = {}
 
     @property
     def paths(self) -> frozenset[str]:
@@ -79,7 +92,6 @@ class Directory:
         self._leaving.difference_update(gone)
         for key in gone:
             del self._live[key]
-            self._good_from.pop(key, None)
         return [Change(key, None) for key in gone]
 
     def problems(self) -> tuple[Problem, ...]:
@@ -119,6 +131,9 @@ class Directory:
                 del self._holders[key]
         for key in new - old:
             self._holders.setdefault(key, set()).add(path)
+        for key in old | new:
+            if len(self._holders.get(key, ())) < 2:
+                self._errors.pop(key, None)
         return old | new
 
     def _compare(self, touched: Iterable[ObjectKey]) -> Iterable[Change]:
@@ -133,18 +148,13 @@ class Directory:
             if before != document:
                 self._live[key] = document
                 yield Change(key, document)
-            if before is not None or len(self._holders[key]) > 1:
-                for version in (before, document):
-                    if version is not None and not refusals(version):
-                        self._good_from[key] = version.file
 
     def _winner(self, key: ObjectKey) -> Document | None:
         paths = sorted(self._holders.get(key, ()))
         readable = [self._files[path].documents[key] for path in paths if key in self._files[path].documents]
         if len(readable) > 1:
-            live = self._live.get(key)
-            good_from = self._good_from.get(key, live.file if live is not None and not refusals(live) else "")
-            entitled = (each for each in readable if each.file == good_from or not refusals(each))
+            good_file = self._reader.good_file(key)
+            entitled = (each for each in readable if each.file == good_file or not self._refusals(each))
             return next(entitled, readable[0])
         kept = [self._files[path].kept[key] for path in paths if key in self._files[path].kept]
         return next(iter([*readable, *kept]), None)
@@ -155,24 +165,41 @@ class Directory:
             document = self._files[path].documents.get(key)
             if document is None or winner is None or document is winner:
                 continue
-            yield from refusals(document)  # nobody else looks at it
+            yield from self._refusals(document)  # it is never taken in, so its problems are reported only here
             yield Problem(
                 Where(file=document.file, line=document.line, object=str(key)),
                 f"{key} also stands at {winner.file}:{winner.line}, which holds",
                 "remove one of them",
             )
 
+    def _refusals(self, document: Document) -> tuple[Problem, ...]:
+        """Why an object that stands in several files would be refused; empty if it would not."""
+        known = self._errors.setdefault(document.key, {})
+        judged, errors = known.get(document.file, (None, ()))
+        if judged is not document:
+            errors = self._errors_of(document)
+            known[document.file] = (document, errors)
+        return errors
 
-def refusals(document: Document) -> tuple[Problem, ...]:
-    """Why an object would be refused; nothing if it would not."""
-    if not document.usable:
-        return (Problem(document.where(), "this cannot be read"),)
-    try:
-        problems = parse(document).problems
-    except Exception:  # a defect of ours, which whoever takes the object in reports; here it must not stop the others
-        log.exception("cannot read %s", document.key)
-        return ()
-    return tuple(problem for problem in problems if problem.severity is Severity.ERROR)
+    def _errors_of(self, document: Document) -> tuple[Problem, ...]:
+        if not document.usable:
+            return (Problem(document.where(), "this cannot be read"),)
+        try:
+            problems = self._reader.read(document).problems
+        except Exception:  # a defect in weft, which is reported where the object is taken in; the others must go on
+            log.exception("cannot read %s", document.key)
+            return ()
+        return tuple(problem for problem in problems if problem.severity is Severity.ERROR)
+
+
+class _Unserved:
+    """Reads for commands that look at files once and put nothing into force."""
+
+    def read(self, document: Document) -> Parsed:
+        return parse(document)
+
+    def good_file(self, key: ObjectKey) -> str:
+        return ""
 
 
 def printable(path: str) -> str:

@@ -15,7 +15,7 @@ import msgspec
 from weft.api.document import Document
 from weft.api.kinds import key_kind
 from weft.api.parse import CLUSTER_SCOPED, KINDS
-from weft.api.yaml_text import Composed, Flaw, Path, YamlError, compose
+from weft.api.yaml_text import Composed, Path, TextFlaw, YamlError, compose
 from weft.base.problem import Problem, Severity, Where
 from weft.base.suggest import did_you_mean
 from weft.model.names import ObjectKey
@@ -42,18 +42,18 @@ def read_documents(content: bytes, file: str, directory: str = "") -> FileReadin
     """Never raises. `file` is what people are shown; `directory` is where relative paths in it start."""
     reading = _Reading(file, directory)
     if len(content) > MOST_BYTES:
-        return reading.broken_file(Flaw(1, f"the file is larger than {MOST_BYTES >> 20} MiB", "split it"))
+        return reading.broken_file(TextFlaw(1, f"the file is larger than {MOST_BYTES >> 20} MiB", "split it"))
     try:
         text = _decode(content)
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        return reading.broken_file(Flaw(line, "this is not UTF-8 text", "save the file as UTF-8"))
+        return reading.broken_file(TextFlaw(line, "this is not UTF-8 text", "save the file as UTF-8"))
     if PurePath(file).suffix == ".json":
         reading.json(text)
     else:
         for number, (line, part) in enumerate(_split(text)):
             if number == MOST_DOCUMENTS:
-                reading.add_flaw(Flaw(line, f"more than {MOST_DOCUMENTS} documents in one file", "split it"))
+                reading.add_flaw(TextFlaw(line, f"more than {MOST_DOCUMENTS} documents in one file", "split it"))
                 reading.unidentified = True
                 break
             reading.yaml(part, line)
@@ -75,7 +75,7 @@ class _Reading:
         problems = tuple(sorted(self._problems, key=lambda problem: problem.where.line))
         return FileReading(documents, problems, broken, self.unidentified, tuple(self._guessed.values()))
 
-    def broken_file(self, flaw: Flaw) -> FileReading:
+    def broken_file(self, flaw: TextFlaw) -> FileReading:
         self.add_flaw(flaw)
         self.unidentified = True
         return self.result()
@@ -98,7 +98,7 @@ class _Reading:
             value = json.loads(text)
         except (ValueError, RecursionError) as error:
             line = getattr(error, "lineno", 1)
-            self.add_flaw(Flaw(line, f"this is not JSON: {getattr(error, 'msg', error)}"))
+            self.add_flaw(TextFlaw(line, f"this is not JSON: {getattr(error, 'msg', error)}"))
             self.unidentified = True
             self._guess(text, 1)
             return
@@ -134,7 +134,7 @@ class _Reading:
 
     def _object(self, value: Any, lines: Mapping[Path, int], line: int, *, usable: bool) -> ObjectKey | None:
         if not isinstance(value, Mapping):
-            self.add_flaw(Flaw(line, "this is not an object", "an object has `apiVersion`, `kind` and `metadata`"))
+            self.add_flaw(TextFlaw(line, "this is not an object", "an object has `apiVersion`, `kind` and `metadata`"))
             self.unidentified = True
             return None
         key = self._key(value, lines, line)
@@ -147,7 +147,8 @@ class _Reading:
         elif key in self._documents:
             first = self._documents[key].line
             self.add_flaw(
-                Flaw(line, f"{key} stands twice in this file; the one on line {first} holds", "remove one"), str(key)
+                TextFlaw(line, f"{key} stands twice in this file; the one on line {first} holds", "remove one"),
+                str(key),
             )
         else:
             self._documents[key] = document
@@ -162,13 +163,13 @@ class _Reading:
         if not isinstance(metadata, Mapping):
             what = "`metadata` must be a mapping" if metadata is not None else "`metadata` is missing"
             hint = "write `metadata: {name: …}`" if "metadata" in value else _meant("metadata", value)
-            self.add_flaw(Flaw(lines.get(("metadata",), line), what, hint), str(kind or ""))
+            self.add_flaw(TextFlaw(lines.get(("metadata",), line), what, hint), str(kind or ""))
             return None
         self._text(metadata.get("name"), "metadata.name", ("metadata", "name"), metadata, lines, line)
         namespace = metadata.get("namespace")
         if namespace is not None and not isinstance(namespace, str):
             at = lines.get(("metadata", "namespace"), line)
-            self.add_flaw(Flaw(at, "`metadata.namespace` must be text", f'put it in quotes: "{namespace}"'))
+            self.add_flaw(TextFlaw(at, "`metadata.namespace` must be text", f'put it in quotes: "{namespace}"'))
         if len(self._problems) > before:
             return None
         scoped = kind in CLUSTER_SCOPED or (kind in KINDS and not KINDS[str(kind)].namespaced)
@@ -182,14 +183,14 @@ class _Reading:
             return
         at = next((lines[path[:end]] for end in (len(path), 1) if path[:end] in lines), line)
         if value is None or value == "":
-            self.add_flaw(Flaw(at, f"`{name}` is missing", _meant(str(path[-1]), holder)))
+            self.add_flaw(TextFlaw(at, f"`{name}` is missing", _meant(str(path[-1]), holder)))
         elif isinstance(value, str):
-            self.add_flaw(Flaw(at, f"`{name}` is longer than 253 characters"))
+            self.add_flaw(TextFlaw(at, f"`{name}` is longer than 253 characters"))
         else:
             quotable = isinstance(value, (int, float, bool))
-            self.add_flaw(Flaw(at, f"`{name}` must be text", f'put it in quotes: "{value}"' if quotable else ""))
+            self.add_flaw(TextFlaw(at, f"`{name}` must be text", f'put it in quotes: "{value}"' if quotable else ""))
 
-    def add_flaw(self, flaw: Flaw, named: str = "") -> None:
+    def add_flaw(self, flaw: TextFlaw, named: str = "") -> None:
         if len(self._problems) < 1_000:
             where = Where(file=self._file, line=flaw.line, object=named[:600])
             self._problems.append(Problem(where, flaw.what, flaw.hint, flaw.severity))

@@ -22,7 +22,7 @@ _CA = {"authority.json", "authority.lock"}  # both in one directory: what weft's
 Signature = tuple[int, int, int, int, int]
 
 
-class Seen(msgspec.Struct, frozen=True):
+class DirectoryScan(msgspec.Struct, frozen=True):
     root: tuple[int, int]  # device and inode: another directory may come to stand under the same name
     files: dict[str, Signature]  # by path relative to the root
     blind: dict[str, Problem]  # directories that could not be looked into; what is below them stays as it was
@@ -46,12 +46,12 @@ def shown(path: str | Path) -> str:
     return tidy if os.path.realpath(tidy) == os.path.realpath(written) else os.path.realpath(written)
 
 
-def look(root: str, shown: str) -> Seen:
+def look(root: str, shown: str) -> DirectoryScan:
     """Raises OSError if the root itself is not there."""
     found = Path(root).stat()
     if not stat.S_ISDIR(found.st_mode):
         raise NotADirectoryError(f"{root} is not a directory")
-    seen = Seen((found.st_dev, found.st_ino), {}, {})
+    seen = DirectoryScan((found.st_dev, found.st_ino), {}, {})
     os.scandir(root).close()  # an unreadable root is as good as none
     _walk(root, "", shown, seen, {seen.root}, MOST_LEVELS)
     return seen
@@ -73,7 +73,7 @@ def read(root: str, path: str, shown: str) -> Content:
         return _unreadable(path, shown, error.strerror or str(error), f"try: ls -lL {shown}/{path}")
 
 
-def _walk(root: str, below: str, shown: str, seen: Seen, visited: set[tuple[int, int]], levels: int) -> None:
+def _walk(root: str, below: str, shown: str, seen: DirectoryScan, visited: set[tuple[int, int]], levels: int) -> None:
     try:
         with os.scandir(f"{root}/{below}" if below else root) as entries:
             ordered = sorted(entries, key=lambda entry: entry.name)
@@ -108,7 +108,7 @@ def _walk(root: str, below: str, shown: str, seen: Seen, visited: set[tuple[int,
             seen.files[path] = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def _blind(seen: Seen, below: str, shown: str, what: str) -> None:
+def _blind(seen: DirectoryScan, below: str, shown: str, what: str) -> None:
     place = f"{shown}/{below}" if below else shown
     seen.blind[below] = Problem(Where(file=printable(place)), what, "what was read from it before stays in effect")
 
@@ -124,5 +124,5 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-def problems_of(seen: Seen | None) -> Iterable[Problem]:
+def problems_of(seen: DirectoryScan | None) -> Iterable[Problem]:
     return () if seen is None else (*seen.blind.values(), *seen.passed_over.values())

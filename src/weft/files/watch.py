@@ -13,24 +13,21 @@ from pathlib import Path
 
 import msgspec
 from watchfiles import Change as Event
-from watchfiles._rust_notify import RustNotify
 
 from weft.api.document import Change
+from weft.base.file_events import FileEvents
 from weft.base.problem import Problem, Where
 from weft.files import scan
-from weft.files.directory import Content, Directory
+from weft.files.directory import Content, Directory, DocumentReader
 from weft.model.names import ObjectKey
 
-# Events are gathered until none has come for QUIET, but no longer than GATHER: an editor's save is a burst of a few
-# milliseconds. What seems gone is looked for once more after SETTLE, which is longer than any save takes.
-QUIET_MS = 10
-GATHER_MS = 50
+# What seems gone is looked for once more after SETTLE, which is longer than any save takes.
 SETTLE = 0.3
 TICK = 0.5  # seconds between checks that the directory is still the same one
 SWEEP = 5.0  # seconds between looks that no event asked for: links out of the directory have no events
 
 
-class Batch(msgspec.Struct, frozen=True):
+class FileBatch(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...] = ()
     problems: tuple[Problem, ...] = ()  # all that is wrong with the files now
 
@@ -43,11 +40,14 @@ class DirectoryMissing(Exception):
         self.directory = directory
 
 
-async def watch(directory: str | Path, *, settle: float = SETTLE) -> AsyncGenerator[Batch, None]:
-    """Batches, for ever. Close the iterator to stop. Raises DirectoryMissing only at the start."""
+async def watch(
+    directory: str | Path, *, reader: DocumentReader | None = None, settle: float = SETTLE
+) -> AsyncGenerator[FileBatch, None]:
+    """Batches, for ever. Close the iterator to stop. `reader` takes each batch in before the next one is read. Raises
+    DirectoryMissing only at the start."""
     if not Path(directory).is_dir():
         raise DirectoryMissing(str(directory))
-    watcher = _Watcher(directory, settle)
+    watcher = _Watcher(directory, reader, settle)
     try:
         batch = await asyncio.to_thread(watcher.look)
         yield batch
@@ -65,16 +65,16 @@ async def watch(directory: str | Path, *, settle: float = SETTLE) -> AsyncGenera
 class _Watcher:
     """Used by one thread at a time; only `stop` may come from another."""
 
-    def __init__(self, directory: str | Path, settle: float) -> None:
+    def __init__(self, directory: str | Path, reader: DocumentReader | None, settle: float) -> None:
         self._root = str(Path(directory).absolute())
         self._shown = scan.shown(directory)
         self._settle = settle
-        self._directory = Directory(self._root, self._shown)
-        self._seen: scan.Seen | None = None
+        self._directory = Directory(self._root, self._shown, reader)
+        self._seen: scan.DirectoryScan | None = None
         self._away: Problem | None = None
         self._named: set[str] = set()  # files that events named: read again even if they look the same
         self._leaving: dict[ObjectKey, float] = {}  # since when
-        self._notify: RustNotify | None = None
+        self._events: FileEvents | None = None
         self._listening: tuple[int, int] | None = None  # to which directory
         self._stopped = threading.Event()
         self._swept = time.monotonic()
@@ -86,28 +86,27 @@ class _Watcher:
         """Until something may have changed, an object's time is up, or a tick; returns whether to look."""
         now = time.monotonic()
         until = min([now + TICK, *(since + self._settle for since in self._leaving.values())])
-        timeout = max(1, round((until - now) * 1_000))
-        if self._notify is None:
-            self._stopped.wait(timeout / 1_000)
+        if self._events is None:
+            self._stopped.wait(max(0.001, until - now))
             return True
         try:
-            found = self._notify.watch(GATHER_MS, QUIET_MS, timeout, self._stopped)
+            events = self._events.wait(until - now)
         except RuntimeError:  # the kernel's queue broke; start anew
-            self._notify = None
+            self._unlisten()
             return True
-        if isinstance(found, set):
-            return self._worth_a_look(found)
+        if events:
+            return self._worth_a_look(events)
         now = time.monotonic()
         overdue = any(since + self._settle <= now for since in self._leaving.values())
         return overdue or now - self._swept >= SWEEP or self._moved()
 
-    def look(self) -> Batch:
+    def look(self) -> FileBatch:
         """Take in what the directory holds now."""
         before, now = self._seen, time.monotonic()
         named, self._named = self._named, set()
         self._swept = now
         try:
-            if self._notify is None or self._moved():
+            if self._events is None or self._moved():
                 self._listen()  # before looking, so that nothing falls between
             seen = scan.look(self._root, self._shown)
         except OSError as error:
@@ -131,8 +130,8 @@ class _Watcher:
             del self._leaving[key]
         return self._directory.settle(ready)
 
-    def _gone(self, error: OSError) -> Batch:
-        self._notify = None
+    def _gone(self, error: OSError) -> FileBatch:
+        self._unlisten()
         self._leaving = {}  # their time starts anew when the directory is back
         self._away = Problem(
             Where(file=self._shown),
@@ -141,9 +140,9 @@ class _Watcher:
         )
         return self._batch([])
 
-    def _batch(self, changes: list[Change]) -> Batch:
+    def _batch(self, changes: list[Change]) -> FileBatch:
         away = [self._away] if self._away else []
-        return Batch(tuple(changes), (*away, *scan.problems_of(self._seen), *self._directory.problems()))
+        return FileBatch(tuple(changes), (*away, *scan.problems_of(self._seen), *self._directory.problems()))
 
     def _moved(self) -> bool:
         """Whether another directory, or none, stands where the one we listen to was."""
@@ -155,16 +154,22 @@ class _Watcher:
 
     def _listen(self) -> None:
         """Ask the kernel for events of the directory that stands there now."""
+        self._unlisten()
         found = Path(self._root).stat()
         self._listening = (found.st_dev, found.st_ino)
         try:
-            self._notify = RustNotify([self._root], False, False, 0, True, True)
+            self._events = FileEvents(self._root, self._stopped, recursive=True)
         except FileNotFoundError:
             raise
         except (OSError, RuntimeError):  # out of inotify watches: look at every tick instead
-            self._notify = None
+            pass
 
-    def _worth_a_look(self, events: set[tuple[int, str]]) -> bool:
+    def _unlisten(self) -> None:
+        if self._events is not None:
+            self._events.close()
+            self._events = None
+
+    def _worth_a_look(self, events: set[tuple[Event, str]]) -> bool:
         """Remembers which files were named. A log file or compiled script beside the YAML is not our business."""
         worth = False
         for kind, path in events:

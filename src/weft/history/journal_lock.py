@@ -12,7 +12,7 @@ from weft.base.problem import Problem, Where
 FILE = "history.lock"
 
 
-class Taken(Exception):
+class JournalTaken(Exception):
     def __init__(self, directory: Path, owner: str) -> None:
         what = f"the history in {directory} is being written by another process{f', pid {owner}' if owner else ''}"
         super().__init__(what)
@@ -23,7 +23,7 @@ class JournalLock:
     """Not on the journal's own file: that one is replaced by another whenever it is written anew."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises Taken."""
+        """Raises JournalTaken."""
         self._file = -1
         try:
             self._file = os.open(directory / FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, mode=0o600)
@@ -33,7 +33,7 @@ class JournalLock:
         except BlockingIOError:
             owner = os.pread(self._file, 32, 0).decode("ascii", "replace").strip()
             self.close()
-            raise Taken(directory, owner if owner.isdecimal() else "") from None
+            raise JournalTaken(directory, owner if owner.isdecimal() else "") from None
         except OSError:
             return
 

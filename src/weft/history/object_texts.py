@@ -69,6 +69,11 @@ class Contents:
         if gone is not None:
             self._sum = (self._sum - gone.number) % _BITS
 
+    def file(self, key: ObjectKey) -> str:
+        """The file that an object came from; empty if it came from none."""
+        content = self._contents.get(key)
+        return content.file if content is not None else ""
+
     def digest(self) -> str:
         """Of all of them, in whatever order they came."""
         return hashlib.sha256(self._sum.to_bytes(16)).hexdigest()[:DIGITS]

@@ -19,7 +19,7 @@ from weft.inject.duration import seconds_of
 from weft.inject.proxy_config import MOST_WORDS
 from weft.inject.quantity import amount
 from weft.inject.redirect import Redirection
-from weft.inject.settings import LOG_LEVELS, Resources, Settings
+from weft.inject.settings import LOG_LEVELS, InjectionSettings, ProxyResources
 from weft.model.proxy import METRICS_PORT, TAKEN_PORTS
 
 SIDECAR = "sidecar.istio.io/"
@@ -54,7 +54,7 @@ _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})  # what Go reads as a
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
 
-class Refused(Exception):
+class InjectionRefused(Exception):
     """The pod cannot be injected as it is; its author can change that."""
 
     def __init__(self, problems: list[Problem]) -> None:
@@ -67,7 +67,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     redirection: Redirection
     status_port: int  # 0: none
     image: str
-    resources: Resources
+    resources: ProxyResources
     log_level: str
     component_log_level: str
     concurrency: int
@@ -84,13 +84,13 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
 
 
-def read(annotations: Mapping[str, str], settings: Settings, named: str) -> Wishes:
-    """`named` is the pod, for messages. Raises Refused with all there is to say."""
+def read(annotations: Mapping[str, str], settings: InjectionSettings, named: str) -> Wishes:
+    """`named` is the pod, for messages. Raises InjectionRefused with all there is to say."""
     return _Reading(annotations, settings, named).wishes()
 
 
 class _Reading:
-    def __init__(self, annotations: Mapping[str, str], settings: Settings, named: str) -> None:
+    def __init__(self, annotations: Mapping[str, str], settings: InjectionSettings, named: str) -> None:
         self._annotations = annotations
         self._settings = settings
         self._named = named
@@ -132,7 +132,7 @@ class _Reading:
             warnings=(*self._warnings, *self._unread()),
         )
         if self._problems:
-            raise Refused(self._problems)
+            raise InjectionRefused(self._problems)
         return found
 
     def _config(self) -> proxy_config.ProxyConfig:
@@ -152,7 +152,7 @@ class _Reading:
             self._refuse(annotation, str(error))
             return default
 
-    def _resources(self) -> Resources:
+    def _resources(self) -> ProxyResources:
         """A pod may name one amount alone. A default that would then contradict it gives way."""
         default = self._settings.resources
         found = {"requests": dict(default.requests), "limits": dict(default.limits)}
@@ -178,7 +178,7 @@ class _Reading:
                 annotation = next(key for key, value in _AMOUNTS.items() if value == ("requests", name))
                 what = f"it requests {found['requests'][name]}, which is above the limit of {found['limits'][name]}"
                 self._refuse(annotation, what)
-        return Resources(requests=found["requests"], limits=found["limits"])
+        return ProxyResources(requests=found["requests"], limits=found["limits"])
 
     def _entries(self, annotation: str) -> tuple[dict[str, Any], ...]:
         """A JSON object of volumes or mounts by their name, or a list of them, as Istio takes both."""

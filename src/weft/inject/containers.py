@@ -11,7 +11,7 @@ from typing import Any
 from weft.inject import redirect
 from weft.inject.annotations import Wishes
 from weft.inject.duration import seconds_of
-from weft.inject.settings import Resources, Settings
+from weft.inject.settings import InjectionSettings, ProxyResources
 from weft.model.proxy import (
     IDENTITY_MOUNT,
     IDENTITY_VOLUME,
@@ -42,13 +42,13 @@ _FROM_POD = {
 }
 
 
-def asks_by_hook(wishes: Wishes, settings: Settings, *, native: bool) -> bool:
+def asks_by_hook(wishes: Wishes, settings: InjectionSettings, *, native: bool) -> bool:
     """Whether the proxy's own hook asks the node for the redirect: where it fails, kubelet starts nothing behind a
     native sidecar. Behind any other container it starts the next one all the same, so there an init container asks."""
     return native and wishes.redirected and settings.redirect_by == "node"
 
 
-def redirecting(wishes: Wishes, settings: Settings) -> dict[str, Any]:
+def redirecting(wishes: Wishes, settings: InjectionSettings) -> dict[str, Any]:
     """istio-init; or, where the node redirects, istio-validation, which asks for it and ends once it is in place."""
     by_node = settings.redirect_by == "node"
     wanted = redirect.arguments(wishes.redirection, status_port=wishes.status_port)
@@ -74,7 +74,7 @@ def redirecting(wishes: Wishes, settings: Settings) -> dict[str, Any]:
 
 def proxy(
     wishes: Wishes,
-    settings: Settings,
+    settings: InjectionSettings,
     *,
     arguments: list[str],
     variables: dict[str, str],
@@ -123,7 +123,7 @@ def proxy(
     return container
 
 
-def _wait(wishes: Wishes, settings: Settings, *, native: bool) -> list[str]:
+def _wait(wishes: Wishes, settings: InjectionSettings, *, native: bool) -> list[str]:
     if not asks_by_hook(wishes, settings, native=native):
         return ["weft", "wait"]
     return ["weft", "wait", "--redirect", *redirect.arguments(wishes.redirection, status_port=wishes.status_port)]
@@ -139,11 +139,11 @@ def _drain(wishes: Wishes, *, finishes: bool, gateway: bool) -> list[str]:
     return [*command, "0s" if finishes else f"{wishes.termination_seconds:g}s"]
 
 
-def _image(wishes: Wishes, settings: Settings) -> dict[str, str]:
+def _image(wishes: Wishes, settings: InjectionSettings) -> dict[str, str]:
     policy = settings.image_pull_policy
     return {"image": wishes.image, **({"imagePullPolicy": policy} if policy else {})}
 
 
-def _resources(resources: Resources) -> dict[str, dict[str, str]]:
+def _resources(resources: ProxyResources) -> dict[str, dict[str, str]]:
     found = {"requests": dict(resources.requests), "limits": dict(resources.limits)}
     return {kind: amounts for kind, amounts in found.items() if amounts}

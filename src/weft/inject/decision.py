@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from weft.inject.settings import Settings
+from weft.inject.settings import InjectionSettings
 from weft.inject.webhooks import (
     DEFAULT_REVISION,
     INJECT_LABEL,
@@ -31,7 +31,7 @@ class Decision(msgspec.Struct, frozen=True):
     doubtful: bool = False  # its author may have meant something else
 
 
-def decide(pod: Mapping[str, Any], namespace: str, labels: Mapping[str, str], settings: Settings) -> Decision:
+def decide(pod: Mapping[str, Any], namespace: str, labels: Mapping[str, str], settings: InjectionSettings) -> Decision:
     """`labels` are the namespace's. Everybody who asks whether and why gets the same answer here."""
     namespace_labels = {**labels, "kubernetes.io/metadata.name": namespace}
     pod_labels = _strings(pod, "labels")
@@ -47,7 +47,7 @@ def decide(pod: Mapping[str, Any], namespace: str, labels: Mapping[str, str], se
     return Decision(False, _why_unasked(namespace, namespace_labels, pod_labels, settings.revision or DEFAULT_REVISION))
 
 
-def required(pod: Mapping[str, Any], namespace: str, settings: Settings) -> Decision:
+def required(pod: Mapping[str, Any], namespace: str, settings: InjectionSettings) -> Decision:
     """What the injector says of a pod that it is asked about."""
     spec = pod.get("spec")
     if isinstance(spec, Mapping) and spec.get("hostNetwork"):

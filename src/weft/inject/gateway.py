@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from weft.base.problem import Problem, Where
-from weft.inject.annotations import Refused, Wishes
+from weft.inject.annotations import InjectionRefused, Wishes
 from weft.inject.quantity import amount
-from weft.inject.settings import Settings
+from weft.inject.settings import InjectionSettings
 from weft.model.proxy import GATEWAY_TEMPLATE
 
 TEMPLATES = "inject.istio.io/templates"
@@ -28,17 +28,17 @@ _LOW_PORTS = "net.ipv4.ip_unprivileged_port_start"
 
 
 def is_gateway(annotations: Mapping[str, str], named: str) -> bool:
-    """Raises Refused for a template that is not there: a pod that runs without what it asked for helps nobody."""
+    """Raises InjectionRefused for a template that does not exist: a pod must not run without what it asked for."""
     wanted = [each.strip() for each in annotations.get(TEMPLATES, "").split(",") if each.strip()]
     unknown = [each for each in wanted if each not in (_SIDECAR_TEMPLATE, GATEWAY_TEMPLATE)]
     if unknown or len(wanted) > 1:
         what = f"template {unknown[0][:64]} is not known" if unknown else "a pod has one template"
         where = Where(object=named, field=f"metadata.annotations[{TEMPLATES}]")
-        raise Refused([Problem(where, what, f"write {_SIDECAR_TEMPLATE} or {GATEWAY_TEMPLATE}")])
+        raise InjectionRefused([Problem(where, what, f"write {_SIDECAR_TEMPLATE} or {GATEWAY_TEMPLATE}")])
     return wanted == [GATEWAY_TEMPLATE]
 
 
-def of_gateway(wishes: Wishes, settings: Settings, own: Mapping[str, Any]) -> Wishes:
+def of_gateway(wishes: Wishes, settings: InjectionSettings, own: Mapping[str, Any]) -> Wishes:
     """`own`: what the pod says of its container. It has a worker for each CPU that it may use, unless somebody has said
     how many: nothing else of the pod needs them."""
     said = wishes.concurrency != settings.concurrency

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 
-from weft.inject.annotations import Refused
+from weft.inject.annotations import InjectionRefused
 from weft.inject.decision import required
 from weft.inject.patch import inject, patch
-from weft.inject.review import Answer, Request
-from weft.inject.settings import Settings
+from weft.inject.review import AdmissionRequest, AdmissionResponse
+from weft.inject.settings import InjectionSettings
 from weft.inject.sidecar import Renderer
 
 _log = logging.getLogger("weft.inject")
@@ -19,7 +19,7 @@ _log = logging.getLogger("weft.inject")
 
 class Injector:
     def __init__(
-        self, settings: Settings, render: Renderer, *, native_sidecars: bool, sleep_hooks: bool = True
+        self, settings: InjectionSettings, render: Renderer, *, native_sidecars: bool, sleep_hooks: bool = True
     ) -> None:
         """`native_sidecars`, `sleep_hooks`: whether the cluster has them, which is since versions 1.29 and 1.30."""
         self.settings = settings
@@ -27,11 +27,11 @@ class Injector:
         self.sleep_hooks = sleep_hooks
         self._render = render
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: AdmissionRequest) -> AdmissionResponse:
         """Raises nothing that the pod's author could be at fault for."""
         pod = request.object
         if request.kind.kind != "Pod" or request.operation != "CREATE" or pod is None:
-            return Answer(allowed=True)
+            return AdmissionResponse(allowed=True)
         metadata = pod.get("metadata")
         said = metadata.get("namespace") if isinstance(metadata, dict) else None
         namespace = request.namespace or (said if isinstance(said, str) else "")
@@ -39,7 +39,7 @@ class Injector:
         if not decision.inject:
             _log.info("no sidecar for pod %s in %s: %s", _name(pod), namespace, decision.reason)
             doubt = f"Pod {namespace}/{_name(pod)} gets no sidecar: {decision.reason}"
-            return Answer(allowed=True, warnings=(doubt,) if decision.doubtful else ())
+            return AdmissionResponse(allowed=True, warnings=(doubt,) if decision.doubtful else ())
         try:
             injected = inject(
                 pod,
@@ -49,11 +49,11 @@ class Injector:
                 native_sidecars=self.native_sidecars,
                 sleep_hooks=self.sleep_hooks,
             )
-        except Refused as refusal:
+        except InjectionRefused as refusal:
             _log.warning("%s", refusal)
             lines = [str(problem) for problem in refusal.problems]
-            return Answer(allowed=False, message="no sidecar can be injected: " + "; ".join(lines), code=422)
-        return Answer(allowed=True, patch=tuple(patch(pod, injected)), warnings=injected.warnings)
+            return AdmissionResponse(allowed=False, message="no sidecar can be injected: " + "; ".join(lines), code=422)
+        return AdmissionResponse(allowed=True, patch=tuple(patch(pod, injected)), warnings=injected.warnings)
 
 
 def has_native_sidecars(major: str, minor: str) -> bool:

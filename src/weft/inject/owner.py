@@ -17,7 +17,7 @@ _OF_CRON_JOB = re.compile(r"(.+)-\d{8,10}")  # of minutes, or, in old clusters, 
 _MOST_NAME = 63
 
 
-class Owner(msgspec.Struct, frozen=True):
+class WorkloadOwner(msgspec.Struct, frozen=True):
     api_version: str
     kind: str
     name: str
@@ -28,28 +28,28 @@ class Owner(msgspec.Struct, frozen=True):
         return f"kubernetes://apis/{self.api_version}/namespaces/{namespace}/{kind}/{self.name}"
 
 
-def owner_of(metadata: Mapping[str, Any]) -> Owner:
+def owner_of(metadata: Mapping[str, Any]) -> WorkloadOwner:
     """Of a pod's metadata, whatever stands in it."""
     references = metadata.get("ownerReferences")
     for reference in references if isinstance(references, list) else ():
         if isinstance(reference, Mapping) and reference.get("controller"):
             version, kind, name = (reference.get(field) for field in ("apiVersion", "kind", "name"))
             if isinstance(version, str) and isinstance(kind, str) and isinstance(name, str) and name:
-                return _behind(Owner(version, kind, name), metadata)
+                return _behind(WorkloadOwner(version, kind, name), metadata)
     name = metadata.get("name") or str(metadata.get("generateName") or "").rstrip("-")
-    return Owner("v1", "Pod", str(name))
+    return WorkloadOwner("v1", "Pod", str(name))
 
 
-def _behind(owner: Owner, metadata: Mapping[str, Any]) -> Owner:
+def _behind(owner: WorkloadOwner, metadata: Mapping[str, Any]) -> WorkloadOwner:
     labels = _labels(metadata)
     if owner.kind == "ReplicaSet" and (suffix := labels.get(_HASH)) and owner.name.endswith(f"-{suffix}"):
-        return Owner("apps/v1", "Deployment", owner.name.removesuffix(f"-{suffix}"))
+        return WorkloadOwner("apps/v1", "Deployment", owner.name.removesuffix(f"-{suffix}"))
     if owner.kind == "Job" and (found := _OF_CRON_JOB.fullmatch(owner.name)):
-        return Owner("batch/v1", "CronJob", found[1])
+        return WorkloadOwner("batch/v1", "CronJob", found[1])
     return owner
 
 
-def canonical_name(metadata: Mapping[str, Any], owner: Owner) -> str:
+def canonical_name(metadata: Mapping[str, Any], owner: WorkloadOwner) -> str:
     labels = _labels(metadata)
     # A label's value may be shorter than a name.
     return str(labels.get("app.kubernetes.io/name") or labels.get("app") or owner.name)[:_MOST_NAME].rstrip("-._")

@@ -16,12 +16,12 @@ import msgspec
 from weft.base.problem import Problem, Where
 from weft.inject import annotations as wishes_of_pod
 from weft.inject import containers, gateway, lingering, overrides, probes, redirect
-from weft.inject.annotations import OVERRIDES, STATUS, Refused
+from weft.inject.annotations import OVERRIDES, STATUS, InjectionRefused
 from weft.inject.json_patch import Operation, copied, difference
-from weft.inject.owner import Owner, canonical_name, canonical_revision, owner_of
-from weft.inject.settings import Settings
-from weft.inject.sidecar import Renderer, Sidecar, for_kubelet, variable
-from weft.inject.stripped import OURS, Status, Stripped, strip
+from weft.inject.owner import WorkloadOwner, canonical_name, canonical_revision, owner_of
+from weft.inject.settings import InjectionSettings
+from weft.inject.sidecar import InjectedSidecar, Renderer, for_kubelet, variable
+from weft.inject.stripped import OURS, InjectionStatus, Stripped, strip
 from weft.inject.webhooks import REVISION_LABEL
 from weft.model.proxy import (
     ADMIN_PORT,
@@ -53,15 +53,15 @@ class Injected(msgspec.Struct, frozen=True):
 def inject(
     pod: dict[str, Any],
     namespace: str,
-    settings: Settings,
+    settings: InjectionSettings,
     render: Renderer,
     *,
     native_sidecars: bool,
     sleep_hooks: bool = True,
-    owner: Owner | None = None,
+    owner: WorkloadOwner | None = None,
 ) -> Injected:
     """`native_sidecars`, `sleep_hooks`: whether the cluster has them. `owner` is told where the pod is a template.
-    The pod that came in stays as it is. Raises Refused."""
+    The pod that came in stays as it is. Raises InjectionRefused."""
     named = _name(pod, namespace)
     _check_shape(pod, named)
     injection = _Injection(strip(pod), namespace, settings, render, named, native_sidecars, owner)
@@ -77,11 +77,11 @@ class _Injection:
         self,
         stripped: Stripped,
         namespace: str,
-        settings: Settings,
+        settings: InjectionSettings,
         render: Renderer,
         named: str,
         native_sidecars: bool,
-        owner: Owner | None,
+        owner: WorkloadOwner | None,
     ) -> None:
         self._stripped = stripped
         self._pod = stripped.pod
@@ -202,7 +202,7 @@ class _Injection:
         # The pod's own may refer to other variables, as in Istio.
         return {name: for_kubelet(value) for name, value in found.items()} | dict(self._wishes.environment)
 
-    def _sidecar(self, asked: Any, variables: Mapping[str, str]) -> Sidecar:
+    def _sidecar(self, asked: Any, variables: Mapping[str, str]) -> InjectedSidecar:
         wishes, settings = self._wishes, self._settings
         prefix = "ISTIO_META_"
         told = {
@@ -215,7 +215,7 @@ class _Injection:
         told |= {
             name.removeprefix(prefix): value for name, value in wishes.environment.items() if name.startswith(prefix)
         }
-        return Sidecar(
+        return InjectedSidecar(
             kind=gateway.ROUTER if self._gateway else _SIDECAR,
             name=variable("POD_NAME"),
             namespace=variable("POD_NAMESPACE"),
@@ -271,7 +271,7 @@ class _Injection:
         elif existing is not None and "csi" not in existing:
             where = Where(object=self._named, field="spec.volumes")
             hint = "give it another name"
-            raise Refused([Problem(where, f"it has a volume {IDENTITY_VOLUME} of its own", hint)])
+            raise InjectionRefused([Problem(where, f"it has a volume {IDENTITY_VOLUME} of its own", hint)])
 
     def _add_pull_secrets(self) -> None:
         present = self._spec.get("imagePullSecrets") or []
@@ -298,7 +298,7 @@ class _Injection:
     def _status(self, ours: list[dict[str, Any]], volumes: list[dict[str, Any]]) -> str:
         init = [each["name"] for each in ours if self._native or each["name"] != containers.PROXY]
         running = [each["name"] for each in ours if each["name"] not in init]
-        status = Status(
+        status = InjectionStatus(
             init_containers=tuple(init) or None,
             containers=tuple(running) or None,
             volumes=tuple(each["name"] for each in volumes),
@@ -313,7 +313,7 @@ class _Injection:
         if uid != PROXY_UID:
             where = Where(object=self._named, field="spec.containers[istio-proxy].securityContext.runAsUser")
             what = f"the proxy cannot run as {uid}: its sockets are those of user {PROXY_UID}, and so is the redirect"
-            raise Refused([Problem(where, what, "leave runAsUser out")])
+            raise InjectionRefused([Problem(where, what, "leave runAsUser out")])
 
     def _check_lengths(self, proxy: Mapping[str, Any]) -> None:
         """What the kernel would not start is refused here, where its author sees why."""
@@ -322,7 +322,7 @@ class _Injection:
         if longest > _LONGEST_TEXT:
             what = f"its labels, ports and probes make the proxy's configuration {longest} bytes long"
             hint = f"the kernel passes on {_LONGEST_TEXT} at most: use fewer of them"
-            raise Refused([Problem(Where(object=self._named, field="spec"), what, hint)])
+            raise InjectionRefused([Problem(Where(object=self._named, field="spec"), what, hint)])
 
     def _doubts(self) -> list[str]:
         found = []
@@ -384,7 +384,7 @@ def _check_shape(pod: Mapping[str, Any], named: str) -> None:
     """Only what we rely on: the API server says the rest, and better."""
 
     def refuse(field: str, what: str) -> None:
-        raise Refused([Problem(Where(object=named, field=field), what)])
+        raise InjectionRefused([Problem(Where(object=named, field=field), what)])
 
     metadata, spec = pod.get("metadata"), pod.get("spec")
     if not isinstance(metadata, dict):

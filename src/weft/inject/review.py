@@ -22,15 +22,15 @@ class BadReview(Exception):
     """The question itself makes no sense; whoever sent it is no API server, or a broken one."""
 
 
-class Kind(msgspec.Struct, frozen=True):
+class ReviewedKind(msgspec.Struct, frozen=True):
     group: str = ""
     version: str = ""
     kind: str = ""
 
 
-class Request(msgspec.Struct, frozen=True, rename="camel"):
+class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
     uid: str
-    kind: Kind = Kind()
+    kind: ReviewedKind = ReviewedKind()
     operation: str = ""
     name: str = ""
     namespace: str = ""
@@ -38,7 +38,7 @@ class Request(msgspec.Struct, frozen=True, rename="camel"):
     old_object: dict[str, Any] | None = None
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class AdmissionResponse(msgspec.Struct, frozen=True, kw_only=True):
     allowed: bool
     patch: tuple[Operation, ...] = ()
     message: str = ""
@@ -49,10 +49,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 class _Review(msgspec.Struct, frozen=True, rename="camel"):
     api_version: str
     kind: str
-    request: Request | None = None
+    request: AdmissionRequest | None = None
 
 
-def decode(body: bytes) -> Request:
+def decode(body: bytes) -> AdmissionRequest:
     try:
         review = msgspec.json.decode(body, type=_Review)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -67,7 +67,7 @@ def decode(body: bytes) -> Request:
     return review.request
 
 
-def encode(uid: str, answer: Answer) -> bytes:
+def encode(uid: str, answer: AdmissionResponse) -> bytes:
     response: dict[str, Any] = {"uid": uid, "allowed": answer.allowed}
     if answer.patch:
         response["patchType"] = "JSONPatch"

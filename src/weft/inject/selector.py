@@ -11,7 +11,7 @@ import msgspec
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 
 
-class Requirement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SelectorRequirement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str
     operator: Operator
     values: tuple[str, ...] = ()
@@ -41,11 +41,11 @@ class Requirement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Selector(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     match_labels: dict[str, str] = {}
-    match_expressions: tuple[Requirement, ...] = ()
+    match_expressions: tuple[SelectorRequirement, ...] = ()
 
     @property
-    def requirements(self) -> tuple[Requirement, ...]:
-        named = tuple(Requirement(key, "In", (value,)) for key, value in self.match_labels.items())
+    def requirements(self) -> tuple[SelectorRequirement, ...]:
+        named = tuple(SelectorRequirement(key, "In", (value,)) for key, value in self.match_labels.items())
         return named + self.match_expressions
 
     def selects(self, labels: Mapping[str, str]) -> bool:

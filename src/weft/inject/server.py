@@ -11,15 +11,21 @@ import logging
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 
 from aiohttp import web
+from prometheus_client.core import (
+    CounterMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+    UnknownMetricFamily,
+)
 
 from weft.base.http_site import HttpSite
 from weft.base.secrecy import memory_file
 from weft.inject.injector import Injector
-from weft.inject.review import Answer, BadReview, Request, decode, encode
+from weft.inject.review import AdmissionRequest, AdmissionResponse, BadReview, decode, encode
 from weft.inject.validation import validate
 
 MOST_BYTES = 3 * 1024 * 1024  # the API server's own limit for an object
@@ -31,7 +37,7 @@ READ_SECONDS = 10.0  # so long the API server itself waits for the answer; who i
 _log = logging.getLogger("weft.inject")
 
 
-class Server:
+class WebhookServer:
     """Start it, and replace its certificate and its injector's settings whenever they change."""
 
     def __init__(self, injector: Injector, *, domain: str = "cluster.local") -> None:
@@ -71,15 +77,16 @@ class Server:
             await self._site.close()
             self._site = None
 
-    def metrics(self) -> str:
-        """In Prometheus' words, under Istio's names."""
-        lines = []
-        for name in _COUNTERS:
-            lines += [f"# TYPE {name} counter", f"{name} {self._counts[name]}"]
-        lines += ["# TYPE sidecar_injection_time_seconds summary"]
-        lines += [f"sidecar_injection_time_seconds_sum {self._seconds:.6f}"]
-        lines += [f"sidecar_injection_time_seconds_count {self._counts['sidecar_injection_requests_total']}"]
-        return "\n".join([*lines, ""])
+    def metrics(self) -> Iterable[Metric]:
+        """Under Istio's names."""
+        for name, what in _COUNTERS.items():
+            yield CounterMetricFamily(name, what, self._counts[name])
+        for name, what in _UNTYPED.items():
+            yield UnknownMetricFamily(name, what, self._counts[name])
+        requests = self._counts["sidecar_injection_requests_total"]
+        yield SummaryMetricFamily(
+            "sidecar_injection_time_seconds", "Time taken to answer injection requests.", requests, self._seconds
+        )
 
     async def _inject(self, http: web.Request) -> web.Response:
         self._counts["sidecar_injection_requests_total"] += 1
@@ -98,7 +105,10 @@ class Server:
         return web.Response(text="ready\n")
 
     async def _answer(
-        self, http: web.Request, judge: Callable[[Request], Answer], count: Callable[[Answer | None], None]
+        self,
+        http: web.Request,
+        judge: Callable[[AdmissionRequest], AdmissionResponse],
+        count: Callable[[AdmissionResponse | None], None],
     ) -> web.Response:
         if http.content_type != "application/json":
             count(None)
@@ -121,12 +131,14 @@ class Server:
         except Exception as error:  # noqa: BLE001
             _log.exception("%s %s in %s could not be judged", request.kind.kind, request.name, request.namespace)
             what = f"weft failed at this {request.kind.kind or 'object'}: {type(error).__name__}: {error}"
-            answer = Answer(allowed=False, code=500, message=f"{what}; its log has the details: weft-control")
+            answer = AdmissionResponse(
+                allowed=False, code=500, message=f"{what}; its log has the details: weft-control"
+            )
             body = encode(request.uid, answer)
         count(answer)
         return web.Response(body=body, content_type="application/json")
 
-    def _count_injection(self, answer: Answer | None) -> None:
+    def _count_injection(self, answer: AdmissionResponse | None) -> None:
         if answer is None or not answer.allowed:
             self._counts["sidecar_injection_failure_total"] += 1
         elif answer.patch:
@@ -134,19 +146,22 @@ class Server:
         else:
             self._counts["sidecar_injection_skip_total"] += 1
 
-    def _count_validation(self, answer: Answer | None) -> None:
+    def _count_validation(self, answer: AdmissionResponse | None) -> None:
         passed = answer is not None and answer.allowed
         self._counts["galley_validation_passed" if passed else "galley_validation_failed"] += 1
 
 
-_COUNTERS = (
-    "sidecar_injection_requests_total",
-    "sidecar_injection_success_total",
-    "sidecar_injection_skip_total",
-    "sidecar_injection_failure_total",
-    "galley_validation_passed",
-    "galley_validation_failed",
-)
+_COUNTERS = {
+    "sidecar_injection_requests_total": "Injection requests.",
+    "sidecar_injection_success_total": "Injection requests that gave a pod its proxy.",
+    "sidecar_injection_skip_total": "Injection requests for pods that get no proxy.",
+    "sidecar_injection_failure_total": "Injection requests that failed.",
+}
+# They count too, but a counter's name ends in `_total` in the exposition format, and these are Istio's.
+_UNTYPED = {
+    "galley_validation_passed": "Objects that validation has allowed.",
+    "galley_validation_failed": "Objects that validation has refused.",
+}
 
 
 def _context() -> ssl.SSLContext:

@@ -25,7 +25,7 @@ LOG_LEVELS = ("trace", "debug", "info", "warning", "warn", "error", "critical", 
 IpFamily = Literal["IPv4", "IPv6"]
 
 
-class Resources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ProxyResources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Quantities as Kubernetes writes them, by the resource's name."""
 
     requests: dict[str, str] = {}
@@ -33,16 +33,16 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 # An idle Envoy has about 15 MB of its own; the limits are Istio's.
-_PROXY = Resources(requests={"cpu": "10m", "memory": "64Mi"}, limits={"cpu": "2", "memory": "1Gi"})
-_INIT = Resources(requests={"cpu": "10m", "memory": "64Mi"}, limits={"cpu": "2", "memory": "256Mi"})
+_PROXY = ProxyResources(requests={"cpu": "10m", "memory": "64Mi"}, limits={"cpu": "2", "memory": "1Gi"})
+_INIT = ProxyResources(requests={"cpu": "10m", "memory": "64Mi"}, limits={"cpu": "2", "memory": "256Mi"})
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class InjectionSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     image: str = f"weft:{weft.__version__}"
     image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
     image_pull_secrets: tuple[str, ...] = ()
-    resources: Resources = _PROXY
-    init_resources: Resources = _INIT
+    resources: ProxyResources = _PROXY
+    init_resources: ProxyResources = _INIT
     # auto: where the cluster has them.
     native_sidecars: Literal["auto", "on", "off"] = "auto"
     # Only where the sidecar is no native one: those are always first.
@@ -92,10 +92,10 @@ class SettingsError(Exception):
         self.problem = problem
 
 
-def read(text: str | bytes, named: str = "the injector's settings") -> Settings:
+def read(text: str | bytes, named: str = "the injector's settings") -> InjectionSettings:
     """JSON to Settings. `named` tells where it came from, such as `ConfigMap istio-system/istio-sidecar-injector`."""
     try:
-        settings = msgspec.json.decode(text, type=Settings)
+        settings = msgspec.json.decode(text, type=InjectionSettings)
     except msgspec.ValidationError as error:
         what, _, place = str(error).partition(" - at ")
         raise _refusal(named, place.strip("`$").removeprefix("."), what, _hint(what)) from None
@@ -105,12 +105,12 @@ def read(text: str | bytes, named: str = "the injector's settings") -> Settings:
     return settings
 
 
-def encode(settings: Settings) -> str:
+def encode(settings: InjectionSettings) -> str:
     """The whole of it as JSON, for the ConfigMap."""
     return msgspec.json.format(msgspec.json.encode(settings), indent=2).decode()
 
 
-def _check(settings: Settings, named: str) -> None:
+def _check(settings: InjectionSettings, named: str) -> None:
     def refuse(field: str, what: str, hint: str = "") -> None:
         raise _refusal(named, field, what, hint)
 
@@ -154,7 +154,12 @@ def _is_host_and_port(text: str) -> bool:
 def _hint(what: str) -> str:
     """For a field that is not known: the one that was meant."""
     word = what.partition("unknown field `")[2].rstrip("`")
-    known: list[Any] = [*Settings.__struct_encode_fields__, *Redirection.__struct_encode_fields__, "requests", "limits"]
+    known: list[Any] = [
+        *InjectionSettings.__struct_encode_fields__,
+        *Redirection.__struct_encode_fields__,
+        "requests",
+        "limits",
+    ]
     return did_you_mean(word, known) if word else ""
 
 

@@ -18,7 +18,7 @@ _MARK = "~@~"  # nobody writes it, and JSON leaves it alone
 _VARIABLE = re.compile(rf"{_MARK}([A-Z_]+){_MARK}")
 
 
-class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
+class InjectedSidecar(msgspec.Struct, frozen=True, kw_only=True):
     kind: str  # Istio's word: sidecar, or router for a gateway
     name: str
     namespace: str
@@ -45,7 +45,7 @@ class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # The arguments of the executable `envoy`.
-Renderer = Callable[[Sidecar], Sequence[str]]
+Renderer = Callable[[InjectedSidecar], Sequence[str]]
 
 
 def variable(name: str) -> str:

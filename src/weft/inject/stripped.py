@@ -20,7 +20,7 @@ OURS = (PROXY, INIT, VALIDATION)
 _LISTS = ("containers", "initContainers")
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class InjectionStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What was injected, by name. The form is Istio's; its tools and node agents read it."""
 
     init_containers: tuple[str, ...] | None = None
@@ -32,7 +32,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 class Stripped(msgspec.Struct, frozen=True):
     pod: dict[str, Any]
-    status: Status | None  # None: we have never seen it
+    status: InjectionStatus | None  # None: we have never seen it
     current: dict[str, dict[str, Any]]  # our containers as they are now, by name
     overrides: dict[str, dict[str, Any]]  # what the pod itself says about them
 
@@ -60,9 +60,9 @@ def strip(pod: dict[str, Any]) -> Stripped:
     return Stripped(pod, status, found, kept)
 
 
-def _status(text: Any) -> Status | None:
+def _status(text: Any) -> InjectionStatus | None:
     try:
-        return msgspec.json.decode(text, type=Status) if isinstance(text, str) else None
+        return msgspec.json.decode(text, type=InjectionStatus) if isinstance(text, str) else None
     except (msgspec.DecodeError, UnicodeError):
         return None
 

@@ -15,29 +15,29 @@ from weft.api.kinds import key_kind
 from weft.api.parse import KINDS, parse
 from weft.base.problem import Problem, Severity
 from weft.inject.json_patch import same
-from weft.inject.review import Answer, Request
+from weft.inject.review import AdmissionRequest, AdmissionResponse
 from weft.model.names import ObjectKey
 
 
-def validate(request: Request, domain: str = "cluster.local") -> Answer:
+def validate(request: AdmissionRequest, domain: str = "cluster.local") -> AdmissionResponse:
     body = request.object
     if request.operation not in ("CREATE", "UPDATE") or body is None:
-        return Answer(allowed=True)
+        return AdmissionResponse(allowed=True)
     metadata = body.get("metadata")
     if isinstance(metadata, Mapping) and metadata.get("deletionTimestamp"):
-        return Answer(allowed=True)
+        return AdmissionResponse(allowed=True)
     document = _document(request, body)
     problems = tuple(map(coded, parse(document, domain).problems))
     errors = [problem for problem in problems if problem.severity is Severity.ERROR]
     # Kinds that only a newer weft may know are none of our business.
     tolerated = document.key.kind not in KINDS or _unchanged(request.old_object, body)
     if not errors or tolerated:
-        return Answer(allowed=True, warnings=tuple(map(str, problems)))
+        return AdmissionResponse(allowed=True, warnings=tuple(map(str, problems)))
     others = tuple(str(problem) for problem in problems if problem.severity is not Severity.ERROR)
-    return Answer(allowed=False, message=_message(errors), code=422, warnings=others)
+    return AdmissionResponse(allowed=False, message=_message(errors), code=422, warnings=others)
 
 
-def _document(request: Request, body: Mapping[str, Any]) -> Document:
+def _document(request: AdmissionRequest, body: Mapping[str, Any]) -> Document:
     kind, version = body.get("kind"), body.get("apiVersion")
     named = request.kind
     metadata = body.get("metadata")

@@ -12,9 +12,9 @@ import msgspec
 
 from weft.inject.decision import required
 from weft.inject.json_patch import copied
-from weft.inject.owner import Owner, owner_of
+from weft.inject.owner import WorkloadOwner, owner_of
 from weft.inject.patch import inject
-from weft.inject.settings import Settings
+from weft.inject.settings import InjectionSettings
 from weft.inject.sidecar import Renderer
 
 # Where a kind keeps its pod's template; a Pod is one itself.
@@ -38,7 +38,7 @@ class Result(msgspec.Struct, frozen=True):
 
 def inject_document(
     document: Any,
-    settings: Settings,
+    settings: InjectionSettings,
     render: Renderer,
     *,
     namespace: str = "default",
@@ -97,7 +97,7 @@ def _at(item: Any, place: tuple[str, ...] | None) -> dict[str, Any] | None:
     return item if isinstance(item, dict) and isinstance(item.get("spec"), dict) else None
 
 
-def _owner(item: dict[str, Any], pod: dict[str, Any], metadata: dict[str, Any]) -> Owner | None:
+def _owner(item: dict[str, Any], pod: dict[str, Any], metadata: dict[str, Any]) -> WorkloadOwner | None:
     """As the webhook will read it off the pods."""
     if item["kind"] == "Pod":
         return None

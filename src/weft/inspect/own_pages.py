@@ -22,10 +22,10 @@ from weft.inspect.ask.question import NotThen, Question, moment
 from weft.inspect.ask.why import every, why
 from weft.inspect.audit import page as audit_page
 from weft.inspect.compare.changed_objects import ChangedObject, changed_object, turned_by
-from weft.inspect.compare.recent_traffic import Seen
+from weft.inspect.compare.recent_traffic import SeenRequest
 from weft.inspect.compare.trial import Always, Culprit, culprit
 from weft.inspect.compare.what_if import Difference, difference
-from weft.inspect.debug.pages import Answer, Page, Query
+from weft.inspect.debug.pages import DebugResponse, Page, Query
 from weft.inspect.describe.pods_and_services import PodFacts, ServicePicture, describe_pod, describe_service
 from weft.inspect.describe.text import pod_lines, service_lines
 from weft.inspect.describe.tls_check import tls_check
@@ -49,7 +49,7 @@ class PastMoment(msgspec.Struct, frozen=True):
     digest: str = ""  # of all that was written, after it
 
 
-class Past(msgspec.Struct, frozen=True):
+class PastMoments(msgspec.Struct, frozen=True):
     begun: float
     moments: tuple[PastMoment, ...]
     digest: str = ""  # before all of them
@@ -61,7 +61,7 @@ class DiffQuestion(msgspec.Struct, frozen=True):
     before: str
     after: str = ""
     cases: tuple[RequestCase, ...] = ()
-    recent: tuple[Seen, ...] = ()
+    recent: tuple[SeenRequest, ...] = ()
 
 
 class PastDifference(msgspec.Struct, frozen=True):
@@ -83,7 +83,7 @@ class Flip(msgspec.Struct, frozen=True):
     because: str = ""  # which of several objects of that moment
 
 
-class Asked(msgspec.Struct, frozen=True):
+class DescribeQuestion(msgspec.Struct, frozen=True):
     """Who is to be described."""
 
     kind: Literal["pod", "service"]
@@ -109,7 +109,7 @@ class WhyQuestion(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
-class Told(msgspec.Struct, frozen=True):
+class DescribedObject(msgspec.Struct, frozen=True):
     facts: PodFacts | ServicePicture
     lines: tuple[str, ...]  # the same, for people
 
@@ -208,12 +208,12 @@ def _why(plane: ControlPlane, query: Query) -> object:
 
 
 def _describe(plane: ControlPlane, query: Query) -> object:
-    asked = msgspec.json.decode(query.get("question", ""), type=Asked)
+    asked = msgspec.json.decode(query.get("question", ""), type=DescribeQuestion)
     if asked.kind == "pod":
         pod = describe_pod(plane.mesh, live_stage(plane), plane.problems(), asked.name, asked.namespace, plane.faulty())
-        return Told(pod, tuple(pod_lines(pod)))
+        return DescribedObject(pod, tuple(pod_lines(pod)))
     service = describe_service(plane.mesh, plane.problems(), asked.name, asked.namespace, plane.faulty())
-    return Told(service, tuple(service_lines(service)))
+    return DescribedObject(service, tuple(service_lines(service)))
 
 
 def _tls_check(plane: ControlPlane, query: Query) -> object:
@@ -224,7 +224,7 @@ def _tls_check(plane: ControlPlane, query: Query) -> object:
 
 
 def _history(plane: ControlPlane, _query: Query) -> object:
-    return Past(
+    return PastMoments(
         plane.history.begun,
         tuple(map(_past, plane.history.moments())),
         plane.history.first_digest,
@@ -235,23 +235,23 @@ def _past(moment: Moment) -> PastMoment:
     return PastMoment(moment.number, moment.at, tuple(map(changed_object, moment.edits)), moment.digest)
 
 
-def _guarded(say: Callable[[Query], object]) -> Callable[[Query], Awaitable[Answer]]:
+def _guarded(say: Callable[[Query], object]) -> Callable[[Query], Awaitable[DebugResponse]]:
     """What is wrong with a question goes back as a problem."""
 
-    async def page(query: Query) -> Answer:
+    async def page(query: Query) -> DebugResponse:
         try:
             said = say(query)
-            return Answer(msgspec.json.encode(await said if inspect.isawaitable(said) else said))
+            return DebugResponse(msgspec.json.encode(await said if inspect.isawaitable(said) else said))
         except msgspec.DecodeError as error:
             problem = Problem(Where(), f"this is not a question: {error}")
         except Ambiguous as error:
-            return Answer(msgspec.json.encode(error.problem), AMBIGUOUS)
+            return DebugResponse(msgspec.json.encode(error.problem), AMBIGUOUS)
         except Exception as error:
             told = getattr(error, "problem", None)
             if told is None:
                 raise
             problem = told
-        return Answer(msgspec.json.encode(problem), 400)
+        return DebugResponse(msgspec.json.encode(problem), 400)
 
     return page
 

@@ -14,7 +14,7 @@ from weft.base.problem import Problem, Where
 from weft.base.suggest import did_you_mean
 from weft.control.problems import Problems
 from weft.control.push.push import Push
-from weft.explain.world import NoPort, Resources, Unseen, Workload
+from weft.explain.world import EnvoyResources, ExplainedWorkload, NoPort, Unseen
 from weft.inspect.closed_servers import closed, unsent
 from weft.inspect.reasons.part import sources
 from weft.mesh.calls import Calls
@@ -27,7 +27,7 @@ from weft.model.on_demand import EVERYTHING, Telling
 from weft.model.scope import exported
 from weft.model.service import Resolution, Service
 from weft.model.workload import Workload as Written
-from weft.translate.lookup import Found, Names, NotOurs
+from weft.translate.lookup import Found, NameLookup, NotOurs
 from weft.translate.names import CHOSEN, held
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE, SECRET
@@ -68,12 +68,12 @@ class Stage:
         self._own = Snapshots()
         calls = Calls(everything=True) if calls is None else calls.copy()
         self._push = Push(mesh, self._own, Problems(aloud=False), calls=calls)  # whoever has the mesh has said them
-        self._resources: dict[Group, Resources] = {}
+        self._resources: dict[Group, EnvoyResources] = {}
         self._instances = [value for _, values in mesh.values() for value in values if isinstance(value, Instance)]
         self._at = {address: each for each in self._instances for address in each.addresses}
         self._by_name = {_name(each): each for each in self._instances}
-        self._names = Names(mesh.services(), self._instances, mesh.settings.domain)
-        self._workloads: dict[str, Workload] = {}
+        self._names = NameLookup(mesh.services(), self._instances, mesh.settings.domain)
+        self._workloads: dict[str, ExplainedWorkload] = {}
         self._written = {
             (value.namespace, value.name): value
             for _, values in mesh.values()
@@ -83,10 +83,10 @@ class Stage:
 
     # What `weft.explain` asks (weft.explain.world.World)
 
-    def workload(self, name: str) -> Workload | None:
+    def workload(self, name: str) -> ExplainedWorkload | None:
         return self._workloads.get(name)
 
-    def at(self, address: str) -> Workload | None:
+    def at(self, address: str) -> ExplainedWorkload | None:
         found = self._at.get(address)
         return self._as_workload(found) if found is not None else None
 
@@ -109,7 +109,7 @@ class Stage:
                 return NoPort(lacking(service, port), sources(service.origin))
         return None
 
-    def unseen(self, caller: Workload, address: str, port: int) -> Unseen | None:
+    def unseen(self, caller: ExplainedWorkload, address: str, port: int) -> Unseen | None:
         group = self.group_of(caller.name)
         if group is None or group.kind is not ProxyKind.SIDECAR or self.is_shown(caller, address, port):
             return None
@@ -126,14 +126,14 @@ class Stage:
                 return Unseen(why, sources(sidecar.origin if sidecar is not None else None))
         return None
 
-    def is_shown(self, caller: Workload, address: str, port: int) -> bool:
+    def is_shown(self, caller: ExplainedWorkload, address: str, port: int) -> bool:
         group = self.group_of(caller.name)
         scope = self.mesh.scope(group) if group is not None else None
         return scope is None or any(
             each.number == port for service in self.mesh.services_at(address) for each in scope.ports(service)
         )
 
-    def uncalled(self, caller: Workload, cluster: str) -> str:
+    def uncalled(self, caller: ExplainedWorkload, cluster: str) -> str:
         group = self.group_of(caller.name)
         _, port, subset, host = cluster.split("|") if cluster.count("|") == 3 else ("", "0", "", "")
         service = self.mesh.service(host, self.mesh.scope(group)) if group is not None else None
@@ -142,7 +142,7 @@ class Stage:
         rule, subset = self.mesh.destination_rule(host, service, group), subset.removeprefix(CHOSEN)
         return unsent(self.mesh, group, rule, int(port), subset) if rule is not None else ""
 
-    def resolve(self, host: str, caller: Workload, *, by_proxy: bool = False) -> tuple[str, ...]:
+    def resolve(self, host: str, caller: ExplainedWorkload, *, by_proxy: bool = False) -> tuple[str, ...]:
         namespace, name = caller.name.rpartition(".")[2], host.lower().rstrip(".")
         if by_proxy:
             found = self._names.look_up_for_proxy(name, namespace)
@@ -150,19 +150,19 @@ class Stage:
         found = self._names.look_up(name, namespace)
         return found.addresses if isinstance(found, Found) else ()
 
-    def after_call(self, caller: Workload, address: str) -> Resources:
+    def after_call(self, caller: ExplainedWorkload, address: str) -> EnvoyResources:
         group = self.group(caller.name)
         self._push.join(group)
         self._push.call(group, held(address), soon=False)
         return self._read(self._own, group)
 
-    def on_demand(self, caller: Workload) -> str:
+    def on_demand(self, caller: ExplainedWorkload) -> str:
         judged = self.mesh.on_demand(self.mesh.scope(self.group(caller.name)))
         return (
             str(judged) if judged.on else "its proxy was on demand before, and holds such calls until it is restarted"
         )
 
-    def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:
+    def intercepts(self, workload: ExplainedWorkload, address: str, port: int, *, inbound: bool) -> bool:
         instance = self._at.get(next(iter(workload.addresses), ""))
         if inbound:
             return instance is None or instance.intercepts(port)
@@ -269,13 +269,13 @@ class Stage:
         self._push.join(group)
         return self._own
 
-    def _as_workload(self, instance: Instance) -> Workload:
+    def _as_workload(self, instance: Instance) -> ExplainedWorkload:
         name = _name(instance)
         found = self._workloads.get(name)
         if found is None:
             trust_domain = self.mesh.settings.trust_domain
             identity = str(Identity(trust_domain, instance.namespace, instance.service_account))
-            found = self._workloads[name] = Workload(
+            found = self._workloads[name] = ExplainedWorkload(
                 name,
                 tuple(instance.addresses),
                 identity if instance.proxied else "",
@@ -311,15 +311,15 @@ class Stage:
             return None
         return self._listening(instance)
 
-    def _of_group(self, group: Group) -> Resources:
+    def _of_group(self, group: Group) -> EnvoyResources:
         found = self._resources.get(group)
         if found is None:
             found = self._resources[group] = self._read(self._snapshots(group), group)
         return found
 
-    def _read(self, snapshots: Snapshots, group: Group) -> Resources:
+    def _read(self, snapshots: Snapshots, group: Group) -> EnvoyResources:
         types = ((url, snapshots.resources(group, url)) for url in _TYPES)
-        return Resources.from_bytes((url, each.body) for url, found in types for each in found.values())
+        return EnvoyResources.from_bytes((url, each.body) for url, found in types for each in found.values())
 
 
 def lacking(service: Service, port: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.install.names import MONITORING_PORT, REVISION, SECURE_PORT, WEBHOOK_PORT, XDS_PORT, Names
+from weft.install.names import MONITORING_PORT, REVISION, SECURE_PORT, WEBHOOK_PORT, XDS_PORT, InstallationNames
 from weft.install.values import Values
 from weft.model.proxy import PROXY_GID, PROXY_UID
 
@@ -33,7 +33,7 @@ def arguments(values: Values) -> list[str]:
 
 
 def service_account(values: Values) -> dict[str, Any]:
-    names = Names.of(values)
+    names = InstallationNames.of(values)
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -44,7 +44,7 @@ def service_account(values: Values) -> dict[str, Any]:
 
 
 def service(values: Values) -> dict[str, Any]:
-    names = Names.of(values)
+    names = InstallationNames.of(values)
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -59,7 +59,7 @@ def service(values: Values) -> dict[str, Any]:
 
 
 def budget(values: Values) -> dict[str, Any]:
-    names = Names.of(values)
+    names = InstallationNames.of(values)
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -69,7 +69,7 @@ def budget(values: Values) -> dict[str, Any]:
 
 
 def deployment(values: Values) -> dict[str, Any]:
-    names = Names.of(values)
+    names = InstallationNames.of(values)
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -94,11 +94,11 @@ def deployment(values: Values) -> dict[str, Any]:
     }
 
 
-def _selector(names: Names) -> dict[str, str]:
+def _selector(names: InstallationNames) -> dict[str, str]:
     return {"app": "istiod", REVISION: names.revision}
 
 
-def _pod(values: Values, names: Names) -> dict[str, Any]:
+def _pod(values: Values, names: InstallationNames) -> dict[str, Any]:
     control = values.control
     found: dict[str, Any] = {
         "serviceAccountName": names.control,
@@ -128,7 +128,7 @@ def _pod(values: Values, names: Names) -> dict[str, Any]:
 ZONE = "topology.kubernetes.io/zone"
 
 
-def _spread(names: Names, key: str) -> dict[str, Any]:
+def _spread(names: InstallationNames, key: str) -> dict[str, Any]:
     """As far apart as there is room: a cluster of one machine must still get both."""
     return {
         "maxSkew": 1,

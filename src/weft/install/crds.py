@@ -13,7 +13,7 @@ from weft.install.schema import Shape, recorded, whole_number
 KEEP = {"helm.sh/resource-policy": "keep"}  # a chart that goes must not take everybody's objects along
 
 
-class Definition(msgspec.Struct, frozen=True):
+class KindDefinition(msgspec.Struct, frozen=True):
     kind: str
     plural: str
     what: str
@@ -33,52 +33,52 @@ class Definition(msgspec.Struct, frozen=True):
 _HOSTS = ("Hosts", ".spec.hosts")
 
 DEFINITIONS = (
-    Definition(
+    KindDefinition(
         "DestinationRule",
         "destinationrules",
         "How a host is called: balancing, connection pools, ejection, TLS and subsets.",
         "dr",
         (("Host", ".spec.host"),),
     ),
-    Definition("Gateway", "gateways", "The ports and hosts that an edge of the mesh serves.", "gw"),
-    Definition(
+    KindDefinition("Gateway", "gateways", "The ports and hosts that an edge of the mesh serves.", "gw"),
+    KindDefinition(
         "ServiceEntry",
         "serviceentries",
         "Hosts that the mesh knows although no Service names them.",
         "se",
         (_HOSTS, ("Location", ".spec.location"), ("Resolution", ".spec.resolution")),
     ),
-    Definition("Sidecar", "sidecars", "What the proxies of a namespace or of some workloads are told."),
-    Definition(
+    KindDefinition("Sidecar", "sidecars", "What the proxies of a namespace or of some workloads are told."),
+    KindDefinition(
         "VirtualService",
         "virtualservices",
         "Where requests for a host go, and what happens to them on the way.",
         "vs",
         (("Gateways", ".spec.gateways"), _HOSTS),
     ),
-    Definition(
+    KindDefinition(
         "WorkloadEntry",
         "workloadentries",
         "A workload outside the cluster, behind a ServiceEntry or a Service.",
         "we",
         (("Address", ".spec.address"),),
     ),
-    Definition(
+    KindDefinition(
         "AuthorizationPolicy",
         "authorizationpolicies",
         "Who may call a workload, and how.",
         "ap",
         (("Action", ".spec.action"),),
     ),
-    Definition(
+    KindDefinition(
         "PeerAuthentication",
         "peerauthentications",
         "Whether workloads are called over mutual TLS, without it, or both.",
         "pa",
         (("Mode", ".spec.mtls.mode"),),
     ),
-    Definition("RequestAuthentication", "requestauthentications", "Which tokens workloads accept.", "ra"),
-    Definition("Telemetry", "telemetries", "What proxies report about requests.", "telemetry", stored="v1alpha1"),
+    KindDefinition("RequestAuthentication", "requestauthentications", "Which tokens workloads accept.", "ra"),
+    KindDefinition("Telemetry", "telemetries", "What proxies report about requests.", "telemetry", stored="v1alpha1"),
 )
 
 
@@ -86,7 +86,7 @@ def crds() -> list[dict[str, Any]]:
     return [_crd(definition) for definition in DEFINITIONS]
 
 
-def _crd(definition: Definition) -> dict[str, Any]:
+def _crd(definition: KindDefinition) -> dict[str, Any]:
     names: dict[str, Any] = {
         "categories": ["istio-io", f"{definition.group.replace('.', '-')}"],
         "kind": definition.kind,
@@ -114,7 +114,7 @@ def _crd(definition: Definition) -> dict[str, Any]:
     }
 
 
-def _version(definition: Definition, name: str, shape: Shape) -> dict[str, Any]:
+def _version(definition: KindDefinition, name: str, shape: Shape) -> dict[str, Any]:
     columns = [{"name": heading, "type": "string", "jsonPath": path} for heading, path in definition.columns]
     columns += [
         {"name": "Accepted", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Accepted")].status'},
@@ -130,7 +130,7 @@ def _version(definition: Definition, name: str, shape: Shape) -> dict[str, Any]:
     }
 
 
-def _object(definition: Definition, shape: Shape) -> dict[str, Any]:
+def _object(definition: KindDefinition, shape: Shape) -> dict[str, Any]:
     spec = shape.properties["spec"]
     found: dict[str, Any] = {
         "description": definition.what,

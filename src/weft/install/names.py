@@ -23,12 +23,12 @@ MONITORING_PORT: Final = 15014
 WEBHOOK_PORT: Final = 15017
 
 
-class Names(msgspec.Struct, frozen=True):
+class InstallationNames(msgspec.Struct, frozen=True):
     revision: str
     namespace: str
 
     @classmethod
-    def of(cls, values: Values) -> Names:
+    def of(cls, values: Values) -> InstallationNames:
         return cls(values.revision, values.namespace)
 
     @property

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from weft.install.names import OWNED_BY, Names
+from weft.install.names import OWNED_BY, InstallationNames
 from weft.install.values import Values
 from weft.model.settings import Settings
 
@@ -26,7 +26,7 @@ def namespace(values: Values) -> dict[str, Any]:
 
 
 def config_maps(values: Values) -> list[dict[str, Any]]:
-    names = Names.of(values)
+    names = InstallationNames.of(values)
     mesh = yaml.safe_dump({"rootNamespace": values.namespace, **values.mesh}, sort_keys=True)
     settings = msgspec.json.format(msgspec.json.encode(injector_settings(values), order="sorted"), indent=2).decode()
     return [
@@ -47,11 +47,11 @@ def injector_settings(values: Values) -> dict[str, Any]:
         "excludedNamespaces": list(values.injection.excluded_namespaces),
         "revision": values.revision,
         "rootNamespace": values.namespace,
-        "driver": Names.of(values).driver,
+        "driver": InstallationNames.of(values).driver,
         "clusterDomain": values.cluster_domain,
         "trustDomain": values.mesh.get("trustDomain", Settings().trust_domain),
     }
 
 
-def _config_map(names: Names, name: str, data: dict[str, str]) -> dict[str, Any]:
+def _config_map(names: InstallationNames, name: str, data: dict[str, str]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": names.metadata(name), "data": data}

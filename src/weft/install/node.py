@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.install.control import from_field, probe, resources
-from weft.install.names import MONITORING_PORT, SECURE_PORT, Names
+from weft.install.names import MONITORING_PORT, SECURE_PORT, InstallationNames
 from weft.install.values import Values
 from weft.model.proxy import ROOT_CONFIG_MAP
 
@@ -23,7 +23,7 @@ _REDIRECT_CAPABILITIES = ("NET_ADMIN", "NET_RAW", "SYS_ADMIN", "SYS_PTRACE")
 
 def arguments(values: Values) -> list[str]:
     """All that the process is told."""
-    names = Names.of(values)
+    names = InstallationNames.of(values)
     return [
         "node",
         "--kubernetes",
@@ -51,7 +51,7 @@ def state_directory(values: Values) -> str:
 
 def service_account(values: Values) -> dict[str, Any]:
     """With no rights at all: the agent never asks the API server."""
-    names = Names.of(values)
+    names = InstallationNames.of(values)
     found: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -63,7 +63,7 @@ def service_account(values: Values) -> dict[str, Any]:
 
 
 def csi_driver(values: Values) -> dict[str, Any]:
-    names = Names.of(values)
+    names = InstallationNames.of(values)
     return {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "CSIDriver",
@@ -80,7 +80,7 @@ def csi_driver(values: Values) -> dict[str, Any]:
 
 
 def daemon_set(values: Values) -> dict[str, Any]:
-    names = Names.of(values)
+    names = InstallationNames.of(values)
     chosen = {"app": "weft-node", "istio.io/rev": values.revision}
     return {
         "apiVersion": "apps/v1",
@@ -103,7 +103,7 @@ def daemon_set(values: Values) -> dict[str, Any]:
     }
 
 
-def _pod(values: Values, names: Names) -> dict[str, Any]:
+def _pod(values: Values, names: InstallationNames) -> dict[str, Any]:
     found: dict[str, Any] = {
         "serviceAccountName": names.node,
         "automountServiceAccountToken": False,
@@ -175,7 +175,7 @@ def _host_path(name: str, path: str, type_: str) -> dict[str, Any]:
 
 
 def _plugin(values: Values) -> str:
-    return f"{values.node.kubelet_root}/plugins/{Names.of(values).driver}"
+    return f"{values.node.kubelet_root}/plugins/{InstallationNames.of(values).driver}"
 
 
 def _registry(values: Values) -> str:

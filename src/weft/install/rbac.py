@@ -12,7 +12,7 @@ from typing import Any
 
 from weft.api.kinds import GATEWAY_API
 from weft.install.crds import DEFINITIONS
-from weft.install.names import ROOT_SECRET, Names
+from weft.install.names import ROOT_SECRET, InstallationNames
 from weft.install.values import EVERYWHERE, Values
 from weft.model.proxy import ROOT_CONFIG_MAP
 
@@ -32,7 +32,7 @@ _GROUPS = tuple(sorted({definition.group for definition in DEFINITIONS}))
 
 
 def cluster_rules(values: Values) -> list[dict[str, Any]]:
-    names = Names.of(values)
+    names = InstallationNames.of(values)
     kinds = {group: [each.plural for each in DEFINITIONS if each.group == group] for group in _GROUPS}
     return [
         _rule("", ("namespaces", "nodes", "pods", "serviceaccounts", "services"), _READ),
@@ -63,7 +63,7 @@ def _making_gateways() -> tuple[dict[str, Any], ...]:
 
 
 def namespace_rules(values: Values) -> list[dict[str, Any]]:
-    names = Names.of(values)
+    names = InstallationNames.of(values)
     return [
         _rule("", ("secrets",), ("create",)),
         _rule("", ("secrets",), (*_READ, "patch"), only=(ROOT_SECRET,)),
@@ -75,7 +75,7 @@ def namespace_rules(values: Values) -> list[dict[str, Any]]:
 
 
 def roles(values: Values) -> list[dict[str, Any]]:
-    names = Names.of(values)
+    names = InstallationNames.of(values)
     everywhere, here = names.cluster_control, names.control
     return [
         {**_object("ClusterRole", names, everywhere), "rules": cluster_rules(values)},
@@ -86,7 +86,7 @@ def roles(values: Values) -> list[dict[str, Any]]:
     ]
 
 
-def _reading(values: Values, names: Names) -> Iterator[dict[str, Any]]:
+def _reading(values: Values, names: InstallationNames) -> Iterator[dict[str, Any]]:
     """In each namespace that somebody has named for it; where all are, they need no role of their own."""
     for kind, purpose, places in _where_asked(values):
         name = f"{names.cluster_control}-{purpose}"
@@ -107,12 +107,12 @@ def _rule(group: str, resources: Any, verbs: tuple[str, ...], *, only: tuple[str
     return {**found, "resourceNames": list(only)} if only else found
 
 
-def _object(kind: str, names: Names, name: str) -> dict[str, Any]:
+def _object(kind: str, names: InstallationNames, name: str) -> dict[str, Any]:
     metadata = names.metadata(name, namespaced=not kind.startswith("Cluster"))
     return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata}
 
 
-def _binding(kind: str, names: Names, name: str) -> dict[str, Any]:
+def _binding(kind: str, names: InstallationNames, name: str) -> dict[str, Any]:
     return {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
         "subjects": [{"kind": "ServiceAccount", "name": names.control, "namespace": names.namespace}],

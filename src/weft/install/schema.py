@@ -17,7 +17,7 @@ from weft.api.document import Document, Path
 from weft.api.metadata import read_metadata
 from weft.api.parse import KINDS
 from weft.api.reader import MILLISECOND, MOST_TEXT, Fields, root_of
-from weft.api.report import Report
+from weft.api.report import DocumentReport
 from weft.base.problem import Severity
 from weft.model.names import Labels, ObjectKey
 from weft.model.settings import Settings
@@ -32,7 +32,7 @@ def recorded(kind: str) -> Shape:
     root = Shape()
     for full, turn in product((True, False), range(_TURNS)):
         document = Document(ObjectKey(kind, "x", "x"), KINDS[kind].versions[0], {"metadata": {"name": "x"}})
-        report = Report(document)
+        report = DocumentReport(document)
         meta = read_metadata(root_of(report), document, Settings().domain)
         KINDS[kind].read(Recorder(report, (), root, _Guise(full, turn)), meta)
     return root
@@ -91,7 +91,7 @@ class _Guise(NamedTuple):
 class Recorder(Fields):
     """Has every field it is asked for, and writes down of what sort it is."""
 
-    def __init__(self, report: Report, path: Path, shape: Shape, guise: _Guise) -> None:
+    def __init__(self, report: DocumentReport, path: Path, shape: Shape, guise: _Guise) -> None:
         super().__init__(report, path, {})
         self._shape, self._guise, self._full = shape, guise, guise.full
         shape.is_a("object")

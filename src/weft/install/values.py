@@ -50,17 +50,19 @@ class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
     pass
 
 
-class Resources(_Part, frozen=True):
+class ContainerResources(_Part, frozen=True):
     requests: dict[str, Quantity] = {}
     limits: dict[str, Quantity] = {}
 
 
-class Control(_Part, frozen=True):
+class ControlValues(_Part, frozen=True):
     """The control plane's Deployment."""
 
     replicas: int = 2
     # With 1,000 services, 2,000 pods and 100 nodes it takes 290 MB (`python -m bench --kubernetes kube-control`).
-    resources: Resources = Resources({"cpu": "200m", "memory": "256Mi"}, {"cpu": "2", "memory": "1Gi"})
+    resources: ContainerResources = ContainerResources(
+        {"cpu": "200m", "memory": "256Mi"}, {"cpu": "2", "memory": "1Gi"}
+    )
     priority_class: str = "system-cluster-critical"
     node_selector: dict[str, str] = {}
     tolerations: tuple[dict[str, Any], ...] = ()
@@ -69,12 +71,14 @@ class Control(_Part, frozen=True):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
-class Node(_Part, frozen=True):
+class NodeValues(_Part, frozen=True):
     """The agent that each machine has."""
 
     kubelet_root: str = "/var/lib/kubelet"
     certificate_ttl: str = "24h"  # how long a pod's certificate lives; it is renewed at four fifths of that
-    resources: Resources = Resources({"cpu": "50m", "memory": "96Mi"}, {"cpu": "1", "memory": "512Mi"})
+    resources: ContainerResources = ContainerResources(
+        {"cpu": "50m", "memory": "96Mi"}, {"cpu": "1", "memory": "512Mi"}
+    )
     priority_class: str = "system-node-critical"
     node_selector: dict[str, str] = {}
     tolerations: tuple[dict[str, Any], ...] = ({"operator": "Exists"},)
@@ -83,7 +87,7 @@ class Node(_Part, frozen=True):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
-class Injection(_Part, frozen=True):
+class InjectionValues(_Part, frozen=True):
     """Which pods get a proxy, and who sets up the redirect to it."""
 
     failure_policy: FailurePolicy = "Fail"
@@ -101,7 +105,7 @@ class Validation(_Part, frozen=True):
     failure_policy: FailurePolicy = "Fail"
 
 
-class Gateways(_Part, frozen=True):
+class GatewayValues(_Part, frozen=True):
     """What gateways need of the control plane."""
 
     # Namespaces in which it may read Secrets, for the certificates that gateways there show; `*`: in all of them. It
@@ -114,7 +118,7 @@ class Gateways(_Part, frozen=True):
     deployments: bool = False
 
 
-class Authority(_Part, frozen=True):
+class AuthorityValues(_Part, frozen=True):
     """The CA of yours, if there is this Secret (with Istio's file names); else weft makes a root, and keeps it."""
 
     secret: str = "cacerts"  # noqa: S105
@@ -128,12 +132,12 @@ class Values(_Part, frozen=True):
     image_pull_secrets: tuple[str, ...] = ()
     cluster_domain: str = "cluster.local"
     crds: bool = True
-    control: Control = Control()
-    node: Node = Node()
-    injection: Injection = Injection()
+    control: ControlValues = ControlValues()
+    node: NodeValues = NodeValues()
+    injection: InjectionValues = InjectionValues()
     validation: Validation = Validation()
-    gateways: Gateways = Gateways()
-    ca: Authority = Authority()
+    gateways: GatewayValues = GatewayValues()
+    ca: AuthorityValues = AuthorityValues()
     mesh: dict[str, Any] = {}  # Istio's MeshConfig
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.install.crds import DEFINITIONS
-from weft.install.names import REVISION, Names
+from weft.install.names import REVISION, InstallationNames
 from weft.install.values import Values
 
 _INJECT, _ENABLED = "sidecar.istio.io/inject", "istio-injection"
@@ -21,7 +21,7 @@ def webhooks(values: Values) -> list[dict[str, Any]]:
 
 
 def injector(values: Values) -> dict[str, Any]:
-    names = Names.of(values)
+    names = InstallationNames.of(values)
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
@@ -34,7 +34,7 @@ def injector(values: Values) -> dict[str, Any]:
 
 def validator(values: Values) -> dict[str, Any]:
     """An object that names a revision is judged by that one; all others by the default revision."""
-    names = Names.of(values)
+    names = InstallationNames.of(values)
     mine = [("rev.validation.istio.io", _in(REVISION, names.revision))]
     if names.is_default:
         mine.append(("validation.istio.io", _absent(REVISION)))
@@ -65,7 +65,9 @@ def validator(values: Values) -> dict[str, Any]:
     }
 
 
-def _questions(values: Values, names: Names) -> list[tuple[str, list[dict[str, Any]], list[dict[str, Any]]]]:
+def _questions(
+    values: Values, names: InstallationNames
+) -> list[tuple[str, list[dict[str, Any]], list[dict[str, Any]]]]:
     """Each with what the namespace's labels must say, and what the pod's."""
     wanted, unasked = _not_in(_INJECT, "false"), [_absent(_ENABLED), _absent(REVISION)]
     found = [
@@ -85,7 +87,7 @@ def _questions(values: Values, names: Names) -> list[tuple[str, list[dict[str, A
 def _injecting(
     values: Values, name: str, namespaces: list[dict[str, Any]], pods: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    names = Names.of(values)
+    names = InstallationNames.of(values)
     left_alone = _not_in(_NAMESPACE, *values.injection.excluded_namespaces)
     return {
         **_asking(names, f"{name}.sidecar-injector.istio.io", "/inject", values.injection.failure_policy),
@@ -105,7 +107,7 @@ def _injecting(
     }
 
 
-def _asking(names: Names, name: str, path: str, failure_policy: str) -> dict[str, Any]:
+def _asking(names: InstallationNames, name: str, path: str, failure_policy: str) -> dict[str, Any]:
     service = {"name": names.service, "namespace": names.namespace, "path": path, "port": 443}
     return {
         "name": name,

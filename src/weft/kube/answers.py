@@ -31,7 +31,7 @@ class ApiResource(msgspec.Struct):
     namespaced: bool = False
 
 
-class Resources(msgspec.Struct):
+class ApiResources(msgspec.Struct):
     kind: str = ""
     resources: list[ApiResource] = []
 
@@ -40,13 +40,13 @@ class GroupVersion(msgspec.Struct, rename="camel"):
     group_version: str
 
 
-class Group(msgspec.Struct):
+class ApiGroup(msgspec.Struct):
     versions: list[GroupVersion] = []
 
 
-class Groups(msgspec.Struct):
+class ApiGroups(msgspec.Struct):
     kind: str = ""
-    groups: list[Group] = []
+    groups: list[ApiGroup] = []
 
 
 class _Cause(msgspec.Struct):
@@ -60,7 +60,7 @@ class _Details(msgspec.Struct, rename="camel"):
     causes: list[_Cause] | None = None
 
 
-class Status(msgspec.Struct):
+class ApiStatus(msgspec.Struct):
     """What the API server says instead of an object."""
 
     kind: str = ""
@@ -95,12 +95,12 @@ def refusal(answer: aiohttp.ClientResponse, body: bytes, where: str) -> ApiError
     header = answer.headers.get("Retry-After", "")
     retry_after = float(header) if header.isascii() and header.isdigit() else 0.0
     try:
-        status = msgspec.json.decode(body, type=Status)
+        status = msgspec.json.decode(body, type=ApiStatus)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        status = Status()
+        status = ApiStatus()
     if status.kind != "Status":
         said = body[:200].decode(errors="replace").strip()
-        status = Status(reason=answer.reason or "", message=said)
+        status = ApiStatus(reason=answer.reason or "", message=said)
     return status.error(answer.status, request=where, retry_after=retry_after)
 
 

@@ -30,8 +30,8 @@ from weft.kube.resource import (
     SERVICE_ACCOUNTS,
     SERVICES,
     VALIDATING_WEBHOOKS,
-    Named,
-    Resource,
+    ObjectReference,
+    ResourceKind,
     named,
 )
 
@@ -41,7 +41,7 @@ _REMOVAL = 90.0  # seconds for what is being removed to be gone
 _LOOK_SECONDS = 0.1
 
 # In the order of removing. Webhooks first: one that nobody answers any more would stop others' pods.
-OWNED: tuple[Resource, ...] = (
+OWNED: tuple[ResourceKind, ...] = (
     MUTATING_WEBHOOKS,
     VALIDATING_WEBHOOKS,
     DEPLOYMENTS,
@@ -58,7 +58,7 @@ OWNED: tuple[Resource, ...] = (
 )
 
 
-class Outcome(StrEnum):
+class ApplyOutcome(StrEnum):
     CREATED = "created"
     CHANGED = "changed"
     UNCHANGED = "unchanged"
@@ -66,8 +66,8 @@ class Outcome(StrEnum):
 
 
 class Done(msgspec.Struct, frozen=True):
-    what: Named
-    outcome: Outcome
+    what: ObjectReference
+    outcome: ApplyOutcome
 
 
 async def apply(
@@ -85,7 +85,7 @@ async def apply(
             await _gone(client, resource, who)
             before = None
         if dry_run and who.namespace in missing:
-            yield Done(who, Outcome.CREATED)
+            yield Done(who, ApplyOutcome.CREATED)
             continue
         after = await _patiently(client, each, dry_run=dry_run)
         if dry_run and who.kind == "Namespace" and before is None:
@@ -94,18 +94,18 @@ async def apply(
             await _established(client, who)
             groups.add(str(each["spec"]["group"]))
         if before is None:
-            yield Done(who, Outcome.CREATED)
+            yield Done(who, ApplyOutcome.CREATED)
         else:
-            yield Done(who, Outcome.UNCHANGED if _content(before) == _content(after) else Outcome.CHANGED)
+            yield Done(who, ApplyOutcome.UNCHANGED if _content(before) == _content(after) else ApplyOutcome.CHANGED)
 
 
 async def owned(
-    client: Client, labels: str, kinds: Sequence[Resource] = OWNED
-) -> AsyncGenerator[tuple[Resource, Named], None]:
+    client: Client, labels: str, kinds: Sequence[ResourceKind] = OWNED
+) -> AsyncGenerator[tuple[ResourceKind, ObjectReference], None]:
     """Everything with these labels, in the order in which it can be removed."""
     for resource in kinds:
         for found in (await client.list(resource, _Object, labels=labels)).items:
-            who = Named(resource.api_version, resource.kind, found.metadata.namespace, found.metadata.name)
+            who = ObjectReference(resource.api_version, resource.kind, found.metadata.namespace, found.metadata.name)
             yield resource, who
 
 
@@ -114,7 +114,7 @@ async def remove(
     labels: str,
     *,
     keep: Sequence[Mapping[str, Any]] = (),
-    kinds: Sequence[Resource] = OWNED,
+    kinds: Sequence[ResourceKind] = OWNED,
     dry_run: bool = False,
 ) -> AsyncGenerator[Done, None]:
     """What has these labels and is not among `keep`."""
@@ -123,7 +123,7 @@ async def remove(
         if who not in kept:
             if not dry_run:
                 await client.delete(resource, who.name, namespace=who.namespace)
-            yield Done(who, Outcome.REMOVED)
+            yield Done(who, ApplyOutcome.REMOVED)
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -149,7 +149,7 @@ class _Definition(msgspec.Struct, frozen=True):
     status: _DefinitionStatus = _DefinitionStatus()
 
 
-async def _there(client: Client, resource: Resource, who: Named) -> dict[str, Any] | None:
+async def _there(client: Client, resource: ResourceKind, who: ObjectReference) -> dict[str, Any] | None:
     try:
         return await client.get(resource, who.name, namespace=who.namespace)
     except ApiError as error:
@@ -158,7 +158,7 @@ async def _there(client: Client, resource: Resource, who: Named) -> dict[str, An
         raise
 
 
-async def _gone(client: Client, resource: Resource, who: Named) -> None:
+async def _gone(client: Client, resource: ResourceKind, who: ObjectReference) -> None:
     """What is being removed takes changes, and goes all the same: a kind, with what is written of it, after seconds."""
     deadline = asyncio.get_running_loop().time() + _REMOVAL
     while (found := await _there(client, resource, who)) is not None and "deletionTimestamp" in found["metadata"]:
@@ -168,7 +168,7 @@ async def _gone(client: Client, resource: Resource, who: Named) -> None:
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def _served(client: Client, who: Named, *, patiently: bool) -> Resource:
+async def _served(client: Client, who: ObjectReference, *, patiently: bool) -> ResourceKind:
     """A kind that was just made is told of a little after it is there."""
     deadline = asyncio.get_running_loop().time() + _PATIENCE
     while True:
@@ -202,7 +202,7 @@ async def _patiently(client: Client, each: Mapping[str, Any], *, dry_run: bool) 
         await asyncio.sleep(pause)
 
 
-async def _established(client: Client, who: Named) -> None:
+async def _established(client: Client, who: ObjectReference) -> None:
     deadline = asyncio.get_running_loop().time() + _PATIENCE
     while True:
         found = await client.get(CUSTOM_RESOURCE_DEFINITIONS, who.name, _Definition)

@@ -11,10 +11,10 @@ from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 
-from weft.kube.answers import Groups, ObjectList, Resources, decoded
-from weft.kube.config import Connection
+from weft.kube.answers import ApiGroups, ApiResources, ObjectList, decoded
+from weft.kube.config import ApiConnection
 from weft.kube.error import ApiError, ApiUnavailable, KubeError
-from weft.kube.resource import Resource, known, named
+from weft.kube.resource import ResourceKind, known, named
 from weft.kube.transport import TIMEOUT, Transport
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class PatchType(StrEnum):
     APPLY = "application/apply-patch+yaml"  # JSON is YAML
 
 
-class Listed(msgspec.Struct, Generic[T], frozen=True):
+class ListedObjects(msgspec.Struct, Generic[T], frozen=True):
     items: tuple[T, ...]
     resource_version: str
 
@@ -42,34 +42,34 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Client(Transport):
-    def __init__(self, connection: Connection, *, timeout: float = TIMEOUT, user_agent: str = "") -> None:
+    def __init__(self, connection: ApiConnection, *, timeout: float = TIMEOUT, user_agent: str = "") -> None:
         super().__init__(connection, timeout=timeout, user_agent=user_agent)
-        self._found: dict[tuple[str, str], Resource] = {}
+        self._found: dict[tuple[str, str], ResourceKind] = {}
 
     # Reading
 
     @overload
-    async def get(self, resource: Resource, name: str, *, namespace: str = "") -> dict[str, Any]: ...
+    async def get(self, resource: ResourceKind, name: str, *, namespace: str = "") -> dict[str, Any]: ...
     @overload
-    async def get(self, resource: Resource, name: str, type_: type[T], *, namespace: str = "") -> T: ...
-    async def get(self, resource: Resource, name: str, type_: Any = dict, *, namespace: str = "") -> Any:
+    async def get(self, resource: ResourceKind, name: str, type_: type[T], *, namespace: str = "") -> T: ...
+    async def get(self, resource: ResourceKind, name: str, type_: Any = dict, *, namespace: str = "") -> Any:
         path = _one(resource, name, namespace)
         return decoded(await self.raw("GET", path), type_, path)
 
     async def list(
-        self, resource: Resource, type_: type[T], *, namespace: str = "", labels: str = "", fields: str = ""
-    ) -> Listed[T]:
+        self, resource: ResourceKind, type_: type[T], *, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> ListedObjects[T]:
         """All of them, at one version. ApiError.expired if it took so long that the server forgot that version."""
         items: Any = []
         version = ""
         async for page in self.pages(resource, type_, namespace=namespace, labels=labels, fields=fields):
             items += page.items
             version = page.resource_version
-        return Listed(tuple(items), version)
+        return ListedObjects(tuple(items), version)
 
     async def pages(
         self,
-        resource: Resource,
+        resource: ResourceKind,
         type_: type[T],
         *,
         namespace: str = "",
@@ -89,7 +89,7 @@ class Client(Transport):
 
     async def watch(
         self,
-        resource: Resource,
+        resource: ResourceKind,
         *,
         namespace: str = "",
         labels: str = "",
@@ -117,12 +117,12 @@ class Client(Transport):
 
     @overload
     async def create(
-        self, resource: Resource, manifest: Any, *, namespace: str = ..., name: str = ..., subresource: str = ...
+        self, resource: ResourceKind, manifest: Any, *, namespace: str = ..., name: str = ..., subresource: str = ...
     ) -> dict[str, Any]: ...
     @overload
     async def create(
         self,
-        resource: Resource,
+        resource: ResourceKind,
         manifest: Any,
         type_: type[T],
         *,
@@ -132,7 +132,7 @@ class Client(Transport):
     ) -> T: ...
     async def create(
         self,
-        resource: Resource,
+        resource: ResourceKind,
         manifest: Any,
         type_: Any = dict,
         *,
@@ -146,7 +146,7 @@ class Client(Transport):
         return decoded(await self.raw("POST", path, body=msgspec.json.encode(manifest)), type_, path)
 
     async def replace(
-        self, resource: Resource, name: str, manifest: Any, *, namespace: str = "", subresource: str = ""
+        self, resource: ResourceKind, name: str, manifest: Any, *, namespace: str = "", subresource: str = ""
     ) -> dict[str, Any]:
         """With metadata.resourceVersion in it: ApiError.conflict if somebody wrote meanwhile."""
         path = _one(resource, name, namespace, subresource)
@@ -156,7 +156,7 @@ class Client(Transport):
     @overload
     async def patch(
         self,
-        resource: Resource,
+        resource: ResourceKind,
         name: str,
         patch: Any,
         *,
@@ -168,7 +168,7 @@ class Client(Transport):
     @overload
     async def patch(
         self,
-        resource: Resource,
+        resource: ResourceKind,
         name: str,
         patch: Any,
         type_: type[T],
@@ -180,7 +180,7 @@ class Client(Transport):
     ) -> T: ...
     async def patch(
         self,
-        resource: Resource,
+        resource: ResourceKind,
         name: str,
         patch: Any,
         type_: Any = dict,
@@ -220,7 +220,7 @@ class Client(Transport):
 
     async def delete(
         self,
-        resource: Resource,
+        resource: ResourceKind,
         name: str,
         *,
         namespace: str = "",
@@ -244,32 +244,32 @@ class Client(Transport):
 
     # Finding out
 
-    async def find(self, api_version: str, kind: str) -> Resource:
+    async def find(self, api_version: str, kind: str) -> ResourceKind:
         """Where objects of that kind are, as the server tells. ApiError.not_found if it has no such kind."""
         if (resource := known(api_version, kind) or self._found.get((api_version, kind))) is not None:
             return resource
         group, _, version = api_version.rpartition("/")
-        path = Resource(group, version, "", "").group_path
-        for one in decoded(await self.raw("GET", path), Resources, path).resources:
+        path = ResourceKind(group, version, "", "").group_path
+        for one in decoded(await self.raw("GET", path), ApiResources, path).resources:
             if "/" not in one.name:  # not a subresource
-                self._found[api_version, one.kind] = Resource(group, version, one.name, one.kind, one.namespaced)
+                self._found[api_version, one.kind] = ResourceKind(group, version, one.name, one.kind, one.namespaced)
         try:
             return self._found[api_version, kind]
         except KeyError:
             what = f"the server has no kind {kind} in {api_version}"
             raise ApiError(404, "NotFound", what, request=f"GET {path}") from None
 
-    async def exists(self, resource: Resource) -> bool:
+    async def exists(self, resource: ResourceKind) -> bool:
         """Whether the server serves that resource: a certain answer, or an exception. A 404 alone is not certain, since
         whatever stands in the server's place may say it as well."""
         if resource.group:
-            groups = decoded(await self.raw("GET", "/apis"), Groups, "/apis")
+            groups = decoded(await self.raw("GET", "/apis"), ApiGroups, "/apis")
             if groups.kind != "APIGroupList":
                 raise ApiUnavailable("the answer is not an API server's", where="GET /apis")
             versions = (version.group_version for group in groups.groups for version in group.versions)
             if resource.api_version not in versions:
                 return False
-        resources = decoded(await self.raw("GET", resource.group_path), Resources, resource.group_path)
+        resources = decoded(await self.raw("GET", resource.group_path), ApiResources, resource.group_path)
         if resources.kind != "APIResourceList":
             raise ApiUnavailable("the answer is not an API server's", where=f"GET {resource.group_path}")
         return any(one.name == resource.plural for one in resources.resources)
@@ -279,13 +279,13 @@ def _selection(labels: str, fields: str) -> dict[str, str]:
     return ({"labelSelector": labels} if labels else {}) | ({"fieldSelector": fields} if fields else {})
 
 
-def _namespace(resource: Resource, namespace: str) -> str:
+def _namespace(resource: ResourceKind, namespace: str) -> str:
     if resource.namespaced and not namespace:
         raise KubeError(f"a {resource.kind} is in a namespace; which one is not said")
     return namespace
 
 
-def _one(resource: Resource, name: str, namespace: str, subresource: str = "") -> str:
+def _one(resource: ResourceKind, name: str, namespace: str, subresource: str = "") -> str:
     """Never the collection: a delete without a name would delete everything."""
     if not name:
         raise KubeError(f"which {resource.kind} is not said")

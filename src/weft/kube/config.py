@@ -32,7 +32,7 @@ class ExecPlugin(msgspec.Struct, frozen=True, kw_only=True):
     provide_cluster_info: bool = False
 
 
-class Connection(msgspec.Struct, frozen=True, kw_only=True):
+class ApiConnection(msgspec.Struct, frozen=True, kw_only=True):
     """PEM and tokens as text. Where both a file and a text are there, the file is read whenever it changes."""
 
     server: str  # https://host:port, perhaps with a path
@@ -56,7 +56,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
         return f"Connection(server={self.server!r}, source={self.source!r})"  # the rest is secret
 
 
-def load(kubeconfig: Path | str | None = None, context: str | None = None) -> Connection:
+def load(kubeconfig: Path | str | None = None, context: str | None = None) -> ApiConnection:
     """A file that is named, else $KUBECONFIG, else the pod we run in, else ~/.kube/config. Raises ConfigError."""
     if kubeconfig is not None:
         return from_kubeconfig([Path(kubeconfig).expanduser()], context)
@@ -81,7 +81,7 @@ def contexts(kubeconfig: Path | str | None = None) -> list[str]:
     return [each.name for file in files if file.exists() for each in _read(file).contexts]
 
 
-def in_cluster(directory: Path = ACCOUNT_DIRECTORY) -> Connection:
+def in_cluster(directory: Path = ACCOUNT_DIRECTORY) -> ApiConnection:
     """What kubelet gives every pod with a service account."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
@@ -99,7 +99,7 @@ def in_cluster(directory: Path = ACCOUNT_DIRECTORY) -> Connection:
         namespace = (directory / "namespace").read_text().strip()
     except OSError:
         namespace = ""
-    return Connection(
+    return ApiConnection(
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
         source="the pod's service account",
         namespace=namespace or "default",
@@ -108,7 +108,7 @@ def in_cluster(directory: Path = ACCOUNT_DIRECTORY) -> Connection:
     )
 
 
-def from_kubeconfig(files: list[Path], context: str | None = None) -> Connection:
+def from_kubeconfig(files: list[Path], context: str | None = None) -> ApiConnection:
     """Several files are merged as kubectl does: of two entries with one name, the first is taken."""
     read = [(file, _read(file)) for file in files if file.exists()]
     if not read:
@@ -239,7 +239,7 @@ def _pick(shown: str, what: str, name: str, entries: list[tuple[str, _Entry, Pat
 
 def _connection(
     source: str, context: _Context, of_cluster: tuple[_Cluster, Path], of_user: tuple[_User, Path]
-) -> Connection:
+) -> ApiConnection:
     (cluster, cluster_file), (user, user_file) = of_cluster, of_user
     address = urlsplit(cluster.server)
     if address.scheme not in ("https", "http") or not address.hostname:
@@ -270,7 +270,7 @@ def _connection(
             f"cluster `{context.cluster}` has a CA and insecure-skip-tls-verify: only one can be meant",
             file=cluster_file,
         )
-    return Connection(
+    return ApiConnection(
         server=cluster.server.rstrip("/"),
         source=source,
         namespace=context.namespace or "default",

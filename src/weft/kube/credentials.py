@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from weft.base.secrecy import memory_file
-from weft.kube.config import Connection, ExecPlugin
+from weft.kube.config import ApiConnection, ExecPlugin
 from weft.kube.error import ApiUnavailable, ConfigError
 
 log = logging.getLogger("weft.kube")
@@ -27,8 +27,8 @@ _LONGEST_OUTPUT = 1 << 20
 _EARLY = timedelta(seconds=10)  # before it expires, a credential is renewed
 
 
-class Credentials:
-    def __init__(self, connection: Connection) -> None:
+class ApiCredentials:
+    def __init__(self, connection: ApiConnection) -> None:
         self._connection = connection
         self._token = _Watched(connection.token_file, connection.token)
         self._authority = _Watched(connection.ca_file, connection.ca_data)
@@ -164,7 +164,7 @@ class _Credential(msgspec.Struct, rename="camel"):
     status: _CredentialStatus
 
 
-async def _run(plugin: ExecPlugin, connection: Connection) -> _Granted:
+async def _run(plugin: ExecPlugin, connection: ApiConnection) -> _Granted:
     where = f"exec plugin {plugin.command}"
     environment = {**os.environ, **dict(plugin.env), "KUBERNETES_EXEC_INFO": _exec_info(plugin, connection)}
     try:
@@ -216,7 +216,7 @@ async def _bounded(stream: asyncio.StreamReader | None) -> bytes:
     return output
 
 
-def _exec_info(plugin: ExecPlugin, connection: Connection) -> str:
+def _exec_info(plugin: ExecPlugin, connection: ApiConnection) -> str:
     spec: dict[str, Any] = {"interactive": False}
     if plugin.provide_cluster_info:
         authority = connection.ca_data or (Path(connection.ca_file).read_text() if connection.ca_file else "")

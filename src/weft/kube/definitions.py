@@ -9,8 +9,8 @@ import msgspec
 
 from weft.api.kinds import GATEWAY_API, group_of, key_kind
 from weft.api.parse import KINDS
-from weft.kube.objects import Definition, DefinitionVersion
-from weft.kube.resource import Resource
+from weft.kube.objects import DefinitionObject, DefinitionVersion
+from weft.kube.resource import ResourceKind
 
 # The kinds, as keys name them, with the API group that is meant (others have kinds of the same name) and its versions,
 # the preferred one first.
@@ -21,13 +21,13 @@ WANTED = {
 }
 
 
-class Served(msgspec.Struct, frozen=True):
-    resource: Resource
+class ServedDefinition(msgspec.Struct, frozen=True):
+    resource: ResourceKind
     has_status: bool  # as a subresource, which is written apart from the object
     conditions_apart: bool = False  # in the status each has its own owner; else whoever writes one writes them all
 
 
-def served(definition: Definition) -> Served | None:
+def served(definition: DefinitionObject) -> ServedDefinition | None:
     """None: it is none of a mesh's kinds, or the server is not ready to be asked for it in any version we read."""
     spec = definition.spec
     group, versions = WANTED.get(key_kind(f"{spec.group}/", spec.names.kind), ("", ()))
@@ -37,15 +37,15 @@ def served(definition: Definition) -> Served | None:
     chosen = next((offered[version] for version in versions if version in offered), None)
     if chosen is None:
         return None
-    resource = Resource(group, chosen.name, spec.names.plural, spec.names.kind, spec.scope == "Namespaced")
+    resource = ResourceKind(group, chosen.name, spec.names.plural, spec.names.kind, spec.scope == "Namespaced")
     has_status = chosen.subresources is not None and chosen.subresources.status is not None
     conditions = chosen.schema.whole.properties.status.properties.conditions
-    return Served(resource, has_status, conditions.list_type == "map")
+    return ServedDefinition(resource, has_status, conditions.list_type == "map")
 
 
 def _served(versions: Iterable[DefinitionVersion]) -> Iterable[DefinitionVersion]:
     return (each for each in versions if each.served)
 
 
-def _is_established(definition: Definition) -> bool:
+def _is_established(definition: DefinitionObject) -> bool:
     return any(each.type == "Established" and each.status == "True" for each in definition.status.conditions or ())

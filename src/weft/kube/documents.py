@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from weft.api.document import Change, Document
-from weft.kube.objects import Metadata, Named, Written
-from weft.kube.resource import Resource
+from weft.kube.objects import Metadata, NamedObject, WrittenObject
+from weft.kube.resource import ResourceKind
 from weft.model.names import ObjectKey
 
 log = logging.getLogger("weft.kube")
@@ -26,7 +26,7 @@ class Documents:
     def __init__(self) -> None:
         self._seen: dict[ObjectKey, int] = {}
 
-    def change(self, resource: Resource, key: ObjectKey, written: Written | Named) -> Change | None:
+    def change(self, resource: ResourceKind, key: ObjectKey, written: WrittenObject | NamedObject) -> Change | None:
         """None: it says what it said before."""
         digest = _digest(resource, written)
         if self._seen.get(key) == digest:
@@ -39,14 +39,14 @@ class Documents:
         return Change(key, None)
 
 
-def document(resource: Resource, key: ObjectKey, written: Written | Named) -> Document:
+def document(resource: ResourceKind, key: ObjectKey, written: WrittenObject | NamedObject) -> Document:
     body: dict[str, Any] = {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
         "metadata": _metadata(written.metadata),
     }
     usable = True
-    for name in ("spec", "data") if isinstance(written, Written) else ():
+    for name in ("spec", "data") if isinstance(written, WrittenObject) else ():
         raw: msgspec.Raw = getattr(written, name)
         if bytes(raw):
             try:
@@ -71,6 +71,6 @@ def _metadata(metadata: Metadata) -> dict[str, Any]:
     return found
 
 
-def _digest(resource: Resource, written: Written | Named) -> int:
-    parts = (bytes(written.spec), bytes(written.data)) if isinstance(written, Written) else ()
+def _digest(resource: ResourceKind, written: WrittenObject | NamedObject) -> int:
+    parts = (bytes(written.spec), bytes(written.data)) if isinstance(written, WrittenObject) else ()
     return hash((resource.api_version, msgspec.json.encode(_metadata(written.metadata), order="sorted"), *parts))

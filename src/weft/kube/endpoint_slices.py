@@ -6,7 +6,7 @@ from __future__ import annotations
 from sys import intern
 
 from weft.kube.objects import EndpointConditions, Slice
-from weft.kube.objects import SliceEndpoint as WrittenEndpoint
+from weft.kube.objects import SliceEndpointObject as WrittenEndpoint
 from weft.model.endpoint_slice import EndpointSlice, SliceEndpoint
 from weft.model.names import ObjectKey, Origin
 

@@ -18,7 +18,7 @@ from weft.base.backoff import Backoff
 from weft.base.problem import Problem, Severity, Where
 from weft.kube.client import Client
 from weft.kube.error import ApiError, KubeError
-from weft.kube.resource import DEPLOYMENTS, NAMESPACES, SERVICE_ACCOUNTS, SERVICES, Resource
+from weft.kube.resource import DEPLOYMENTS, NAMESPACES, SERVICE_ACCOUNTS, SERVICES, ResourceKind
 from weft.kube.revisions import DEFAULT, REVISION_LABEL, chosen_revision
 from weft.mesh.mesh import Mesh
 from weft.model.gateway_api import GATEWAY_NAME, GROUP, StandardGateway
@@ -30,7 +30,7 @@ log = logging.getLogger("weft.kube")
 MANAGER = "weft-gateways"  # the owner of what we write, in the objects' managedFields
 REVISION_OF = "gateway.weft.dev/revision"  # label of what we make: whose it is, for whoever takes that revision away
 SERVICE_TYPE = "networking.istio.io/service-type"  # Istio's annotation of a Gateway
-GATEWAYS = Resource(GROUP, "v1", "gateways", "Gateway")
+GATEWAYS = ResourceKind(GROUP, "v1", "gateways", "Gateway")
 
 _CLASS_LABEL = "gateway.networking.k8s.io/gateway-class-name"
 _OF_INJECTION = ("istio.io", "weft.dev")  # as a label's or an annotation's domain ends
@@ -143,7 +143,7 @@ class GatewayDeployments:
         namespace = await self._client.get(NAMESPACES, gateway.namespace, _Object)
         return chosen_revision(namespace.metadata.labels or {}) or DEFAULT
 
-    async def _may_write(self, resource: Resource, gateway: StandardGateway, uid: str) -> bool:
+    async def _may_write(self, resource: ResourceKind, gateway: StandardGateway, uid: str) -> bool:
         try:
             found = await self._client.get(resource, name_of(gateway), _Object, namespace=gateway.namespace)
         except ApiError as error:
@@ -160,7 +160,7 @@ def name_of(gateway: StandardGateway) -> str:
 
 def objects(
     gateway: StandardGateway, uid: str, *, service_type: str, revision: str = DEFAULT
-) -> dict[Resource, dict[str, Any]]:
+) -> dict[ResourceKind, dict[str, Any]]:
     """In the order of making. The injector completes the pods."""
     name, label = name_of(gateway), {GATEWAY_NAME: gateway.name}
     metadata: dict[str, Any] = {
@@ -214,7 +214,7 @@ def _scheme(protocol: str) -> str:
     return lower if lower in ("http", "https", "tls") else "tcp"
 
 
-def _manifest(resource: Resource, metadata: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+def _manifest(resource: ResourceKind, metadata: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": dict(metadata), **more}
 
 

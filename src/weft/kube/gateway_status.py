@@ -28,14 +28,14 @@ from weft.model.gateway_api import (
 )
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, selects
-from weft.model.outcome import ACCEPTED, GatewayOutcome, ListenerOutcome, Told, not_accepted
+from weft.model.outcome import ACCEPTED, GatewayOutcome, ListenerOutcome, StatusCondition, not_accepted
 from weft.model.value import Value
 from weft.model.virtual_service import destinations
 
 _LONGEST = 4_096
 _MOST_ANCESTORS = 16  # that the standard lets a policy have
 _REASONS = {"spec.infrastructure.parametersRef": "InvalidParameters", "spec.addresses": "UnsupportedAddress"}
-Entries = tuple[tuple[ParentRef, tuple[Told, ...]], ...]
+Entries = tuple[tuple[ParentRef, tuple[StatusCondition, ...]], ...]
 
 
 class RouteWanted(msgspec.Struct, frozen=True):
@@ -47,13 +47,13 @@ class PolicyWanted(msgspec.Struct, frozen=True):
 
 
 class GatewayWanted(msgspec.Struct, frozen=True):
-    conditions: tuple[Told, ...]
+    conditions: tuple[StatusCondition, ...]
     listeners: tuple[ListenerOutcome, ...] = ()
     addresses: tuple[str, ...] = ()
 
 
 class ClassWanted(msgspec.Struct, frozen=True):
-    conditions: tuple[Told, ...]
+    conditions: tuple[StatusCondition, ...]
 
 
 Wanted = RouteWanted | PolicyWanted | GatewayWanted | ClassWanted
@@ -68,10 +68,10 @@ def all_wanted(
         if problem.severity is Severity.ERROR:
             errors.setdefault(problem.where.object, []).append(problem)
     found: dict[ObjectKey, Wanted] = {}
-    parents: dict[ObjectKey, dict[int, tuple[ParentRef, tuple[Told, ...]]]] = {}
+    parents: dict[ObjectKey, dict[int, tuple[ParentRef, tuple[StatusCondition, ...]]]] = {}
     ours = set()  # Gateways
     classes = {OWN_CLASS}
-    policies: dict[ObjectKey, list[tuple[str, str, tuple[Told, ...]]]] = {}
+    policies: dict[ObjectKey, list[tuple[str, str, tuple[StatusCondition, ...]]]] = {}
     leading = _leading(mesh)
     for derived in mesh.derived():
         for outcome in derived.routes:
@@ -116,7 +116,7 @@ def all_wanted(
                 found[key] = RouteWanted(tuple((each, (told,)) for each in meant))
             elif isinstance(value, StandardGateway) and key in ours:
                 reason = _reason(errors.get(str(key), ()))
-                programmed = Told("Programmed", holds=False, reason="Invalid", message=message)
+                programmed = StatusCondition("Programmed", holds=False, reason="Invalid", message=message)
                 found[key] = GatewayWanted((not_accepted(reason, message), programmed))
             elif isinstance(value, GatewayClass) and value.controller == CONTROLLER:
                 found[key] = ClassWanted((not_accepted("InvalidParameters", message),))
@@ -179,12 +179,12 @@ def _leading(mesh: Mesh) -> dict[str, list[ObjectKey]]:
 
 def _policy(
     key: ObjectKey,
-    targets: Iterable[tuple[str, str, tuple[Told, ...]]],
+    targets: Iterable[tuple[str, str, tuple[StatusCondition, ...]]],
     leading: Mapping[str, Iterable[ObjectKey]],
 ) -> PolicyWanted:
     """Its ancestors are the Gateways from which its Services are called; of a Service that only workloads call, the
     Service. If it counts for several Services there, a condition holds if it does for all."""
-    told: dict[ParentRef, dict[str, Told]] = {}
+    told: dict[ParentRef, dict[str, StatusCondition]] = {}
     for service, host, conditions in targets:
         gateways = [ParentRef("Gateway", each.namespace, each.name, namespaced=True) for each in leading.get(host, ())]
         itself = ParentRef("Service", key.namespace, service, group="", namespaced=True)
@@ -208,7 +208,7 @@ def _gateway(outcome: GatewayOutcome, mesh: Mesh) -> GatewayWanted:
     lack = _lack(key, [each for each in mesh.instances(key.namespace) if selects(label, each.labels)])
     if len(usable) < len(told):
         what = f"no Service has the host {', '.join(each for each in told if each not in usable)}"
-        lack = Told("Programmed", holds=False, reason="AddressNotUsable", message=what)
+        lack = StatusCondition("Programmed", holds=False, reason="AddressNotUsable", message=what)
     if lack is not None:
         conditions = tuple(lack if each.type == "Programmed" and each.holds else each for each in conditions)
     reached = (
@@ -235,7 +235,7 @@ def _type(address: str) -> str:
     return "IPAddress"
 
 
-def _lack(key: ObjectKey, pods: Sequence[Instance]) -> Told | None:
+def _lack(key: ObjectKey, pods: Sequence[Instance]) -> StatusCondition | None:
     """Why nobody serves a Gateway yet. A gateway's pod is ready when its proxy has its configuration."""
     named = f"the label {GATEWAY_NAME}: {key.name}"
     gateways = [each for each in pods if each.gateway]
@@ -243,11 +243,11 @@ def _lack(key: ObjectKey, pods: Sequence[Instance]) -> Told | None:
         return None
     if gateways:
         what = f"no gateway's pod of {key.namespace} with {named} is ready: {', '.join(each.name for each in gateways)}"
-        return Told("Programmed", holds=False, reason="Pending", message=what)
+        return StatusCondition("Programmed", holds=False, reason="Pending", message=what)
     what = f"no gateway's pod of {key.namespace} has {named}"
     if pods:
         what = f"{what}; there are others: {', '.join(each.name for each in pods)}"
-    return Told("Programmed", holds=False, reason="NoResources", message=what)
+    return StatusCondition("Programmed", holds=False, reason="NoResources", message=what)
 
 
 def _told(
@@ -283,7 +283,12 @@ def _reference(parent: ParentRef) -> dict[str, Any]:
 
 
 def _conditions(
-    before: Sequence[Mapping[str, Any]], wanted: Iterable[Told], generation: int, now: str, *, whole: bool = False
+    before: Sequence[Mapping[str, Any]],
+    wanted: Iterable[StatusCondition],
+    generation: int,
+    now: str,
+    *,
+    whole: bool = False,
 ) -> list[Mapping[str, Any]]:
     """`whole`: there are no others' among them, and what is not wanted any more is of an older object."""
     told = tuple(wanted)

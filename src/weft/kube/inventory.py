@@ -19,7 +19,7 @@ from weft.kube.definitions import served
 from weft.kube.documents import document
 from weft.kube.endpoint_slices import slice_of
 from weft.kube.error import ApiError
-from weft.kube.objects import Definition, Named, Pod, Slice, Written
+from weft.kube.objects import DefinitionObject, NamedObject, PodObject, Slice, WrittenObject
 from weft.kube.pods import instance_of, is_over, record_of
 from weft.kube.resource import (
     CONFIG_MAPS,
@@ -32,7 +32,7 @@ from weft.kube.resource import (
     SERVICE_ACCOUNTS,
     SERVICES,
     STATEFUL_SETS,
-    Resource,
+    ResourceKind,
 )
 from weft.kube.revisions import revisions
 from weft.kube.webhooks import unanswered
@@ -57,18 +57,22 @@ class Inventory(msgspec.Struct, frozen=True):
 async def take(client: Client, *, root_namespace: str = "istio-system", revision: str = "default") -> Inventory:
     """Raises KubeError if the API server cannot be reached."""
     taker = _Taker(client)
-    definitions = await taker.listed(CUSTOM_RESOURCE_DEFINITIONS, Definition)
+    definitions = await taker.listed(CUSTOM_RESOURCE_DEFINITIONS, DefinitionObject)
     written = await asyncio.gather(
-        *(taker.documents(resource, Named) for resource in (NAMESPACES, SERVICE_ACCOUNTS)),
-        taker.documents(SERVICES, Written),
-        *(taker.documents(each.resource, Written) for each in map(served, definitions) if each is not None),
-        *(taker.documents(resource, Named) for resource in map(_passed_over, definitions) if resource is not None),
+        *(taker.documents(resource, NamedObject) for resource in (NAMESPACES, SERVICE_ACCOUNTS)),
+        taker.documents(SERVICES, WrittenObject),
+        *(taker.documents(each.resource, WrittenObject) for each in map(served, definitions) if each is not None),
+        *(
+            taker.documents(resource, NamedObject)
+            for resource in map(_passed_over, definitions)
+            if resource is not None
+        ),
         *(taker.whole(resource) for resource in (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS)),
     )
     pods, slices, maps = await asyncio.gather(
         taker.whole(PODS),
         taker.listed(ENDPOINT_SLICES, Slice),
-        taker.listed(CONFIG_MAPS, Written, namespace=root_namespace),
+        taker.listed(CONFIG_MAPS, WrittenObject, namespace=root_namespace),
     )
     config = "istio" if revision in ("", "default") else f"istio-{revision}"
     settings = [_document(CONFIG_MAPS, each) for each in maps if each.metadata.name == config]
@@ -86,16 +90,16 @@ class _Taker:
         self._client = client
         self.problems: list[Problem] = []
 
-    async def listed(self, resource: Resource, type_: type[T], *, namespace: str = "") -> tuple[T, ...]:
+    async def listed(self, resource: ResourceKind, type_: type[T], *, namespace: str = "") -> tuple[T, ...]:
         async def items() -> tuple[T, ...]:
             return (await self._client.list(resource, type_, namespace=namespace)).items
 
         return tuple(await self.ask(items(), str(resource)))
 
-    async def documents(self, resource: Resource, type_: type[Named] | type[Written]) -> list[Document]:
+    async def documents(self, resource: ResourceKind, type_: type[NamedObject] | type[WrittenObject]) -> list[Document]:
         return [_document(resource, each) for each in await self.listed(resource, type_)]
 
-    async def whole(self, resource: Resource) -> list[Document]:
+    async def whole(self, resource: ResourceKind) -> list[Document]:
         """With everything that is in them, for those who look at pods."""
         found = []
         for body in await self.listed(resource, dict):
@@ -115,25 +119,25 @@ class _Taker:
             return ()
 
 
-def _document(resource: Resource, written: Written | Named) -> Document:
+def _document(resource: ResourceKind, written: WrittenObject | NamedObject) -> Document:
     kind = key_kind(resource.api_version, resource.kind)
     key = ObjectKey(kind, written.metadata.namespace, written.metadata.name)
     return document(resource, key, written)
 
 
-def _passed_over(definition: Definition) -> Resource | None:
+def _passed_over(definition: DefinitionObject) -> ResourceKind | None:
     """A kind that changes how a mesh behaves, and that weft does not act on."""
     spec = definition.spec
     version = next((each.name for each in spec.versions or () if each.served), "")
     kind = key_kind(f"{spec.group}/{version}", spec.names.kind)
     if kind not in OF_MESHES or spec.group not in _OF_GROUPS or not version:
         return None
-    return Resource(spec.group, version, spec.names.plural, spec.names.kind, spec.scope == "Namespaced")
+    return ResourceKind(spec.group, version, spec.names.plural, spec.names.kind, spec.scope == "Namespaced")
 
 
 def _instances(pods: Iterable[Document]) -> Iterable[tuple[ObjectKey, tuple[Value, ...]]]:
     for each in pods:
-        pod = msgspec.convert(each.body, Pod)
+        pod = msgspec.convert(each.body, PodObject)
         if not is_over(pod):
             yield each.key, (instance_of(pod, record_of(pod)),)
 
@@ -145,7 +149,7 @@ def _slices(slices: Iterable[Slice]) -> Iterable[tuple[ObjectKey, tuple[Value, .
             yield ObjectKey("EndpointSlice", value.namespace, value.name), (value,)
 
 
-def _injectors(maps: Iterable[Written]) -> Iterable[tuple[str, str]]:
+def _injectors(maps: Iterable[WrittenObject]) -> Iterable[tuple[str, str]]:
     for each in maps:
         name = each.metadata.name
         if name != _INJECTOR and not name.startswith(f"{_INJECTOR}-"):

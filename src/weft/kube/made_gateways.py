@@ -13,45 +13,45 @@ import msgspec
 
 from weft.kube.client import Client
 from weft.kube.gateway_deployments import REVISION_OF
-from weft.kube.resource import DEPLOYMENTS, PODS, SERVICE_ACCOUNTS, SERVICES, Named, Resource
+from weft.kube.resource import DEPLOYMENTS, PODS, SERVICE_ACCOUNTS, SERVICES, ObjectReference, ResourceKind
 from weft.model.gateway_api import GATEWAY_NAME, GROUP
 
 _LOOK_SECONDS = 0.2
 
 
-class Made(msgspec.Struct, frozen=True):
+class GatewayObjects(msgspec.Struct, frozen=True):
     """For one Gateway."""
 
     namespace: str
     gateway: str
-    objects: tuple[tuple[Resource, Named], ...]
+    objects: tuple[tuple[ResourceKind, ObjectReference], ...]
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.gateway}"
 
 
-async def made(client: Client, revision: str | None) -> tuple[Made, ...]:
+async def made(client: Client, revision: str | None) -> tuple[GatewayObjects, ...]:
     """By one revision, or by any."""
     labels = REVISION_OF if revision is None else f"{REVISION_OF}={revision}"
-    found: dict[tuple[str, str], list[tuple[Resource, Named]]] = {}
+    found: dict[tuple[str, str], list[tuple[ResourceKind, ObjectReference]]] = {}
     for resource in (DEPLOYMENTS, SERVICES, SERVICE_ACCOUNTS):
         for each in (await client.list(resource, _Object, labels=labels)).items:
             metadata = each.metadata
             owner = next((owner.name for owner in metadata.owner_references or () if owner.is_gateway), "")
             if owner:
-                who = Named(resource.api_version, resource.kind, metadata.namespace, metadata.name)
+                who = ObjectReference(resource.api_version, resource.kind, metadata.namespace, metadata.name)
                 found.setdefault((metadata.namespace, owner), []).append((resource, who))
-    return tuple(Made(*place, tuple(objects)) for place, objects in sorted(found.items()))
+    return tuple(GatewayObjects(*place, tuple(objects)) for place, objects in sorted(found.items()))
 
 
-async def remove(client: Client, gateways: Collection[Made]) -> AsyncGenerator[Named, None]:
+async def remove(client: Client, gateways: Collection[GatewayObjects]) -> AsyncGenerator[ObjectReference, None]:
     for each in gateways:
         for resource, who in each.objects:
             await client.delete(resource, who.name, namespace=who.namespace)
             yield who
 
 
-async def pods(client: Client, gateways: Collection[Made]) -> dict[str, int]:
+async def pods(client: Client, gateways: Collection[GatewayObjects]) -> dict[str, int]:
     """How many of their pods there still are, by namespace."""
     counted: dict[str, int] = {}
     for each in gateways:
@@ -62,7 +62,7 @@ async def pods(client: Client, gateways: Collection[Made]) -> dict[str, int]:
     return {namespace: count for namespace, count in sorted(counted.items()) if count}
 
 
-async def until_ended(client: Client, gateways: Collection[Made], patience: float) -> dict[str, int]:
+async def until_ended(client: Client, gateways: Collection[GatewayObjects], patience: float) -> dict[str, int]:
     """Until their pods are gone; after so many seconds, those that are left."""
     deadline = asyncio.get_running_loop().time() + patience
     while left := await pods(client, gateways):

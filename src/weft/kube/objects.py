@@ -6,7 +6,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Owner(msgspec.Struct, rename="camel"):
+class OwnerReference(msgspec.Struct, rename="camel"):
     kind: str = ""
     name: str = ""
     controller: bool | None = None
@@ -25,7 +25,7 @@ class Metadata(msgspec.Struct, rename="camel"):
 # Objects that `api/` reads: what is in `spec` and `data` is for it to judge.
 
 
-class Condition(msgspec.Struct, rename="camel", frozen=True):
+class ObjectCondition(msgspec.Struct, rename="camel", frozen=True):
     type: str = ""
     status: str = ""
     reason: str = ""
@@ -34,11 +34,11 @@ class Condition(msgspec.Struct, rename="camel", frozen=True):
     observed_generation: int = 0
 
 
-class Status(msgspec.Struct):
-    conditions: list[Condition] | None = None
+class ObjectStatus(msgspec.Struct):
+    conditions: list[ObjectCondition] | None = None
 
 
-class Written(msgspec.Struct):
+class WrittenObject(msgspec.Struct):
     """Any object that a person writes."""
 
     metadata: Metadata
@@ -46,14 +46,14 @@ class Written(msgspec.Struct):
     data: msgspec.Raw = msgspec.Raw(b"")
 
 
-class Judged(Written):
+class JudgedObject(WrittenObject):
     """One that has a status for what weft thinks of it. Somebody else's, of another shape, is no reason to refuse the
     object: it is looked at apart."""
 
     status: msgspec.Raw = msgspec.Raw(b"")
 
 
-class Named(msgspec.Struct):
+class NamedObject(msgspec.Struct):
     """One of which nothing but its name and labels is read."""
 
     metadata: Metadata
@@ -74,7 +74,7 @@ class PodMetadata(msgspec.Struct, rename="camel"):
     uid: str = ""
     labels: dict[str, str] | None = None
     annotations: PodAnnotations | None = None
-    owner_references: list[Owner] | None = None
+    owner_references: list[OwnerReference] | None = None
     deletion_timestamp: str | None = None
 
 
@@ -84,7 +84,7 @@ class ContainerPort(msgspec.Struct, rename="camel"):
     protocol: str = "TCP"
 
 
-class Container(msgspec.Struct, rename="camel"):
+class ContainerObject(msgspec.Struct, rename="camel"):
     name: str = ""
     args: list[str] | None = None
     ports: list[ContainerPort] | None = None
@@ -95,8 +95,8 @@ class PodSpec(msgspec.Struct, rename="camel"):
     node_name: str = ""
     service_account_name: str = ""
     host_network: bool = False
-    containers: list[Container] | None = None
-    init_containers: list[Container] | None = None
+    containers: list[ContainerObject] | None = None
+    init_containers: list[ContainerObject] | None = None
 
 
 class PodAddress(msgspec.Struct):
@@ -108,17 +108,17 @@ class PodCondition(msgspec.Struct):
     status: str = ""
 
 
-class PodStatus(msgspec.Struct, rename="camel"):
+class PodObjectStatus(msgspec.Struct, rename="camel"):
     phase: str = ""
     pod_ip: str = msgspec.field(default="", name="podIP")
     pod_ips: list[PodAddress] | None = msgspec.field(default=None, name="podIPs")
     conditions: list[PodCondition] | None = None
 
 
-class Pod(msgspec.Struct):
+class PodObject(msgspec.Struct):
     metadata: PodMetadata
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
-    status: PodStatus = msgspec.field(default_factory=PodStatus)
+    status: PodObjectStatus = msgspec.field(default_factory=PodObjectStatus)
 
 
 # EndpointSlices
@@ -138,7 +138,7 @@ class EndpointConditions(msgspec.Struct):
     terminating: bool | None = None
 
 
-class SliceEndpoint(msgspec.Struct, rename="camel"):
+class SliceEndpointObject(msgspec.Struct, rename="camel"):
     addresses: list[str] | None = None
     conditions: EndpointConditions | None = None
     target_ref: TargetReference | None = None
@@ -164,7 +164,7 @@ class SliceMetadata(msgspec.Struct):
 class Slice(msgspec.Struct, rename="camel"):
     metadata: SliceMetadata
     address_type: str = ""
-    endpoints: list[SliceEndpoint] | None = None
+    endpoints: list[SliceEndpointObject] | None = None
     ports: list[SlicePort] | None = None
 
 
@@ -224,7 +224,7 @@ class DefinitionStatus(msgspec.Struct):
     conditions: list[PodCondition] | None = None
 
 
-class Definition(msgspec.Struct):
+class DefinitionObject(msgspec.Struct):
     """A CustomResourceDefinition, almost without its schemas."""
 
     metadata: Metadata

@@ -15,7 +15,7 @@ from sys import intern
 
 import msgspec
 
-from weft.kube.objects import Container, Pod
+from weft.kube.objects import ContainerObject, PodObject
 from weft.model.group import Group, ProxyKind
 from weft.model.instance import Instance
 from weft.model.locality import LOCALITY_LABEL
@@ -52,7 +52,7 @@ class PodRecord(msgspec.Struct, frozen=True):
 OnChange = Callable[[PodRecord | None, PodRecord | None], None]  # what was, what is; None: not there
 
 
-class Pods:
+class PodIndex:
     """Belongs to the control plane's loop. Whoever wants to know of changes adds itself to `on_change`."""
 
     def __init__(self) -> None:
@@ -110,11 +110,11 @@ class Pods:
             tell(before, after)
 
 
-def is_over(pod: Pod) -> bool:
+def is_over(pod: PodObject) -> bool:
     return pod.status.phase in _OVER
 
 
-def record_of(pod: Pod, node_locality: str = "") -> PodRecord:
+def record_of(pod: PodObject, node_locality: str = "") -> PodRecord:
     labels = kept_labels(pod.metadata.labels)
     locality = _value(labels, LOCALITY_LABEL).replace(".", "/") or node_locality
     return PodRecord(
@@ -129,7 +129,7 @@ def record_of(pod: Pod, node_locality: str = "") -> PodRecord:
     )
 
 
-def instance_of(pod: Pod, record: PodRecord) -> Instance:
+def instance_of(pod: PodObject, record: PodRecord) -> Instance:
     """As the mesh sees it. The protocols of container ports say nothing: a Service declares what its ports speak."""
     annotations = pod.metadata.annotations
     included = annotations.include_inbound if annotations else None
@@ -172,11 +172,11 @@ def _group(kind: ProxyKind, namespace: str, labels: Labels, account: str, locali
     return Group(kind, intern(namespace), labels, intern(account), intern(locality))
 
 
-def _account(pod: Pod) -> str:
+def _account(pod: PodObject) -> str:
     return pod.spec.service_account_name or "default"
 
 
-def _kind(pod: Pod) -> ProxyKind:
+def _kind(pod: PodObject) -> ProxyKind:
     """A gateway is one whose proxy was started as such: by the id in its bootstrap, which the injector wrote. Gateways
     are given keys, so nothing counts that can be changed in a Pod which is there; annotations and labels can."""
     started = (
@@ -206,7 +206,7 @@ def _is_router(argument: str) -> bool:
         return False
 
 
-def _is_meshed(pod: Pod) -> bool:
+def _is_meshed(pod: PodObject) -> bool:
     """A pod on the host's network is never intercepted, whatever containers it has; nor is a gateway, and callers who
     took it for one with a sidecar would speak the mesh's TLS to what may be plain HTTP."""
     if pod.spec.host_network or _kind(pod) is ProxyKind.GATEWAY:
@@ -216,12 +216,12 @@ def _is_meshed(pod: Pod) -> bool:
     return any(each.name == _PROXY for each in (*(pod.spec.containers or ()), *(pod.spec.init_containers or ())))
 
 
-def _addresses(pod: Pod) -> tuple[str, ...]:
+def _addresses(pod: PodObject) -> tuple[str, ...]:
     several = tuple(each.ip for each in pod.status.pod_ips or () if each.ip)
     return several or ((pod.status.pod_ip,) if pod.status.pod_ip else ())
 
 
-def _named_ports(pod: Pod) -> tuple[tuple[str, int], ...]:
+def _named_ports(pod: PodObject) -> tuple[tuple[str, int], ...]:
     """The first container that gives a name to a port has it. UDP is not the mesh's."""
     found: dict[str, int] = {}
     for container in (*(pod.spec.containers or ()), *filter(_stays, pod.spec.init_containers or ())):
@@ -236,7 +236,7 @@ def _same_ports(ports: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ..
     return tuple((intern(name), number) for name, number in ports)
 
 
-def _stays(container: Container) -> bool:
+def _stays(container: ContainerObject) -> bool:
     return container.restart_policy == "Always"  # a native sidecar, which runs on beside the others
 
 
@@ -250,7 +250,7 @@ def _value(labels: Labels, wanted: str) -> str:
     return next((value for name, value in labels if name == wanted), "")
 
 
-def workload_of(pod: Pod) -> str:
+def workload_of(pod: PodObject) -> str:
     """What a person would call it: the Deployment behind a ReplicaSet, the CronJob behind a Job."""
     owner = next((each for each in pod.metadata.owner_references or () if each.controller), None)
     if owner is None:

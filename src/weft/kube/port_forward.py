@@ -27,12 +27,12 @@ _CHUNK = 32 * 1024
 _LONGEST_ANSWER = 256 << 20
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ForwardedResponse(msgspec.Struct, frozen=True):
     status: int
     body: bytes
 
 
-class Forwarded:
+class PortForward:
     """One connection to a port of a pod. `problem`: why the node gave it up, if it did."""
 
     def __init__(self, end: socket.socket) -> None:
@@ -41,12 +41,12 @@ class Forwarded:
 
 
 @contextlib.asynccontextmanager
-async def forward(client: Client, namespace: str, pod: str, port: int) -> AsyncIterator[Forwarded]:
+async def forward(client: Client, namespace: str, pod: str, port: int) -> AsyncIterator[PortForward]:
     """Needs the right to `get` and `create` pods/portforward. ApiError if the server refuses."""
     path = PODS.path(namespace, pod, "portforward")
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    forwarded = Forwarded(theirs)
+    forwarded = PortForward(theirs)
     with ours, theirs:
         async with client.upgrade(path, protocol=PROTOCOL, query={"ports": str(port)}) as opened:
             pumps = [asyncio.create_task(_up(ours, opened)), asyncio.create_task(_down(opened, ours, forwarded))]
@@ -69,7 +69,7 @@ async def ask(
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
     body: bytes = b"",
-) -> Answer:
+) -> ForwardedResponse:
     """One HTTP request to a port of a pod."""
     where = f"port {port} of pod {pod}.{namespace}"
     target = f"{path}?{urlencode(query)}" if query else path
@@ -89,7 +89,9 @@ class _TooLong(Exception):
     pass
 
 
-def _exchange(connected: socket.socket, method: str, target: str, headers: dict[str, str], body: bytes) -> Answer:
+def _exchange(
+    connected: socket.socket, method: str, target: str, headers: dict[str, str], body: bytes
+) -> ForwardedResponse:
     connected.settimeout(TIMEOUT)
     connection = http.client.HTTPConnection("localhost")
     connection.sock = connected
@@ -100,7 +102,7 @@ def _exchange(connected: socket.socket, method: str, target: str, headers: dict[
         raise _TooLong
     if answer.length:  # a bounded read does not complain itself
         raise http.client.IncompleteRead(body, answer.length)
-    return Answer(answer.status, body)
+    return ForwardedResponse(answer.status, body)
 
 
 async def _up(ours: socket.socket, opened: aiohttp.ClientWebSocketResponse) -> None:
@@ -109,7 +111,7 @@ async def _up(ours: socket.socket, opened: aiohttp.ClientWebSocketResponse) -> N
         await opened.send_bytes(bytes([_DATA]) + chunk)
 
 
-async def _down(opened: aiohttp.ClientWebSocketResponse, ours: socket.socket, forwarded: Forwarded) -> None:
+async def _down(opened: aiohttp.ClientWebSocketResponse, ours: socket.socket, forwarded: PortForward) -> None:
     """Ends with the connection, or with what is wrong with it; who reads the other end sees its end."""
     loop = asyncio.get_running_loop()
     begun: set[int] = set()

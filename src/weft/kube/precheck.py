@@ -18,7 +18,7 @@ from weft.kube.resource import (
     NAMESPACES,
     NODES,
     SELF_SUBJECT_ACCESS_REVIEWS,
-    Resource,
+    ResourceKind,
     named,
 )
 from weft.kube.webhooks import unanswered
@@ -87,7 +87,7 @@ async def _permissions(client: Client, plan: Plan) -> list[Problem]:
     return [_error("", what, "an installation needs the rights of cluster-admin")]
 
 
-async def _may(client: Client, verb: str, resource: Resource, namespace: str) -> bool:
+async def _may(client: Client, verb: str, resource: ResourceKind, namespace: str) -> bool:
     wanted = {"verb": verb, "group": resource.group, "resource": resource.plural, "namespace": namespace}
     review = await client.create(SELF_SUBJECT_ACCESS_REVIEWS, {
         "apiVersion": "authorization.k8s.io/v1",
@@ -173,7 +173,7 @@ def _has_image(node: _Node, image: str) -> bool:
     return any(name.endswith(f"/{image}") or name == image for held in node.status.images for name in held.names or ())
 
 
-async def _there(client: Client, resource: Resource, name: str, namespace: str) -> dict[str, Any] | None:
+async def _there(client: Client, resource: ResourceKind, name: str, namespace: str) -> dict[str, Any] | None:
     try:
         return await client.get(resource, name, namespace=namespace)
     except ApiError as error:

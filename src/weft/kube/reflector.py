@@ -17,10 +17,10 @@ import msgspec
 
 from weft.base.backoff import Backoff
 from weft.base.problem import Problem, Where
-from weft.kube.answers import Status
+from weft.kube.answers import ApiStatus
 from weft.kube.client import PAGE, Client
 from weft.kube.error import ApiError, ApiUnavailable, KubeError
-from weft.kube.resource import Resource
+from weft.kube.resource import ResourceKind
 
 log = logging.getLogger("weft.kube")
 
@@ -38,7 +38,7 @@ class Event(msgspec.Struct, Generic[T], frozen=True):
     object: T | None = None
 
 
-class Timing(msgspec.Struct, frozen=True):
+class WatchTiming(msgspec.Struct, frozen=True):
     """Seconds. The server ends each watch after a time of our choice, so that a broken one cannot last for ever; a
     bookmark comes about every minute, so that silence for longer than `inactivity` means that nobody is there."""
 
@@ -54,14 +54,14 @@ class Timing(msgspec.Struct, frozen=True):
 
 async def reflect(
     client: Client,
-    resource: Resource,
+    resource: ResourceKind,
     type_: type[T],
     *,
     namespace: str = "",
     labels: str = "",
     fields: str = "",
     on_problem: Callable[[Problem | None], None] | None = None,
-    timing: Timing = Timing(),  # noqa: B008 - frozen
+    timing: WatchTiming = WatchTiming(),  # noqa: B008 - frozen
 ) -> AsyncGenerator[tuple[Event[T], ...], None]:
     """The first batch is all there is (empty if the server has no such kind: it is waited for); each later one is what
     changed, one event per object, with its last state. Close the generator to stop.
@@ -103,7 +103,7 @@ class _Reflection(Generic[T]):
     """What is known, and how far."""
 
     def __init__(
-        self, client: Client, resource: Resource, type_: type[T], selection: dict[str, str], timing: Timing
+        self, client: Client, resource: ResourceKind, type_: type[T], selection: dict[str, str], timing: WatchTiming
     ) -> None:
         self.told = False  # the first batch was given
         self._client, self._resource, self._selection, self._timing = client, resource, selection, timing
@@ -262,7 +262,7 @@ class _Reflection(Generic[T]):
 class _Trouble:
     """Why nothing comes, told once."""
 
-    def __init__(self, resource: Resource, tell: Callable[[Problem | None], None] | None) -> None:
+    def __init__(self, resource: ResourceKind, tell: Callable[[Problem | None], None] | None) -> None:
         self._resource, self._tell = resource, tell
         self._now: Problem | None = None
 
@@ -331,7 +331,7 @@ class _Line(msgspec.Struct):
 
 _HEAD = msgspec.json.Decoder(_Head)
 _LINE = msgspec.json.Decoder(_Line)
-_STATUS = msgspec.json.Decoder(Status)
+_STATUS = msgspec.json.Decoder(ApiStatus)
 _BOOKMARK = msgspec.json.Decoder(_Bookmark)
 
 

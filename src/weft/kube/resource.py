@@ -12,7 +12,7 @@ import msgspec
 from weft.kube.error import KubeError
 
 
-class Resource(msgspec.Struct, frozen=True):
+class ResourceKind(msgspec.Struct, frozen=True):
     group: str  # "" for the core group
     version: str
     plural: str
@@ -46,55 +46,55 @@ def _segment(name: str) -> str:
     return quote(name, safe="")
 
 
-PODS = Resource("", "v1", "pods", "Pod")
-SERVICES = Resource("", "v1", "services", "Service")
-CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
-SECRETS = Resource("", "v1", "secrets", "Secret")
-SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
-NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
-ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
-LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
-DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
-DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
-STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
-REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
-JOBS = Resource("batch", "v1", "jobs", "Job")
-POD_DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+PODS = ResourceKind("", "v1", "pods", "Pod")
+SERVICES = ResourceKind("", "v1", "services", "Service")
+CONFIG_MAPS = ResourceKind("", "v1", "configmaps", "ConfigMap")
+SECRETS = ResourceKind("", "v1", "secrets", "Secret")
+SERVICE_ACCOUNTS = ResourceKind("", "v1", "serviceaccounts", "ServiceAccount")
+NAMESPACES = ResourceKind("", "v1", "namespaces", "Namespace", namespaced=False)
+NODES = ResourceKind("", "v1", "nodes", "Node", namespaced=False)
+ENDPOINT_SLICES = ResourceKind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
+LEASES = ResourceKind("coordination.k8s.io", "v1", "leases", "Lease")
+DEPLOYMENTS = ResourceKind("apps", "v1", "deployments", "Deployment")
+DAEMON_SETS = ResourceKind("apps", "v1", "daemonsets", "DaemonSet")
+STATEFUL_SETS = ResourceKind("apps", "v1", "statefulsets", "StatefulSet")
+REPLICA_SETS = ResourceKind("apps", "v1", "replicasets", "ReplicaSet")
+JOBS = ResourceKind("batch", "v1", "jobs", "Job")
+POD_DISRUPTION_BUDGETS = ResourceKind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 _RBAC = "rbac.authorization.k8s.io"
-ROLES = Resource(_RBAC, "v1", "roles", "Role")
-ROLE_BINDINGS = Resource(_RBAC, "v1", "rolebindings", "RoleBinding")
-CLUSTER_ROLES = Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
-CLUSTER_ROLE_BINDINGS = Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
+ROLES = ResourceKind(_RBAC, "v1", "roles", "Role")
+ROLE_BINDINGS = ResourceKind(_RBAC, "v1", "rolebindings", "RoleBinding")
+CLUSTER_ROLES = ResourceKind(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
+CLUSTER_ROLE_BINDINGS = ResourceKind(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
 _ADMISSION = "admissionregistration.k8s.io"
-MUTATING_WEBHOOKS = Resource(
+MUTATING_WEBHOOKS = ResourceKind(
     _ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False
 )
-VALIDATING_WEBHOOKS = Resource(
+VALIDATING_WEBHOOKS = ResourceKind(
     _ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", namespaced=False
 )
-CUSTOM_RESOURCE_DEFINITIONS = Resource(
+CUSTOM_RESOURCE_DEFINITIONS = ResourceKind(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
 )
-CSI_DRIVERS = Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False)
-TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
-SELF_SUBJECT_ACCESS_REVIEWS = Resource(
+CSI_DRIVERS = ResourceKind("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False)
+TOKEN_REVIEWS = ResourceKind("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
+SELF_SUBJECT_ACCESS_REVIEWS = ResourceKind(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
 )
 
 _KNOWN = {
     (resource.api_version, resource.kind): resource
     for resource in list(globals().values())
-    if type(resource) is Resource
+    if type(resource) is ResourceKind
 }
 
 
-def known(api_version: str, kind: str) -> Resource | None:
+def known(api_version: str, kind: str) -> ResourceKind | None:
     """One of the above; anything else the API server must be asked for (`Client.find`)."""
     return _KNOWN.get((api_version, kind))
 
 
-class Named(msgspec.Struct, frozen=True):
+class ObjectReference(msgspec.Struct, frozen=True):
     """Who an object says it is."""
 
     api_version: str
@@ -106,11 +106,11 @@ class Named(msgspec.Struct, frozen=True):
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
 
-def named(manifest: Mapping[str, Any]) -> Named:
+def named(manifest: Mapping[str, Any]) -> ObjectReference:
     metadata = manifest.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
     parts = [manifest.get("apiVersion"), manifest.get("kind"), metadata.get("namespace", ""), metadata.get("name")]
     for field, part in zip(("apiVersion", "kind", "metadata.namespace", "metadata.name"), parts, strict=True):
         if not isinstance(part, str) or (not part and field != "metadata.namespace"):
             raise KubeError(f"an object without `{field}` cannot be sent", where=str(manifest.get("kind") or ""))
-    return Named(*(str(part) for part in parts))
+    return ObjectReference(*(str(part) for part in parts))

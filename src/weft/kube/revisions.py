@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from weft.kube.client import Client
-from weft.kube.resource import DAEMON_SETS, DEPLOYMENTS, NAMESPACES, PODS, STATEFUL_SETS, Resource
+from weft.kube.resource import DAEMON_SETS, DEPLOYMENTS, NAMESPACES, PODS, STATEFUL_SETS, ResourceKind
 from weft.kube.rollout import restart
 from weft.model.gateway_api import GATEWAY_NAME
 from weft.model.proxy import IDENTITY_DRIVER
@@ -69,7 +69,7 @@ async def uses(client: Client, *, beside: Collection[tuple[str, str]] = ()) -> l
     ]
 
 
-async def move(client: Client, namespace: str, revision: str) -> list[tuple[Resource, str]]:
+async def move(client: Client, namespace: str, revision: str) -> list[tuple[ResourceKind, str]]:
     """New pods of a namespace get this revision, and all of its pods are made anew, by those who made them: returns
     whom to wait for. `istio-injection` goes: it would win over the revision."""
     labels = {REVISION_LABEL: revision, INJECTION_LABEL: None}

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from weft.kube.client import Client, PatchType
-from weft.kube.resource import PODS, Resource
+from weft.kube.resource import PODS, ResourceKind
 
 _LOOK_SECONDS = 0.5
 _RESTARTED = "kubectl.kubernetes.io/restartedAt"
@@ -31,7 +31,7 @@ class Rollout(msgspec.Struct, frozen=True):
         return f"{self.ready} of {self.wanted} ready{trouble}"
 
 
-async def rollout(client: Client, resource: Resource, namespace: str, name: str) -> Rollout:
+async def rollout(client: Client, resource: ResourceKind, namespace: str, name: str) -> Rollout:
     found = await client.get(resource, name, _Workload, namespace=namespace)
     status, wanted = found.status, found.wanted(resource.kind)
     updated = status.updated_number_scheduled if resource.kind == "DaemonSet" else status.updated_replicas
@@ -47,7 +47,7 @@ async def rollout(client: Client, resource: Resource, namespace: str, name: str)
     return Rollout(done=False, ready=min(ready, updated) if seen else 0, wanted=wanted, trouble=trouble)
 
 
-async def follow(client: Client, resource: Resource, namespace: str, name: str) -> AsyncGenerator[Rollout, None]:
+async def follow(client: Client, resource: ResourceKind, namespace: str, name: str) -> AsyncGenerator[Rollout, None]:
     """Each change, until it is done. The caller has the deadline."""
     before: Rollout | None = None
     while True:
@@ -60,7 +60,7 @@ async def follow(client: Client, resource: Resource, namespace: str, name: str) 
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def restart(client: Client, resource: Resource, namespace: str, name: str) -> None:
+async def restart(client: Client, resource: ResourceKind, namespace: str, name: str) -> None:
     annotations = {_RESTARTED: datetime.now(UTC).isoformat(timespec="seconds")}
     patch = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
     await client.patch(resource, name, patch, namespace=namespace, patch_type=PatchType.MERGE, manager="weft")

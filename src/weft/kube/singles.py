@@ -17,9 +17,9 @@ from weft.api.document import Change
 from weft.base.problem import Problem, Where
 from weft.kube.client import Client
 from weft.kube.documents import Documents
-from weft.kube.objects import Written
-from weft.kube.reflector import Event, Timing, reflect
-from weft.kube.resource import CONFIG_MAPS, SECRETS, Resource
+from weft.kube.objects import WrittenObject
+from weft.kube.reflector import Event, WatchTiming, reflect
+from weft.kube.resource import CONFIG_MAPS, SECRETS, ResourceKind
 from weft.model.names import ObjectKey
 
 log = logging.getLogger("weft.kube")
@@ -33,7 +33,7 @@ Name = tuple[str, str]  # namespace, name
 class Sort(msgspec.Struct, frozen=True):
     """What is watched, who names it, and the setting by which it may be read."""
 
-    resource: Resource
+    resource: ResourceKind
     named_by: str
     setting: str
 
@@ -45,10 +45,10 @@ BACKEND_AUTHORITIES = Sort(CONFIG_MAPS, "BackendTLSPolicy", "gateways.configMaps
 class Singles:
     """Belongs to one task."""
 
-    def __init__(self, client: Client, sort: Sort, timing: Timing = Timing()) -> None:  # noqa: B008 - frozen
+    def __init__(self, client: Client, sort: Sort, timing: WatchTiming = WatchTiming()) -> None:  # noqa: B008 - frozen
         self._client, self._sort, self._timing = client, sort, timing
         self._watches: dict[Name, asyncio.Task[None]] = {}
-        self._arrived: asyncio.Queue[tuple[Name, tuple[Event[Written], ...]]] = asyncio.Queue()
+        self._arrived: asyncio.Queue[tuple[Name, tuple[Event[WrittenObject], ...]]] = asyncio.Queue()
         self._gone: list[Change] = []
         self._documents = Documents()
         self._problems: dict[Name, Problem] = {}
@@ -97,7 +97,7 @@ class Singles:
         if watches:
             await asyncio.wait(watches)
 
-    def _change(self, name: Name, event: Event[Written]) -> Change | None:
+    def _change(self, name: Name, event: Event[WrittenObject]) -> Change | None:
         if (event.namespace, event.name) != name:
             return None  # nobody asked for it
         key = self._key(name)
@@ -123,7 +123,7 @@ class Singles:
                 batches = reflect(
                     self._client,
                     sort.resource,
-                    Written,
+                    WrittenObject,
                     namespace=namespace,
                     fields=f"metadata.name={called}",
                     on_problem=met,

@@ -20,12 +20,12 @@ from weft.api.document import Change
 from weft.api.kinds import key_kind
 from weft.base.problem import Problem
 from weft.kube.client import Client
-from weft.kube.definitions import Served, served
+from weft.kube.definitions import ServedDefinition, served
 from weft.kube.documents import Documents
 from weft.kube.endpoint_slices import slice_of
-from weft.kube.objects import Definition, Judged, Named, Pod, Slice, Written
-from weft.kube.pods import Pods, instance_of, is_over, record_of
-from weft.kube.reflector import Event, Timing, reflect
+from weft.kube.objects import DefinitionObject, JudgedObject, NamedObject, PodObject, Slice, WrittenObject
+from weft.kube.pods import PodIndex, instance_of, is_over, record_of
+from weft.kube.reflector import Event, WatchTiming, reflect
 from weft.kube.resource import (
     CONFIG_MAPS,
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -35,9 +35,9 @@ from weft.kube.resource import (
     PODS,
     SERVICE_ACCOUNTS,
     SERVICES,
-    Resource,
+    ResourceKind,
 )
-from weft.kube.status import Carried, carried
+from weft.kube.status import CarriedStatus, carried
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey
 from weft.model.value import Value
@@ -50,10 +50,10 @@ _PATIENCE = 10.0  # seconds without a first list before the log tells what is aw
 _AFTER_DEFECT = 5.0  # seconds before a reflector that failed is started again
 
 
-class Batch(msgspec.Struct, frozen=True):
+class ClusterBatch(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...] = ()
     values: tuple[tuple[ObjectKey, tuple[Value, ...]], ...] = ()
-    statuses: tuple[tuple[ObjectKey, Carried | None], ...] = ()  # what objects carry of our judgement; None: gone
+    statuses: tuple[tuple[ObjectKey, CarriedStatus | None], ...] = ()  # what objects carry of our judgement; None: gone
     problems: tuple[Problem, ...] = ()  # all that is wrong with the way to the API server now
 
 
@@ -62,22 +62,22 @@ async def watch(
     *,
     root_namespace: str = "istio-system",
     revision: str = "default",
-    pods: Pods | None = None,
+    pods: PodIndex | None = None,
     revisions: dict[ObjectKey, str] | None = None,
-    timing: Timing = Timing(),  # noqa: B008 - frozen
-) -> AsyncGenerator[Batch, None]:
+    timing: WatchTiming = WatchTiming(),  # noqa: B008 - frozen
+) -> AsyncGenerator[ClusterBatch, None]:
     """Batches, for ever. Close the generator to stop. `pods` is kept up to date, each pod before the batch it is in; so
     is `revisions`, the resourceVersion of each object that somebody wrote."""
     feed = _Feed(client, timing)
-    join = _Join(pods if pods is not None else Pods(), revisions if revisions is not None else {}, feed)
+    join = _Join(pods if pods is not None else PodIndex(), revisions if revisions is not None else {}, feed)
     config = "istio" if revision in ("", "default") else f"istio-{revision}"
-    feed.follow(CUSTOM_RESOURCE_DEFINITIONS, Definition, join.definition)
-    feed.follow(NODES, Named, join.node)
-    feed.follow(NAMESPACES, Named, join.written)
-    feed.follow(SERVICE_ACCOUNTS, Named, join.written)
-    feed.follow(CONFIG_MAPS, Written, join.written, namespace=root_namespace, fields=f"metadata.name={config}")
-    feed.follow(SERVICES, Written, join.written)
-    feed.follow(PODS, Pod, join.pod)
+    feed.follow(CUSTOM_RESOURCE_DEFINITIONS, DefinitionObject, join.definition)
+    feed.follow(NODES, NamedObject, join.node)
+    feed.follow(NAMESPACES, NamedObject, join.written)
+    feed.follow(SERVICE_ACCOUNTS, NamedObject, join.written)
+    feed.follow(CONFIG_MAPS, WrittenObject, join.written, namespace=root_namespace, fields=f"metadata.name={config}")
+    feed.follow(SERVICES, WrittenObject, join.written)
+    feed.follow(PODS, PodObject, join.pod)
     feed.follow(ENDPOINT_SLICES, Slice, join.slice)
     try:
         await feed.all_listed()
@@ -96,13 +96,13 @@ async def watch(
         await feed.close()
 
 
-Take = Callable[[Resource, str, str, Any], None]  # of what kind, namespace, name, the object or None
+Take = Callable[[ResourceKind, str, str, Any], None]  # of what kind, namespace, name, the object or None
 
 
 class _Follower:
     """One kind that is followed, and the objects of it that are known."""
 
-    def __init__(self, resource: Resource, take: Take) -> None:
+    def __init__(self, resource: ResourceKind, take: Take) -> None:
         self.resource, self.take = resource, take
         self.known: set[tuple[str, str]] = set()
         self.task: asyncio.Task[None] | None = None
@@ -111,7 +111,7 @@ class _Follower:
 class _Feed:
     """Runs the reflectors; what they find is taken in here, one after the other."""
 
-    def __init__(self, client: Client, timing: Timing) -> None:
+    def __init__(self, client: Client, timing: WatchTiming) -> None:
         self._client = client
         self._timing = timing
         self._arrived: asyncio.Queue[tuple[_Follower, tuple[Event[Any], ...], bool] | None] = asyncio.Queue(_WAITING)
@@ -120,7 +120,7 @@ class _Feed:
         self._problems: dict[_Follower, Problem] = {}
 
     def follow(
-        self, resource: Resource, type_: type[Any], take: Take, *, namespace: str = "", fields: str = ""
+        self, resource: ResourceKind, type_: type[Any], take: Take, *, namespace: str = "", fields: str = ""
     ) -> _Follower:
         follower = _Follower(resource, take)
         self._followers.add(follower)
@@ -211,26 +211,30 @@ class _Feed:
 class _Join:
     """What the kinds have to do with each other. It is told of one object at a time; `batch` is what came of them."""
 
-    def __init__(self, pods: Pods, revisions: dict[ObjectKey, str], feed: _Feed) -> None:
+    def __init__(self, pods: PodIndex, revisions: dict[ObjectKey, str], feed: _Feed) -> None:
         self._pods = pods
         self._revisions = revisions
         self._feed = feed
         self._documents = Documents()
         self._localities: dict[str, str] = {}  # by node
         self._instances: dict[tuple[str, str], Instance] = {}  # by pod
-        self._served: dict[str, tuple[Served, _Follower]] = {}  # Istio's kinds, by the name of their definition
+        self._served: dict[
+            str, tuple[ServedDefinition, _Follower]
+        ] = {}  # Istio's kinds, by the name of their definition
         self._changes: dict[ObjectKey, Change] = {}
         self._values: dict[ObjectKey, tuple[Value, ...]] = {}
-        self._statuses: dict[ObjectKey, Carried | None] = {}
+        self._statuses: dict[ObjectKey, CarriedStatus | None] = {}
 
-    def batch(self, problems: tuple[Problem, ...]) -> Batch:
-        made = Batch(
+    def batch(self, problems: tuple[Problem, ...]) -> ClusterBatch:
+        made = ClusterBatch(
             tuple(self._changes.values()), tuple(self._values.items()), tuple(self._statuses.items()), problems
         )
         self._changes, self._values, self._statuses = {}, {}, {}
         return made
 
-    def written(self, resource: Resource, namespace: str, name: str, found: Written | Named | None) -> None:
+    def written(
+        self, resource: ResourceKind, namespace: str, name: str, found: WrittenObject | NamedObject | None
+    ) -> None:
         key = _key(resource, namespace, name)
         if found is None:
             self._revisions.pop(key, None)
@@ -241,14 +245,14 @@ class _Join:
         if change is not None:
             self._changes[key] = change
 
-    def judged(self, resource: Resource, namespace: str, name: str, found: Judged | None) -> None:
+    def judged(self, resource: ResourceKind, namespace: str, name: str, found: JudgedObject | None) -> None:
         self.written(resource, namespace, name, found)
         apart = any(kind.resource == resource and kind.conditions_apart for kind, _ in self._served.values())
         self._statuses[_key(resource, namespace, name)] = (
             None if found is None else carried(resource, found, apart=apart)
         )
 
-    def node(self, resource: Resource, namespace: str, name: str, found: Named | None) -> None:
+    def node(self, resource: ResourceKind, namespace: str, name: str, found: NamedObject | None) -> None:
         labels = found.metadata.labels or {} if found is not None else {}
         locality = "/".join(labels.get(each, "") for each in (_REGION, _ZONE, _SUBZONE)).rstrip("/")
         before = self._localities.pop(name, "")
@@ -263,7 +267,7 @@ class _Join:
                 group = msgspec.structs.replace(record.group, locality=locality)
                 self._pods.put(msgspec.structs.replace(record, group=group))
 
-    def pod(self, resource: Resource, namespace: str, name: str, found: Pod | None) -> None:
+    def pod(self, resource: ResourceKind, namespace: str, name: str, found: PodObject | None) -> None:
         if found is None or is_over(found):
             self._pods.discard(namespace, name)
             if self._instances.pop((namespace, name), None) is not None:
@@ -279,11 +283,11 @@ class _Join:
             self._instances[place] = instance
             self._values[ObjectKey("Pod", *place)] = (instance,)
 
-    def slice(self, resource: Resource, namespace: str, name: str, found: Slice | None) -> None:
+    def slice(self, resource: ResourceKind, namespace: str, name: str, found: Slice | None) -> None:
         value = slice_of(found) if found is not None else None
         self._values[ObjectKey("EndpointSlice", namespace, name)] = (value,) if value is not None else ()
 
-    def definition(self, resource: Resource, namespace: str, name: str, found: Definition | None) -> None:
+    def definition(self, resource: ResourceKind, namespace: str, name: str, found: DefinitionObject | None) -> None:
         """A kind of Istio's has come, has gone, or is offered in other versions."""
         now = served(found) if found is not None else None
         before, follower = self._served.get(name, (None, None))
@@ -299,10 +303,10 @@ class _Join:
                 self.judged(follower.resource, held_in, called, None)  # type: ignore[union-attr]
             return
         log.info("reading %s as %s", now.resource, now.resource.api_version)
-        new = self._feed.follow(now.resource, Judged, self.judged if now.has_status else self.written)
+        new = self._feed.follow(now.resource, JudgedObject, self.judged if now.has_status else self.written)
         new.known.update(left)  # what its first list lacks is gone
         self._served[name] = (now, new)
 
 
-def _key(resource: Resource, namespace: str, name: str) -> ObjectKey:
+def _key(resource: ResourceKind, namespace: str, name: str) -> ObjectKey:
     return ObjectKey(key_kind(resource.api_version, resource.kind), namespace, name)

@@ -24,8 +24,8 @@ from weft.base.problem import Problem, Severity
 from weft.kube.client import Client, PatchType
 from weft.kube.error import ApiError, KubeError
 from weft.kube.gateway_status import Wanted, is_right, status_of
-from weft.kube.objects import Condition, Judged, Status
-from weft.kube.resource import Resource
+from weft.kube.objects import JudgedObject, ObjectCondition, ObjectStatus
+from weft.kube.resource import ResourceKind
 from weft.model.gateway_api import GROUP
 from weft.model.names import ObjectKey
 
@@ -41,12 +41,12 @@ _FIRST_DELAY, _MOST_DELAY = 1.0, 60.0  # seconds, between attempts at one object
 _FORBIDDEN = 300.0  # seconds until a kind that may not be written is tried again
 
 
-class Carried(msgspec.Struct, frozen=True):
+class CarriedStatus(msgspec.Struct, frozen=True):
     """What an object in the API server says of our judgement now."""
 
-    resource: Resource
+    resource: ResourceKind
     generation: int
-    accepted: Condition | None = None
+    accepted: ObjectCondition | None = None
     apart: bool = False  # conditions have an owner each; else they are one whole to the API server
     status: Mapping[str, Any] | None = None  # all of it, of the Gateway API's kinds
 
@@ -56,18 +56,18 @@ class StatusWriter:
         self._client = client
         self._manager = manager
         self._bucket = _Bucket(per_second, BURST)
-        self._carried: dict[ObjectKey, Carried] = {}
+        self._carried: dict[ObjectKey, CarriedStatus] = {}
         self._problems: dict[ObjectKey, tuple[Problem, ...]] = {}
         self._wanted_statuses: Mapping[ObjectKey, Wanted] = {}  # of the Gateway API's objects
         self._judged: set[ObjectKey] = set()  # or nobody has looked at it yet
         self._due: dict[ObjectKey, None] = {}
         self._delays: dict[ObjectKey, _Delay] = {}
-        self._forbidden: set[Resource] = set()
+        self._forbidden: set[ResourceKind] = set()
         self._wake = asyncio.Event()
 
     # Every replica keeps up with what is, so that whoever becomes the leader knows it.
 
-    def see(self, statuses: Iterable[tuple[ObjectKey, Carried | None]]) -> None:
+    def see(self, statuses: Iterable[tuple[ObjectKey, CarriedStatus | None]]) -> None:
         """What the watch found; None: the object is gone."""
         for key, carried in statuses:
             if carried is None:
@@ -165,7 +165,7 @@ class StatusWriter:
         wanted = self._wanted(key)
         return wanted == msgspec.structs.replace(carried.accepted, last_transition_time=wanted.last_transition_time)
 
-    def _wanted(self, key: ObjectKey) -> Condition:
+    def _wanted(self, key: ObjectKey) -> ObjectCondition:
         carried = self._carried[key]
         made = condition(self._problems.get(key, ()), carried.generation)
         since = carried.accepted.last_transition_time if carried.accepted else None
@@ -195,7 +195,7 @@ class StatusWriter:
         if key in self._carried:
             self._later(key, said)
 
-    async def _apply(self, key: ObjectKey, carried: Carried, wanted: Condition) -> None:
+    async def _apply(self, key: ObjectKey, carried: CarriedStatus, wanted: ObjectCondition) -> None:
         resource = carried.resource
         patch = _patch(resource, key, [wanted], carried.generation)
         if carried.apart:  # a conflict means that somebody else has a condition of this name, and keeps it
@@ -208,7 +208,7 @@ class StatusWriter:
         patch["metadata"]["resourceVersion"] = found.metadata.resource_version
         await self._send(resource, key, patch, force=True)
 
-    async def _replace(self, key: ObjectKey, carried: Carried) -> None:
+    async def _replace(self, key: ObjectKey, carried: CarriedStatus) -> None:
         """Entries of a list have no owners there: all of them are sent along, unless somebody wrote meanwhile."""
         resource, wanted = carried.resource, self._wanted_statuses[key]
         found = await self._client.get(resource, key.name, dict[str, Any], namespace=key.namespace)
@@ -220,20 +220,22 @@ class StatusWriter:
         path = resource.path(key.namespace, key.name, "status")
         await self._client.raw("PUT", path, query={"fieldManager": self._manager}, body=msgspec.json.encode(body))
 
-    async def _send(self, resource: Resource, key: ObjectKey, patch: dict[str, Any], *, force: bool = False) -> None:
+    async def _send(
+        self, resource: ResourceKind, key: ObjectKey, patch: dict[str, Any], *, force: bool = False
+    ) -> None:
         path = resource.path(key.namespace, key.name, "status")
         query = {"fieldManager": self._manager} | ({"force": "true"} if force else {})
         body = msgspec.json.encode(patch)
         await self._client.raw("PATCH", path, query=query, body=body, content_type=PatchType.APPLY)
 
-    def _forbid(self, resource: Resource, error: ApiError) -> None:
+    def _forbid(self, resource: ResourceKind, error: ApiError) -> None:
         if resource in self._forbidden:
             return
         log.warning("no status is written to %s: %s", resource, error)
         self._forbidden.add(resource)
         asyncio.get_running_loop().call_later(_FORBIDDEN, self._allow, resource)
 
-    def _allow(self, resource: Resource) -> None:
+    def _allow(self, resource: ResourceKind) -> None:
         self._forbidden.discard(resource)
         for key, carried in self._carried.items():
             if carried.resource == resource:
@@ -274,29 +276,29 @@ class StatusWriter:
             delay.timer.cancel()
 
 
-def carried(resource: Resource, found: Judged, *, apart: bool) -> Carried:
+def carried(resource: ResourceKind, found: JudgedObject, *, apart: bool) -> CarriedStatus:
     if resource.group == GROUP:
         try:
             whole = msgspec.json.decode(found.status) if bytes(found.status) else {}
         except (msgspec.MsgspecError, RecursionError, ValueError):
             whole = {}
-        return Carried(resource, found.metadata.generation, status=whole if isinstance(whole, dict) else {})
+        return CarriedStatus(resource, found.metadata.generation, status=whole if isinstance(whole, dict) else {})
     try:
-        status = msgspec.json.decode(found.status, type=Status) if bytes(found.status) else Status()
+        status = msgspec.json.decode(found.status, type=ObjectStatus) if bytes(found.status) else ObjectStatus()
     except (msgspec.MsgspecError, RecursionError, ValueError):
-        status = Status()  # somebody else's, of another shape
+        status = ObjectStatus()  # somebody else's, of another shape
     ours = next((each for each in status.conditions or () if each.type == CONDITION), None)
-    return Carried(resource, found.metadata.generation, ours, apart)
+    return CarriedStatus(resource, found.metadata.generation, ours, apart)
 
 
-def condition(problems: Sequence[Problem], generation: int) -> Condition:
+def condition(problems: Sequence[Problem], generation: int) -> ObjectCondition:
     """What problems come to, in Kubernetes' words."""
     errors = [each for each in problems if each.severity is Severity.ERROR]
     warnings = [each for each in problems if each.severity is not Severity.ERROR]
     message = "\n".join(_sentence(each) for each in (*errors, *warnings)) or "weft acts on it"
     if len(message) > _LONGEST_MESSAGE:
         message = message[: _LONGEST_MESSAGE - 1] + "…"
-    return Condition(
+    return ObjectCondition(
         type=CONDITION,
         status="False" if errors else "True",
         reason="Invalid" if errors else "AcceptedWithWarnings" if warnings else "Accepted",
@@ -312,7 +314,7 @@ def _sentence(problem: Problem) -> str:
     return f"{field}{problem.level}: {problem.what}{hint}"
 
 
-def _patch(resource: Resource, key: ObjectKey, conditions: list[Any], generation: int) -> dict[str, Any]:
+def _patch(resource: ResourceKind, key: ObjectKey, conditions: list[Any], generation: int) -> dict[str, Any]:
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,

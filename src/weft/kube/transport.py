@@ -16,9 +16,9 @@ from typing import Any, Self
 import aiohttp
 
 from weft import __version__
-from weft.kube.answers import Status, read, refusal
-from weft.kube.config import Connection
-from weft.kube.credentials import Credentials
+from weft.kube.answers import ApiStatus, read, refusal
+from weft.kube.config import ApiConnection
+from weft.kube.credentials import ApiCredentials
 from weft.kube.error import ApiError, ApiUnavailable, KubeError
 
 TIMEOUT = 30.0  # seconds for a whole request
@@ -33,11 +33,11 @@ _JSON = "application/json"
 class Transport:
     """Make it inside a running event loop or outside; the session opens with the first request."""
 
-    def __init__(self, connection: Connection, *, timeout: float = TIMEOUT, user_agent: str = "") -> None:
+    def __init__(self, connection: ApiConnection, *, timeout: float = TIMEOUT, user_agent: str = "") -> None:
         self.connection = connection
         self._timeout = timeout
         self._user_agent = user_agent or f"weft/{__version__}"
-        self._credentials = Credentials(connection)
+        self._credentials = ApiCredentials(connection)
         self._opened: aiohttp.ClientSession | None = None
         self._closed = False
         self._places = asyncio.Semaphore(_MOST_AT_ONCE)
@@ -146,7 +146,7 @@ class Transport:
                 return error
         except KubeError:
             pass
-        return Status().error(status, request=where)
+        return ApiStatus().error(status, request=where)
 
     @asynccontextmanager
     async def _answer(
@@ -219,5 +219,5 @@ def _socket(address: Any) -> socket.socket:
     return made
 
 
-def _hint(connection: Connection) -> str:
+def _hint(connection: ApiConnection) -> str:
     return f"is it up? {connection.server}/readyz, from {connection.source or 'the connection'}"

@@ -20,7 +20,7 @@ from weft.model.settings import Settings
 from weft.model.value import Value
 
 
-class Mesh(Protocol):
+class AdmittingMesh(Protocol):
     """The mesh that the objects are for (`local/engine.py`)."""
 
     name: str
@@ -28,8 +28,8 @@ class Mesh(Protocol):
     addresses: Addresses
 
 
-class Admission:
-    def __init__(self, mesh: Mesh) -> None:
+class LocalAdmission:
+    def __init__(self, mesh: AdmittingMesh) -> None:
         self._mesh = mesh
         self._trust_domain: str | None = None  # from the first look at the files on
 

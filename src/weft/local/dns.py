@@ -27,7 +27,7 @@ import dns.rdataclass
 import dns.rdatatype
 import dns.rrset
 
-from weft.netns.namespace import Namespace, socket_in
+from weft.netns.namespace import NetworkNamespace, socket_in
 from weft.translate.lookup import Answer, Found, NoSuchName, NotOurs
 
 PORT = 53
@@ -46,7 +46,7 @@ log = logging.getLogger("weft.local.dns")
 LookUp = Callable[[str, str], Answer]  # (name, the asking address) → answer
 
 
-class Dns:
+class DnsServer:
     def __init__(
         self,
         look_up: LookUp,
@@ -63,7 +63,7 @@ class Dns:
         self._connections = 0
         self._asked = 0
 
-    async def listen(self, namespace: Namespace, addresses: Sequence[str], port: int = PORT) -> None:
+    async def listen(self, namespace: NetworkNamespace, addresses: Sequence[str], port: int = PORT) -> None:
         loop = asyncio.get_running_loop()
         for address in addresses:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -193,7 +193,7 @@ def resolver_file(server: str, namespace: str, domain: str) -> str:
 
 
 class _Datagrams(asyncio.DatagramProtocol):
-    def __init__(self, server: Dns) -> None:
+    def __init__(self, server: DnsServer) -> None:
         self._server = server
 
     def connection_made(self, transport: asyncio.DatagramTransport) -> None:  # type: ignore[override]

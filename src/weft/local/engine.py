@@ -27,21 +27,21 @@ from weft.envoy import binary
 from weft.envoy.binary import EnvoyError
 from weft.files.watch import DirectoryMissing, watch
 from weft.history.persistence import Memory
-from weft.inspect.live import attach_debug
+from weft.inspect.attach import attach_debug
 from weft.local import run_directory
 from weft.local.addresses import Addresses
-from weft.local.admission import Admission
+from weft.local.admission import LocalAdmission
 from weft.local.blocking import to_its_end
-from weft.local.dns import PROXY_PORT, Dns
+from weft.local.dns import PROXY_PORT, DnsServer
 from weft.local.error import LocalError
 from weft.local.identities import Identities, Trust
 from weft.local.lookups import Lookups
-from weft.local.observer import Observer
-from weft.local.pod import Pod
-from weft.local.pods import Ground, Pods
+from weft.local.observer import TrafficObserver
+from weft.local.pod import LocalPod
+from weft.local.pods import LocalPods, MachineSetup
 from weft.local.run_directory import RunDirectory
-from weft.local.server import Server
-from weft.local.status import MeshStatus, Sync
+from weft.local.server import MeshServer
+from weft.local.status import MeshStatus, PodSync
 from weft.local.virtual_addresses import VirtualAddresses
 from weft.model.group import group_of
 from weft.model.names import ObjectKey
@@ -50,7 +50,7 @@ from weft.model.proxy import PROXY_GID
 from weft.model.workload import Workload
 from weft.netns import links, namespace
 from weft.netns.links import Bridge
-from weft.netns.namespace import Namespace, NetworkError, ipv6_available
+from weft.netns.namespace import NetworkError, NetworkNamespace, ipv6_available
 from weft.xds.server import ListenError
 
 log = logging.getLogger("weft.local.engine")
@@ -84,17 +84,17 @@ class Engine:
         self.failure: LocalError | None = None  # why it cannot go on
         self.addresses = Addresses(ipv6=ipv6_available())
         memory = Memory(history, domain=domain, admit=self.addresses.readmit) if history is not None else None
-        self._admission = Admission(self)
+        self._admission = LocalAdmission(self)
         self.control = ControlPlane(domain=domain, admit=self._admission.admit, replica=name, memory=memory)
         self.debug = attach_debug(self.control)
-        self.observer = Observer(self)
+        self.observer = TrafficObserver(self)
         self.lookups = Lookups(self.control.mesh, domain)
-        self._pods = Pods(self)
+        self._pods = LocalPods(self)
         self.control.listening = self._pods.listening
         self._run_directory: RunDirectory | None = None
-        self._dns = Dns(self.lookups.for_pod, found=self._about_to_call)
-        self._proxy_dns = Dns(self.lookups.for_proxy)
-        self._server = Server(self)
+        self._dns = DnsServer(self.lookups.for_pod, found=self._about_to_call)
+        self._proxy_dns = DnsServer(self.lookups.for_proxy)
+        self._server = MeshServer(self)
         self._identities: Identities | None = None  # from the first look at the files on, which say the trust domain
         self._virtual_addresses = VirtualAddresses(self.control.mesh)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -133,9 +133,9 @@ class Engine:
         _allow_many_files()
         self._run_directory = here = run_directory.acquire(self.name, str(self.directory))
         ipv4, ipv6 = self.addresses.bridge
-        bridge = Bridge(Namespace(here.namespace_name("mesh")), ipv4, ipv6)
+        bridge = Bridge(NetworkNamespace(here.namespace_name("mesh")), ipv4, ipv6)
         await to_its_end(partial(_make_bridge, bridge))
-        self._pods.begin(Ground(run_directory=here, bridge=bridge, binary=envoy))
+        self._pods.begin(MachineSetup(run_directory=here, bridge=bridge, binary=envoy))
         servers = [str(each.ip) for each in (ipv4, ipv6) if each]
         await self._dns.listen(bridge.namespace, servers)
         await self._proxy_dns.listen(bridge.namespace, servers, PROXY_PORT)
@@ -193,7 +193,7 @@ class Engine:
     # Files → control plane → pods
 
     async def _watch(self) -> None:
-        async with aclosing(watch(self.directory)) as batches:
+        async with aclosing(watch(self.directory, reader=self.control.reader)) as batches:
             async for batch in batches:
                 self.control.apply(batch.changes, batch.problems)
                 self.vouch()
@@ -246,16 +246,16 @@ class Engine:
 
     # What people ask
 
-    def pods(self) -> list[Pod]:
+    def pods(self) -> list[LocalPod]:
         return self._pods.all()
 
-    def find_pod(self, word: str) -> Pod:
+    def find_pod(self, word: str) -> LocalPod:
         """A pod by its name, or a ready one of a workload; NAMESPACE/ may precede either."""
         return self._pods.find(word)
 
     def status(self) -> MeshStatus:
         self.observer.look()
-        sync = {proxy.node_id: Sync(proxy.sync.value) for proxy in self.control.proxies()}
+        sync = {proxy.node_id: PodSync(proxy.sync.value) for proxy in self.control.proxies()}
         return MeshStatus(
             name=self.name,
             directory=str(self.directory),
@@ -267,7 +267,7 @@ class Engine:
             push=self.control.pushes,
             objects=self._objects() if self._loaded.is_set() else None,
             is_checked=not self.control.analyzing,
-            is_told=not self.control.pending and Sync.STALE not in sync.values(),
+            is_told=not self.control.pending and PodSync.STALE not in sync.values(),
         )
 
     def _objects(self) -> int:

@@ -24,7 +24,7 @@ from weft.base.backoff import Backoff
 from weft.base.problem import Problem, Severity, Where
 from weft.envoy import front_door
 from weft.envoy.command import options
-from weft.envoy.front_door import Door
+from weft.envoy.front_door import HostPort
 from weft.model.proxy import PROXY_GID, PROXY_UID
 from weft.netns.namespace import NetworkError
 from weft.netns.process import Spawn, end, spawn
@@ -65,7 +65,7 @@ class FrontDoor:
         self._directory = run_directory / _DIRECTORY
         self._wanted: tuple[Publication, ...] = ()
         self._problems: tuple[Problem, ...] = ()
-        self._open: dict[tuple[str, int], Door] = {}
+        self._open: dict[tuple[str, int], HostPort] = {}
         self._woken, self._settled = asyncio.Event(), asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
@@ -138,13 +138,13 @@ class FrontDoor:
 
     def _apply(self) -> None:
         chosen, problems = _without_conflicts(self._wanted)
-        doors: dict[tuple[str, int], Door] = {}
+        doors: dict[tuple[str, int], HostPort] = {}
         for each in chosen:
             why = "" if each.place in self._open else _why_not(each)
             if why:
                 problems.append(Problem(each.where, why, _hint(each), Severity.ERROR))
             else:
-                doors[each.place] = Door(each.address, each.host_port, each.sockets)
+                doors[each.place] = HostPort(each.address, each.host_port, each.sockets)
         self._problems = tuple(problems)
         if doors == self._open and (doors or self._running is None):
             return
@@ -156,7 +156,7 @@ class FrontDoor:
             self._running.cancel()
             self._running = None
 
-    def _write(self, doors: tuple[Door, ...]) -> None:
+    def _write(self, doors: tuple[HostPort, ...]) -> None:
         """A file is moved to its place: Envoy sees it whole."""
         self._directory.mkdir(mode=0o700, exist_ok=True)
         os.chown(self._directory, PROXY_UID, PROXY_GID)

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from weft.local.front_door import Publication
-from weft.local.pod import Pod
+from weft.local.pod import LocalPod
 from weft.model.group import ProxyKind
 from weft.model.names import ObjectKey, where_of
 from weft.model.proxy import PROXY_GID, PROXY_UID, published_socket
@@ -39,7 +39,7 @@ def as_gateway(sidecar: ProxyPlan, doorstep: Path) -> ProxyPlan:
     )
 
 
-def publications(key: ObjectKey, values: tuple[Value, ...], pods: Iterable[Pod]) -> Iterator[Publication]:
+def publications(key: ObjectKey, values: tuple[Value, ...], pods: Iterable[LocalPod]) -> Iterator[Publication]:
     """What a Workload publishes, and by which of its pods. A port stays open while nobody serves it: who calls then is
     sent away, as by a service without pods."""
     workload = next((value for value in values if isinstance(value, Workload)), None)
@@ -54,7 +54,7 @@ def publications(key: ObjectKey, values: tuple[Value, ...], pods: Iterable[Pod])
         )
 
 
-def clear_doorstep(pod: Pod) -> None:
+def clear_doorstep(pod: LocalPod) -> None:
     """Of a pod that is gone."""
     started_in = pod.proxy.plan.started_in if pod.proxy is not None else None
     if started_in is not None:

@@ -26,7 +26,7 @@ from weft.local.pod import PodPlan
 from weft.model.identity import Identity
 from weft.model.names import where_of
 from weft.model.proxy import PROXY_GID, PROXY_UID
-from weft.netns.namespace import Namespace
+from weft.netns.namespace import NetworkNamespace
 from weft.node.agent import Agent
 from weft.node.door import Doorway
 from weft.node.identities import LIFETIME, Bearer
@@ -90,7 +90,7 @@ class Identities:
     def socket(self, plan: PodPlan) -> Path:
         return self._directory / str(plan.uid) / "sds.sock"
 
-    async def give(self, plan: PodPlan, network: Namespace) -> None:
+    async def give(self, plan: PodPlan, network: NetworkNamespace) -> None:
         """Open the pod's socket, and have its certificate signed. Raises DoorError."""
         workload = plan.workload
         caller = Caller(workload.namespace, workload.service_account, plan.name, plan.pod_uid)

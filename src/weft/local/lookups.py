@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from weft.local.addresses import POD_RANGES, SERVICE_RANGES
 from weft.mesh.mesh import Mesh
 from weft.model.instance import Instance
-from weft.translate.lookup import Answer, Names
+from weft.translate.lookup import Answer, NameLookup
 
 
 class Lookups:
     def __init__(self, mesh: Mesh, domain: str) -> None:
         self._mesh, self._domain = mesh, domain
-        self._names: Names | None = None
+        self._names: NameLookup | None = None
         self._namespaces: dict[str, str] = {}  # by a pod's address
 
     def add(self, addresses: Iterable[str], namespace: str) -> None:
@@ -38,8 +38,8 @@ class Lookups:
     def for_proxy(self, name: str, asker: str) -> Answer:
         return self._known().look_up_for_proxy(name, self._namespaces.get(asker, "default"))
 
-    def _known(self) -> Names:
+    def _known(self) -> NameLookup:
         if self._names is None:
             instances = [value for _, values in self._mesh.values() for value in values if isinstance(value, Instance)]
-            self._names = Names(self._mesh.services(), instances, self._domain, (*POD_RANGES, *SERVICE_RANGES))
+            self._names = NameLookup(self._mesh.services(), instances, self._domain, (*POD_RANGES, *SERVICE_RANGES))
         return self._names

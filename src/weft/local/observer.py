@@ -11,7 +11,7 @@ from typing import Protocol
 from weft.control.plane import ControlPlane
 from weft.envoy.binary import EnvoyError
 from weft.local.detection import Detection
-from weft.local.pod import Pod
+from weft.local.pod import LocalPod
 from weft.local.traffic import STATS_QUERY, Traffic, read_stats
 from weft.netns.namespace import NetworkError
 
@@ -26,10 +26,10 @@ _AT_ONCE = 4
 class Observed(Protocol):
     control: ControlPlane
 
-    def pods(self) -> list[Pod]: ...
+    def pods(self) -> list[LocalPod]: ...
 
 
-class Observer:
+class TrafficObserver:
     def __init__(self, engine: Observed) -> None:
         self.traffic = Traffic()
         self._detection = Detection()
@@ -44,7 +44,7 @@ class Observer:
             self._woken.set()
         self._looked = now
 
-    def forget(self, pod: Pod) -> None:
+    def forget(self, pod: LocalPod) -> None:
         self.traffic.forget(pod.plan.key)
         self._detection.forget(pod.plan.key)
         self._engine.control.note(_topic(pod), ())
@@ -63,14 +63,14 @@ class Observer:
     async def scrape(self) -> None:
         slots = asyncio.Semaphore(_AT_ONCE)
 
-        async def ask(pod: Pod) -> None:
+        async def ask(pod: LocalPod) -> None:
             async with slots:
                 await self._scrape_pod(pod)
 
         pods = [pod for pod in self._engine.pods() if pod.proxy is not None and pod.proxy.ready]
         await asyncio.gather(*(ask(pod) for pod in pods))
 
-    async def _scrape_pod(self, pod: Pod) -> None:
+    async def _scrape_pod(self, pod: LocalPod) -> None:
         if pod.proxy is None or not pod.proxy.ready:
             return
         try:
@@ -86,5 +86,5 @@ class Observer:
         control.note(_topic(pod), self._detection.problems(key, workload, scrape, control.mesh))
 
 
-def _topic(pod: Pod) -> str:
+def _topic(pod: LocalPod) -> str:
     return f"detection {pod.plan.key}"

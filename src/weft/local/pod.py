@@ -27,16 +27,16 @@ from weft.local.dns import resolver_file
 from weft.local.logs import PodLog
 from weft.local.readiness import App
 from weft.local.run_directory import end_processes
-from weft.local.status import Phase, PodStatus, Sync
+from weft.local.status import PodPhase, PodStatus, PodSync
 from weft.model.instance import Instance, pod_of
 from weft.model.workload import RestartPolicy, Workload
 from weft.netns import links, namespace
 from weft.netns.listening import listening
-from weft.netns.namespace import Namespace, NetworkError
+from weft.netns.namespace import NetworkError, NetworkNamespace
 from weft.netns.process import Spawn, end, last_words, spawn
 from weft.netns.view import Laid, View
 from weft.node.door import DoorError
-from weft.node.proxy import Proxy
+from weft.node.proxy import SupervisedProxy
 from weft.node.status import IdentityStatus
 
 log = logging.getLogger("weft.local.pod")
@@ -48,10 +48,10 @@ DRAIN = 3.0  # seconds that requests under way have when a pod ends
 GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 
 
-class Identities(Typed):
+class IdentitySource(Typed):
     """What a pod needs of those who vouch for it (`local/identities.py`)."""
 
-    async def give(self, plan: PodPlan, network: Namespace) -> None:
+    async def give(self, plan: PodPlan, network: NetworkNamespace) -> None:
         """Raises DoorError."""
 
     async def take(self, plan: PodPlan) -> None: ...
@@ -59,7 +59,7 @@ class Identities(Typed):
     def status(self, plan: PodPlan) -> IdentityStatus | None: ...
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class PodEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     """What a pod is given by its mesh."""
 
     bridge: links.Bridge
@@ -68,7 +68,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     visible: tuple[str, ...]  # of the machine's files, whatever their directories' modes
     path: str
     domain: str
-    identities: Identities
+    identities: IdentitySource
     settled: Callable[[], Awaitable[None]]  # returns once the proxies know of the last change
 
 
@@ -85,21 +85,23 @@ class PodPlan(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.workload.namespace}/{self.name}"
 
 
-MakeProxy = Callable[[PodPlan, Namespace, Path, Callable[[], None], PodLog], Proxy]
+MakeProxy = Callable[[PodPlan, NetworkNamespace, Path, Callable[[], None], PodLog], SupervisedProxy]
 
 
-class Pod:
-    def __init__(self, plan: PodPlan, place: Place, make_proxy: MakeProxy, changed: Callable[[Pod], None]) -> None:
+class LocalPod:
+    def __init__(
+        self, plan: PodPlan, place: PodEnvironment, make_proxy: MakeProxy, changed: Callable[[LocalPod], None]
+    ) -> None:
         self.plan, self.place = plan, place
-        self.phase = Phase.STARTING
+        self.phase = PodPhase.STARTING
         self.message = ""
         self.trouble = ""  # why it could not be started at all, the last time it was tried
         self.restarts = 0
         self.exit_code: int | None = None
         self.since = time.time()
-        self.proxy: Proxy | None = None
+        self.proxy: SupervisedProxy | None = None
         self.log = PodLog(place.directory)
-        self.namespace = Namespace(place.namespace_name)
+        self.namespace = NetworkNamespace(place.namespace_name)
         self.begun = asyncio.Event()  # the first start is over, well or not
         self._make_proxy, self._changed = make_proxy, changed
         self._link = links.PodLink(self.namespace, place.bridge, plan.addresses.ipv4, plan.addresses.ipv6)
@@ -115,19 +117,19 @@ class Pod:
 
     @property
     def ready(self) -> bool:
-        return self.phase is Phase.READY
+        return self.phase is PodPhase.READY
 
     @property
     def ended(self) -> bool:
         """A job that will not run again."""
-        return self.phase in (Phase.COMPLETED, Phase.FAILED)
+        return self.phase in (PodPhase.COMPLETED, PodPhase.FAILED)
 
     @property
     def node_id(self) -> str:
         """What its proxy calls itself; empty without a proxy."""
         return self.proxy.plan.bootstrap.node.id if self.proxy else ""
 
-    def status(self, sync: Mapping[str, Sync]) -> PodStatus:
+    def status(self, sync: Mapping[str, PodSync]) -> PodStatus:
         """`sync` says of each connected proxy how far it is."""
         process = self._process
         proxy = self.proxy
@@ -138,7 +140,7 @@ class Pod:
             workload=self.plan.workload.name,
             phase=self.phase,
             addresses=self.plan.addresses.texts,
-            sync=sync.get(self.node_id, Sync.NOT_SENT) if proxy and not self.ended else Sync.NONE,
+            sync=sync.get(self.node_id, PodSync.NOT_SENT) if proxy and not self.ended else PodSync.NONE,
             restarts=self.restarts,
             proxy_restarts=proxy.restarts if proxy else 0,
             pid=process.pid if process is not None and process.returncode is None else 0,
@@ -208,7 +210,7 @@ class Pod:
                 await asyncio.wait({living})
                 if not living.cancelled() and living.exception() is not None:
                     log.error("pod %s failed", self.plan.key, exc_info=living.exception())
-                    self._enter(Phase.FAILED, f"internal error: {living.exception()}")
+                    self._enter(PodPhase.FAILED, f"internal error: {living.exception()}")
         finally:
             try:
                 await self.place.identities.take(self.plan)
@@ -252,7 +254,7 @@ class Pod:
                 await to_its_end(self._clear_away)
                 delay = backoff.next()
                 self.trouble = _words(error)
-                self._enter(Phase.BACK_OFF, f"{self.trouble}; next try in {delay:.1f} s")
+                self._enter(PodPhase.BACK_OFF, f"{self.trouble}; next try in {delay:.1f} s")
                 self.begun.set()
                 await asyncio.sleep(delay)
 
@@ -281,7 +283,7 @@ class Pod:
     async def _be_gateway(self) -> None:
         """Its proxy is all there is."""
         self._app_ready = True
-        self._enter(Phase.RUNNING, "")
+        self._enter(PodPhase.RUNNING, "")
         self._show("")
         self.begun.set()
         await asyncio.Event().wait()
@@ -294,15 +296,15 @@ class Pod:
             self.exit_code = status
             policy = self.plan.workload.restart
             if status == 0 and policy is not RestartPolicy.ALWAYS:
-                self._enter(Phase.COMPLETED, "")
+                self._enter(PodPhase.COMPLETED, "")
                 return
             if status is not None and policy is RestartPolicy.NEVER:
-                self._enter(Phase.FAILED, why)
+                self._enter(PodPhase.FAILED, why)
                 return
             if time.monotonic() - started >= STEADY:
                 backoff.reset()
             delay = backoff.next()
-            self._enter(Phase.BACK_OFF, f"{why}; starts again in {delay:.1f} s")
+            self._enter(PodPhase.BACK_OFF, f"{why}; starts again in {delay:.1f} s")
             await asyncio.sleep(delay)
             self.restarts += 1
 
@@ -316,7 +318,7 @@ class Pod:
             self.begun.set()
             return None, self.trouble
         self.trouble = ""
-        self._enter(Phase.RUNNING, "")
+        self._enter(PodPhase.RUNNING, "")
         self.begun.set()
         assert process.stdout is not None  # noqa: S101 - it was asked for
         reading = asyncio.ensure_future(self.log.app.pump(process.stdout))
@@ -353,7 +355,7 @@ class Pod:
     async def _leave(self) -> None:
         """Out of the endpoints first, so that nobody calls any more; then drain; the app and its proxy follow."""
         served = self.ready
-        self._enter(Phase.ENDING, "")
+        self._enter(PodPhase.ENDING, "")
         if not self._drains:
             # All at once: an app that waits for its connections to end would wait for a proxy that waits for it.
             if self._proxy_run is not None:
@@ -369,7 +371,7 @@ class Pod:
         if ready and not self._app_ready:
             self._served = readiness.served(self._app())
         self._app_ready = ready
-        if self.phase in (Phase.RUNNING, Phase.READY):
+        if self.phase in (PodPhase.RUNNING, PodPhase.READY):
             self._show(why)
 
     def _on_proxy_change(self) -> None:
@@ -377,7 +379,7 @@ class Pod:
             self._proxy_ready.set()
         if self.proxy is not None and not self.proxy.ready:
             self.begun.set()
-        if self.phase in (Phase.RUNNING, Phase.READY):
+        if self.phase in (PodPhase.RUNNING, PodPhase.READY):
             self._show("")
         else:
             self._changed(self)
@@ -385,11 +387,11 @@ class Pod:
     def _show(self, why: str) -> None:
         proxy_ready = self.proxy is None or self.proxy.ready
         if self._app_ready and proxy_ready:
-            self._enter(Phase.READY, "")
+            self._enter(PodPhase.READY, "")
         else:
-            self._enter(Phase.RUNNING, f"not ready: {why}" if why else "")
+            self._enter(PodPhase.RUNNING, f"not ready: {why}" if why else "")
 
-    def _enter(self, phase: Phase, message: str) -> None:
+    def _enter(self, phase: PodPhase, message: str) -> None:
         if phase is not self.phase:
             self.since = time.time()
         before = (self.phase, self.message)

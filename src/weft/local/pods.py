@@ -26,26 +26,26 @@ from weft.local.gateway import as_gateway, clear_doorstep, publications
 from weft.local.identities import Identities
 from weft.local.logs import PodLog
 from weft.local.lookups import Lookups
-from weft.local.observer import Observer
-from weft.local.pod import Place, Pod, PodPlan
+from weft.local.observer import TrafficObserver
+from weft.local.pod import LocalPod, PodEnvironment, PodPlan
 from weft.local.replicas import Replicas
 from weft.local.run_directory import RunDirectory
 from weft.local.sidecar import proxy_plan
-from weft.local.status import Sync, WorkloadStatus
+from weft.local.status import PodSync, WorkloadStatus
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, where_of
 from weft.model.workload import Workload
 from weft.netns.links import Bridge
-from weft.netns.namespace import Namespace
+from weft.netns.namespace import NetworkNamespace
 from weft.netns.view import POD_PATH
-from weft.node.proxy import Proxy
+from weft.node.proxy import SupervisedProxy
 
 log = logging.getLogger("weft.local.pods")
 
 STARTING_AT_ONCE = 4  # pods; each start keeps a core busy for a tenth of a second
 
 
-class Ground(msgspec.Struct, frozen=True, kw_only=True):
+class MachineSetup(msgspec.Struct, frozen=True, kw_only=True):
     """What of the machine the pods of a mesh are made on."""
 
     run_directory: RunDirectory
@@ -53,7 +53,7 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
     binary: Path  # Envoy
 
 
-class Mesh(Protocol):
+class PodHost(Protocol):
     """What pods need of their mesh, and whom they tell of themselves (`local/engine.py`)."""
 
     directory: Path
@@ -61,24 +61,24 @@ class Mesh(Protocol):
     control: ControlPlane
     addresses: Addresses
     lookups: Lookups
-    observer: Observer
+    observer: TrafficObserver
 
     def vouch(self) -> Identities: ...
     def forget_names(self) -> None: ...
     async def settled(self) -> None: ...
 
 
-class Pods:
-    def __init__(self, mesh: Mesh) -> None:
+class LocalPods:
+    def __init__(self, mesh: PodHost) -> None:
         self._mesh = mesh
-        self._ground: Ground | None = None
+        self._ground: MachineSetup | None = None
         self._front_door: FrontDoor | None = None
         self._replicas: dict[ObjectKey, Replicas] = {}
         self._uids: set[int] = set()
         self._slots = asyncio.Semaphore(STARTING_AT_ONCE)
         self._stopping = False
 
-    def begin(self, ground: Ground) -> None:
+    def begin(self, ground: MachineSetup) -> None:
         """Before the first Workload is wanted."""
         self._ground = ground
         self._front_door = FrontDoor(ground.binary, ground.run_directory.path, ground.run_directory.doors)
@@ -108,10 +108,10 @@ class Pods:
 
     # What others see
 
-    def all(self) -> list[Pod]:
+    def all(self) -> list[LocalPod]:
         return [pod for replicas in self._replicas.values() for pod in replicas.pods]
 
-    def find(self, word: str) -> Pod:
+    def find(self, word: str) -> LocalPod:
         """A pod by its name, or a ready one of a workload; NAMESPACE/ may precede either."""
         where, _, name = word.rpartition("/")
         near = [pod for pod in self.all() if where in ("", pod.plan.workload.namespace)]
@@ -129,11 +129,11 @@ class Pods:
                 return pod.listening
         return None
 
-    def status(self, sync: Mapping[str, Sync]) -> tuple[WorkloadStatus, ...]:
+    def status(self, sync: Mapping[str, PodSync]) -> tuple[WorkloadStatus, ...]:
         """`sync` says of each connected proxy how far it is."""
         return tuple(self._workload_status(key, each, sync) for key, each in sorted(self._replicas.items()))
 
-    def _workload_status(self, key: ObjectKey, replicas: Replicas, sync: Mapping[str, Sync]) -> WorkloadStatus:
+    def _workload_status(self, key: ObjectKey, replicas: Replicas, sync: Mapping[str, PodSync]) -> WorkloadStatus:
         pods = [pod.status(sync) for pod in sorted(replicas.pods, key=lambda pod: pod.plan.name)]
         published = self._front_door.published(str(key)) if self._front_door is not None else ()
         ready = sum(pod.ready for pod in replicas.pods)
@@ -159,7 +159,7 @@ class Pods:
 
     # What a pod is given, and gives back
 
-    def _make(self, name: str, workload: Workload) -> Pod:
+    def _make(self, name: str, workload: Workload) -> LocalPod:
         here, mesh = self._stands().run_directory, self._mesh
         uid = next((uid for uid in here.users if uid not in self._uids), None)
         if uid is None:
@@ -170,7 +170,7 @@ class Pods:
             addresses=mesh.addresses.pods.take(f"{workload.namespace}/{name}"),
             uid=uid,
         )
-        place = Place(
+        place = PodEnvironment(
             bridge=self._stands().bridge,
             namespace_name=here.namespace_name(workload.namespace, name),
             directory=here.pod(workload.namespace, name),
@@ -180,15 +180,15 @@ class Pods:
             identities=mesh.vouch(),
             settled=mesh.settled,
         )
-        pod = Pod(plan, place, self._make_proxy, self._on_pod)
+        pod = LocalPod(plan, place, self._make_proxy, self._on_pod)
         self._uids.add(uid)
         mesh.lookups.add(plan.addresses.texts, workload.namespace)
         self._on_pod(pod)
         return pod
 
     def _make_proxy(
-        self, plan: PodPlan, where: Namespace, directory: Path, changed: Callable[[], None], pod_log: PodLog
-    ) -> Proxy:
+        self, plan: PodPlan, where: NetworkNamespace, directory: Path, changed: Callable[[], None], pod_log: PodLog
+    ) -> SupervisedProxy:
         here, identities = self._stands().run_directory, self._mesh.vouch()
         proxy = proxy_plan(
             plan,
@@ -202,7 +202,7 @@ class Pods:
         )
         if plan.workload.gateway:
             proxy = as_gateway(proxy, here.doors / str(plan.uid))
-        return Proxy(
+        return SupervisedProxy(
             proxy,
             synced=self._mesh.control.wait_synced,
             changed=changed,
@@ -210,7 +210,7 @@ class Pods:
             lacks=partial(identities.lack, plan),
         )
 
-    def _free(self, pod: Pod, *, gone: bool) -> None:
+    def _free(self, pod: LocalPod, *, gone: bool) -> None:
         """It runs no more. A job that has completed keeps its name and its log until it is gone."""
         mesh = self._mesh
         mesh.control.put(_pod_key(pod), ())
@@ -231,13 +231,13 @@ class Pods:
             replicas.close()
             del self._replicas[key]
 
-    def _stands(self) -> Ground:
+    def _stands(self) -> MachineSetup:
         assert self._ground is not None  # noqa: S101 - Workloads are wanted only after `begin`
         return self._ground
 
     # Who hears of it
 
-    def _on_pod(self, pod: Pod) -> None:
+    def _on_pod(self, pod: LocalPod) -> None:
         instance, control = pod.instance(), self._mesh.control
         if not pod.ended and control.mesh.get(_pod_key(pod)) != (instance,):
             control.put(_pod_key(pod), (instance,))
@@ -255,9 +255,9 @@ class Pods:
             self._front_door.want([each for some in found for each in some])
 
 
-def _pod_key(pod: Pod) -> ObjectKey:
+def _pod_key(pod: LocalPod) -> ObjectKey:
     return ObjectKey("Pod", pod.plan.workload.namespace, pod.plan.name)
 
 
-def _workload_key(pod: Pod) -> ObjectKey:
+def _workload_key(pod: LocalPod) -> ObjectKey:
     return ObjectKey("Workload", pod.plan.workload.namespace, pod.plan.workload.name)

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from weft.model.workload import ExecProbe, HttpProbe, Probe, TcpProbe
-from weft.netns.namespace import Namespace, NetworkError, socket_in
+from weft.netns.namespace import NetworkError, NetworkNamespace, socket_in
 
 _FIRST_WAIT = 0.01  # seconds between the first two questions; a refused connection costs next to nothing
 _SLOWER = 1.3  # each further wait is longer by this, so that an app is found ready at most a third later than it was
@@ -27,8 +27,8 @@ _MOST_HEAD = 64 * 1024  # bytes of an answer that are looked at
 Tell = Callable[[bool, str], None]  # (ready, why not)
 
 
-class Target(msgspec.Struct, frozen=True):
-    namespace: Namespace
+class ProbeTarget(msgspec.Struct, frozen=True):
+    namespace: NetworkNamespace
     address: str
     ports: tuple[tuple[str, int], ...]  # by name
     run: Callable[[tuple[str, ...]], Awaitable[int]]  # a command in the pod, as the app's user; its exit status
@@ -54,7 +54,7 @@ class Thresholds:
         return True
 
 
-async def watch(probe: Probe, target: Target, tell: Tell) -> None:
+async def watch(probe: Probe, target: ProbeTarget, tell: Tell) -> None:
     """Ask until cancelled. The first failure is told too, so that people see what is being waited for."""
     await asyncio.sleep(probe.initial_delay.total_seconds())
     thresholds = Thresholds(probe)
@@ -69,20 +69,20 @@ async def watch(probe: Probe, target: Target, tell: Tell) -> None:
         wait = min(wait * _SLOWER, period)
 
 
-async def until_passed(probe: Probe, target: Target) -> None:
+async def until_passed(probe: Probe, target: ProbeTarget) -> None:
     wait = _FIRST_WAIT
     while await check(probe, target):
         await asyncio.sleep(wait)
         wait = min(wait * _SLOWER, probe.period.total_seconds())
 
 
-async def check(probe: Probe, target: Target) -> str:
+async def check(probe: Probe, target: ProbeTarget) -> str:
     """Ask once: what was asked and why it failed, or nothing if it passed."""
     failure = await _failure(probe, target)
     return f"{_question(probe, target)}: {failure}" if failure else ""
 
 
-def _question(probe: Probe, target: Target) -> str:
+def _question(probe: Probe, target: ProbeTarget) -> str:
     numbers: dict[int | str, int] = dict(target.ports)
     match probe.check:
         case HttpProbe(port=port, path=path):
@@ -93,7 +93,7 @@ def _question(probe: Probe, target: Target) -> str:
             return command[0]
 
 
-async def _failure(probe: Probe, target: Target) -> str:
+async def _failure(probe: Probe, target: ProbeTarget) -> str:
     try:
         async with asyncio.timeout(probe.timeout.total_seconds()):
             match probe.check:
@@ -119,7 +119,7 @@ async def _failure(probe: Probe, target: Target) -> str:
         return str(error)
 
 
-async def _ask_http(question: HttpProbe, target: Target) -> str:
+async def _ask_http(question: HttpProbe, target: ProbeTarget) -> str:
     connection = await _connect(target, question.port)
     tls = _unverified() if question.scheme.upper() == "HTTPS" else None
     reader, writer = await asyncio.open_connection(
@@ -143,7 +143,7 @@ async def _ask_http(question: HttpProbe, target: Target) -> str:
     return "" if 200 <= int(status_line[1]) < 400 else f"answered {status_line[1]}"
 
 
-async def _connect(target: Target, port: int | str) -> socket.socket:
+async def _connect(target: ProbeTarget, port: int | str) -> socket.socket:
     number = _port(port, target)
     family = socket.AF_INET6 if ":" in target.address else socket.AF_INET
     connection = socket_in(target.namespace, family)
@@ -155,7 +155,7 @@ async def _connect(target: Target, port: int | str) -> socket.socket:
     return connection
 
 
-def _port(port: int | str, target: Target) -> int:
+def _port(port: int | str, target: ProbeTarget) -> int:
     number = port if isinstance(port, int) else dict(target.ports).get(port)
     if number is None:
         raise ValueError(f"the workload has no port named `{port}`")

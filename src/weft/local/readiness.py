@@ -17,7 +17,7 @@ from weft.local import probe
 from weft.model.service import Protocol
 from weft.model.workload import Probe, TcpProbe, Workload
 from weft.netns.listening import inward, listening
-from weft.netns.namespace import Namespace
+from weft.netns.namespace import NetworkNamespace
 
 _LOOK_AGAIN = 0.5  # seconds between two looks at whether an app listens
 
@@ -26,7 +26,7 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     """A program that runs in a pod."""
 
     workload: Workload
-    namespace: Namespace
+    namespace: NetworkNamespace
     addresses: tuple[str, ...]  # of the pod
     pid: int
     run: Callable[[tuple[str, ...]], Awaitable[int]]  # a command beside it; its exit status
@@ -72,6 +72,6 @@ def _why_deaf(app: App, port: int) -> str:
     return f"nothing listens on {port}"
 
 
-def _target(app: App, address: str) -> probe.Target:
+def _target(app: App, address: str) -> probe.ProbeTarget:
     ports = tuple((port.name, port.number) for port in app.workload.ports)
-    return probe.Target(app.namespace, address, ports, app.run)
+    return probe.ProbeTarget(app.namespace, address, ports, app.run)

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Protocol
 
 from weft.local.error import LocalError
-from weft.local.pod import Pod
+from weft.local.pod import LocalPod
 from weft.local.rollout import Present, next_step, template
 from weft.model.workload import Workload
 
@@ -23,23 +23,25 @@ _RETRY = 1.0  # seconds, where not even a directory could be made for a pod
 
 
 class FreePod(Protocol):
-    def __call__(self, pod: Pod, *, gone: bool) -> None: ...
+    def __call__(self, pod: LocalPod, *, gone: bool) -> None: ...
 
 
 class Replicas:
     """`slots` bounds how many pods of the whole mesh start at once."""
 
-    def __init__(self, make_pod: Callable[[str, Workload], Pod], free_pod: FreePod, slots: asyncio.Semaphore) -> None:
+    def __init__(
+        self, make_pod: Callable[[str, Workload], LocalPod], free_pod: FreePod, slots: asyncio.Semaphore
+    ) -> None:
         self._make_pod, self._free_pod, self._slots = make_pod, free_pod, slots
         self._wanted: Workload | None = None
-        self._pods: dict[str, Pod] = {}
+        self._pods: dict[str, LocalPod] = {}
         self._ending: set[str] = set()
         self._runs: dict[str, asyncio.Task[None]] = {}
         self._woken = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
 
     @property
-    def pods(self) -> tuple[Pod, ...]:
+    def pods(self) -> tuple[LocalPod, ...]:
         return tuple(self._pods.values())
 
     @property
@@ -122,7 +124,7 @@ class Replicas:
         if run is None or run.done():
             self._forget(name, pod)
 
-    async def _run(self, name: str, pod: Pod) -> None:
+    async def _run(self, name: str, pod: LocalPod) -> None:
         try:
             async with self._slots:
                 running = asyncio.ensure_future(pod.run())
@@ -149,7 +151,7 @@ class Replicas:
             else:
                 self._forget(name, pod)
 
-    def _forget(self, name: str, pod: Pod) -> None:
+    def _forget(self, name: str, pod: LocalPod) -> None:
         if self._pods.get(name) is pod:
             del self._pods[name]
             self._ending.discard(name)

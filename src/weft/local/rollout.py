@@ -22,26 +22,26 @@ class Present(msgspec.Struct, frozen=True):
     completed: bool = False  # a job that has ended
 
 
-class Step(msgspec.Struct, frozen=True):
+class RolloutStep(msgspec.Struct, frozen=True):
     start: int = 0
     end: tuple[str, ...] = ()
 
 
-def next_step(workload: Workload | None, pods: Sequence[Present]) -> Step:
+def next_step(workload: Workload | None, pods: Sequence[Present]) -> RolloutStep:
     if workload is None:
-        return Step(end=tuple(pod.name for pod in pods))
+        return RolloutStep(end=tuple(pod.name for pod in pods))
     fresh = [pod for pod in pods if pod.fresh]
     stale = [pod for pod in pods if not pod.fresh]
     surplus = tuple(pod.name for pod in fresh[workload.replicas :])
     if workload.restart is not RestartPolicy.ALWAYS:
         # A job is not served from: two versions of it side by side would do the work twice.
         missing = 0 if stale else max(0, workload.replicas - len(fresh))
-        return Step(missing, (*surplus, *(pod.name for pod in stale)))
+        return RolloutStep(missing, (*surplus, *(pod.name for pod in stale)))
     missing = max(0, workload.replicas - len(fresh))
     if not stale:
-        return Step(missing, surplus)
+        return RolloutStep(missing, surplus)
     room = max(0, workload.replicas + 1 - len(pods))
-    return Step(min(missing, room), (*surplus, *_dispensable(workload, fresh, stale)))
+    return RolloutStep(min(missing, room), (*surplus, *_dispensable(workload, fresh, stale)))
 
 
 def template(workload: Workload) -> Workload:

@@ -25,7 +25,7 @@ from weft.local.error import LocalError
 from weft.local.users import free_users
 
 if TYPE_CHECKING:
-    from weft.netns.namespace import Namespace
+    from weft.netns.namespace import NetworkNamespace
 
 DEFAULT_BASE = Path("/run/weft")
 
@@ -39,7 +39,7 @@ _FULL_DISK = "see whether the disk is full: df /run; or set WEFT_RUN_DIR"
 log = logging.getLogger("weft.local.run_directory")
 
 
-class Owner(msgspec.Struct, frozen=True):
+class LockOwner(msgspec.Struct, frozen=True):
     """What stands in the lock file."""
 
     pid: int
@@ -153,7 +153,7 @@ def acquire(name: str, directory: str) -> RunDirectory:
         try:
             users = free_users(_users_of_others(path))
             os.ftruncate(lock, 0)
-            os.pwrite(lock, msgspec.json.encode(Owner(os.getpid(), directory, time.time(), users.start)), 0)
+            os.pwrite(lock, msgspec.json.encode(LockOwner(os.getpid(), directory, time.time(), users.start)), 0)
         except BaseException:
             os.close(lock)
             raise
@@ -216,7 +216,7 @@ def end_leftovers(name: str, base: Path) -> bool:
     return bool(found)
 
 
-def end_processes(where: Namespace, uid: int | None = None) -> None:
+def end_processes(where: NetworkNamespace, uid: int | None = None) -> None:
     """Kill whatever still runs in a namespace, or what one user runs there; returns when it is gone, or after a few
     seconds."""
     from weft.netns import namespace
@@ -356,9 +356,9 @@ def _is_locked(file: Path) -> bool:
     return False
 
 
-def _owner(file: Path) -> Owner | None:
+def _owner(file: Path) -> LockOwner | None:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Owner)
+        return msgspec.json.decode(file.read_bytes(), type=LockOwner)
     except (OSError, msgspec.DecodeError):
         return None
 

@@ -24,7 +24,7 @@ from weft.envoy.binary import EnvoyError
 from weft.inspect.debug.access import debug_page
 from weft.inspect.debug.pages import LONGEST_QUESTION, Debug
 from weft.local.error import CannotStart, LocalError
-from weft.local.pod import Pod
+from weft.local.pod import LocalPod
 from weft.local.status import CANNOT_START, Entrance, MeshStatus
 from weft.netns import namespace
 from weft.netns.namespace import NetworkError
@@ -42,18 +42,18 @@ ADMIN_PATHS = frozenset(
 ADMIN_CHANGES = frozenset({"/logging"})
 
 
-class Mesh(Protocol):
+class ServedMesh(Protocol):
     @property
     def debug(self) -> Debug: ...
     def status(self) -> MeshStatus: ...
     def problems(self) -> tuple[Problem, ...]: ...
-    def find_pod(self, word: str) -> Pod: ...
+    def find_pod(self, word: str) -> LocalPod: ...
     def ca_status(self) -> AuthorityStatus: ...
     def rotate_ca(self, propagation: timedelta | None = None) -> AuthorityStatus: ...
 
 
-class Server:
-    def __init__(self, mesh: Mesh) -> None:
+class MeshServer:
+    def __init__(self, mesh: ServedMesh) -> None:
         self._mesh = mesh
         self._runner: web.AppRunner | None = None
 
@@ -146,7 +146,7 @@ class Server:
             await response.write_eof()
         return response
 
-    def _pod(self, request: web.Request) -> Pod:
+    def _pod(self, request: web.Request) -> LocalPod:
         return self._mesh.find_pod(request.query.get("pod", ""))
 
 

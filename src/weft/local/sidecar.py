@@ -5,21 +5,21 @@ from __future__ import annotations
 from ipaddress import ip_network
 from pathlib import Path
 
-from weft.envoy.bootstrap import Bootstrap, Node, Tcp, Unix
+from weft.envoy.bootstrap import Bootstrap, BootstrapNode, Tcp, Unix
 from weft.local.dns import PROXY_PORT
 from weft.local.pod import PodPlan
 from weft.model.proxy import OPEN_PORTS
 from weft.model.workload import Workload
 from weft.netns.interception import EVERYTHING, Interception
 from weft.netns.links import Bridge
-from weft.netns.namespace import Namespace
+from weft.netns.namespace import NetworkNamespace
 from weft.netns.view import Laid
 from weft.node.proxy import ProxyPlan
 
 
 def proxy_plan(
     plan: PodPlan,
-    namespace: Namespace,
+    namespace: NetworkNamespace,
     directory: Path,
     *,
     bridge: Bridge,
@@ -46,9 +46,9 @@ def proxy_plan(
     )
 
 
-def node(plan: PodPlan, domain: str) -> Node:
+def node(plan: PodPlan, domain: str) -> BootstrapNode:
     workload = plan.workload
-    return Node(
+    return BootstrapNode(
         name=plan.name,
         namespace=workload.namespace,
         addresses=plan.addresses.texts,

@@ -12,7 +12,7 @@ from weft.base.problem import Problem
 from weft.node.status import IdentityStatus
 
 
-class Phase(StrEnum):
+class PodPhase(StrEnum):
     STARTING = "Starting"  # namespace, rules and proxy are being made
     RUNNING = "Running"  # the command runs, its readiness probe has not passed yet
     READY = "Ready"
@@ -22,7 +22,7 @@ class Phase(StrEnum):
     ENDING = "Ending"
 
 
-class Sync(StrEnum):
+class PodSync(StrEnum):
     """How far a proxy is with what the control plane last wanted it to have; Istio's words."""
 
     SYNCED = "SYNCED"
@@ -35,9 +35,9 @@ class PodStatus(msgspec.Struct, frozen=True):
     name: str
     namespace: str
     workload: str
-    phase: Phase
+    phase: PodPhase
     addresses: tuple[str, ...] = ()
-    sync: Sync = Sync.NONE
+    sync: PodSync = PodSync.NONE
     restarts: int = 0  # of the command
     proxy_restarts: int = 0
     pid: int = 0  # of the command; 0 while it does not run

@@ -39,15 +39,15 @@ _LISTENER = re.compile(r"listener\.(.+)[_:](\d+)\.downstream_(pre_cx_timeout|lis
 ByListener = Mapping[tuple[str, int], int]  # by a listener's address and port
 
 
-class Edge(msgspec.Struct, frozen=True, order=True):
+class TrafficEdge(msgspec.Struct, frozen=True, order=True):
     host: str
     port: int
     subset: str = ""
     by_proxy: bool = False  # counted apart, as these counts may begin anew when the others do not; shown together
 
     @property
-    def shown(self) -> Edge:
-        return Edge(self.host, self.port, self.subset)
+    def shown(self) -> TrafficEdge:
+        return TrafficEdge(self.host, self.port, self.subset)
 
 
 class Counts(msgspec.Struct):
@@ -78,7 +78,7 @@ class Counts(msgspec.Struct):
 
 
 class Scrape(msgspec.Struct, frozen=True):
-    edges: Mapping[Edge, Counts]
+    edges: Mapping[TrafficEdge, Counts]
     timeouts: ByListener  # connections that nobody spoke first on
     cuts: ByListener = {}  # connections whose caller was done before the first bytes were looked at
     unread: int = 0  # connections that sent more than is looked at, and still might have been HTTP
@@ -86,7 +86,7 @@ class Scrape(msgspec.Struct, frozen=True):
 
 def read_stats(body: bytes) -> Scrape:
     """What one proxy's `/stats` says. What is not understood is left out."""
-    edges: dict[Edge, Counts] = {}
+    edges: dict[TrafficEdge, Counts] = {}
     timeouts: dict[tuple[str, int], int] = {}
     cuts: dict[tuple[str, int], int] = {}
     unread = 0
@@ -108,7 +108,7 @@ def read_stats(body: bytes) -> Scrape:
         cluster = _CLUSTER.fullmatch(name)
         if cluster is None or cluster[3].endswith(_AGAIN):
             continue
-        counts = edges.setdefault(Edge(cluster[3], int(cluster[1]), cluster[2]), Counts())
+        counts = edges.setdefault(TrafficEdge(cluster[3], int(cluster[1]), cluster[2]), Counts())
         match cluster[4]:
             case "upstream_rq_completed":
                 counts.requests = int(entry["value"])
@@ -127,11 +127,11 @@ def read_stats(body: bytes) -> Scrape:
 class Traffic:
     def __init__(self, window: float = WINDOW) -> None:
         self._window = window
-        self._samples: dict[str, deque[tuple[float, Mapping[Edge, Counts]]]] = {}  # by pod
+        self._samples: dict[str, deque[tuple[float, Mapping[TrafficEdge, Counts]]]] = {}  # by pod
         self._sources: dict[str, str] = {}
-        self._gone: dict[tuple[str, Edge], Counts] = {}  # of pods and proxies that ended
+        self._gone: dict[tuple[str, TrafficEdge], Counts] = {}  # of pods and proxies that ended
 
-    def record(self, pod: str, source: str, edges: Mapping[Edge, Counts], now: float) -> None:
+    def record(self, pod: str, source: str, edges: Mapping[TrafficEdge, Counts], now: float) -> None:
         """Take in one scrape of a pod that belongs to a workload (`source`)."""
         samples = self._samples.setdefault(pod, deque())
         self._sources[pod] = source
@@ -152,9 +152,9 @@ class Traffic:
 
     def edges(self) -> tuple[EdgeStatus, ...]:
         """The busiest first."""
-        totals: dict[tuple[str, Edge], Counts] = {}
-        recent: dict[tuple[str, Edge], Counts] = {}
-        seconds: dict[tuple[str, Edge], float] = {}
+        totals: dict[tuple[str, TrafficEdge], Counts] = {}
+        recent: dict[tuple[str, TrafficEdge], Counts] = {}
+        seconds: dict[tuple[str, TrafficEdge], float] = {}
         for (source, edge), counts in self._gone.items():
             totals.setdefault((source, edge.shown), Counts()).add(counts)
         for pod, samples in self._samples.items():
@@ -186,12 +186,12 @@ def percentile(times: Counter[float], share: float) -> float | None:
     return bounds[-1]
 
 
-def _answered_edge(answer: re.Match[str]) -> Edge | None:
+def _answered_edge(answer: re.Match[str]) -> TrafficEdge | None:
     """Whom the caller would have called: the cluster that was chosen, else the host whose routes said otherwise."""
     if answer[3]:
-        return Edge(answer[3], int(answer[1]), answer[2], by_proxy=True)
+        return TrafficEdge(answer[3], int(answer[1]), answer[2], by_proxy=True)
     host, _, port = answer[4].rpartition(":")
-    return Edge(host, int(port), by_proxy=True) if host and port.isdecimal() else None
+    return TrafficEdge(host, int(port), by_proxy=True) if host and port.isdecimal() else None
 
 
 def _is_error(answer: re.Match[str]) -> bool:
@@ -199,7 +199,7 @@ def _is_error(answer: re.Match[str]) -> bool:
     return int(answer[5]) >= 500 or (bool(answer[3]) and int(answer[5]) == 200)
 
 
-def _edge_status(key: tuple[str, Edge], total: Counts, recent: Counts | None, seconds: float) -> EdgeStatus:
+def _edge_status(key: tuple[str, TrafficEdge], total: Counts, recent: Counts | None, seconds: float) -> EdgeStatus:
     source, edge = key
     now = recent or Counts()
     return EdgeStatus(

@@ -18,7 +18,7 @@ from weft.model.sidecar import Sidecar
 from weft.model.value import Value
 from weft.model.workload import Workload
 from weft.netns.balancing import VirtualAddress, balance
-from weft.netns.namespace import Namespace, NetworkError
+from weft.netns.namespace import NetworkError, NetworkNamespace
 
 log = logging.getLogger("weft.local.virtual_addresses")
 
@@ -41,7 +41,7 @@ class VirtualAddresses:
         """Returns once the rules are those of the mesh."""
         await self._settled.wait()
 
-    async def keep(self, bridge: Namespace) -> None:
+    async def keep(self, bridge: NetworkNamespace) -> None:
         """Follow the mesh until cancelled."""
         while True:
             await self._dirty.wait()

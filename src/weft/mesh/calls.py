@@ -22,14 +22,14 @@ _MOST_GROUPS = 10_000
 Address = str  # whatever the port: who calls them one after the other has called one
 
 
-class Why(StrEnum):
+class CallReason(StrEnum):
     CALLED = "called"
     LOOKED_UP = "looked up"
     HAD = "had before"  # a proxy that has come back brought it along
 
 
 class Call(msgspec.Struct, frozen=True):
-    why: Why
+    why: CallReason
     since: float  # of the clock on the wall
 
 
@@ -89,7 +89,11 @@ class Calls:
         return self._groups
 
     def add(
-        self, group: Group, addresses: Iterable[Address] = (), hosts: Iterable[str] = (), why: Why = Why.CALLED
+        self,
+        group: Group,
+        addresses: Iterable[Address] = (),
+        hosts: Iterable[str] = (),
+        why: CallReason = CallReason.CALLED,
     ) -> bool:
         """Returns whether any of it is new. What is far too much is not kept, and so not answered either: that the
         group knows everything by then is answer enough."""
@@ -101,7 +105,7 @@ class Calls:
                     continue
                 size = len(called.addresses) + len(called.hosts)
                 if size >= self._most:
-                    if why is Why.LOOKED_UP:  # that is only a guess
+                    if why is CallReason.LOOKED_UP:  # that is only a guess
                         break
                     called.everything = True
                     if size >= most:

@@ -8,7 +8,7 @@ from weft.model.credential import Credential
 from weft.model.gateway import CredentialRef
 
 
-class Credentials:
+class CredentialIndex:
     def __init__(self) -> None:
         self._by_name: dict[CredentialRef, Credential] = {}
 

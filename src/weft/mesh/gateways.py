@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from weft.mesh.claims import patterns
-from weft.model.edge import ANY, AUTHORITIES, BoundServer, Door, Edge, ServedHost, narrower
+from weft.model.edge import ANY, AUTHORITIES, BoundServer, Edge, ServedHost, ServedName, narrower
 from weft.model.gateway import CredentialRef, Gateway, GatewayServer, ServerTls
 from weft.model.group import Group
 from weft.model.names import host_covers, selects
@@ -91,7 +91,7 @@ def edge(
         if server.server.encrypted:
             owners.setdefault(server.door, {}).update((each.host, server.route_name) for each in server.hosts)
     indexes: dict[tuple[str, ...], _ByHost] = {}
-    doors: dict[str, list[Door]] = {}
+    doors: dict[str, list[ServedName]] = {}
     for name, held in together.items():
         gateways = tuple(dict.fromkeys(server.gateway for server in held))
         if gateways not in indexes:
@@ -102,7 +102,9 @@ def edge(
             misdirected = _owner(domain, names) not in ("", name)
             number = held[0].server.port.number
             doors.setdefault(domain, []).append(
-                Door(name, number, gateways, misdirected=True) if misdirected else _door(name, domain, held, known)
+                ServedName(name, number, gateways, misdirected=True)
+                if misdirected
+                else _door(name, domain, held, known)
             )
     met = {each for held in doors.values() for door in held for each in door.routes}
     met.update(each for found in streams.values() for each in found)
@@ -151,7 +153,7 @@ def _by_host(routings: Iterable[VirtualService]) -> _ByHost:
     return found
 
 
-def _door(name: str, domain: str, held: list[BoundServer], known: _ByHost) -> Door:
+def _door(name: str, domain: str, held: list[BoundServer], known: _ByHost) -> ServedName:
     """All speak for it that have it together with a server, however wide their own hosts are: where a server is for one
     name, a VirtualService for `*` has that name there. For a name that nobody has so, the nearest speak."""
     serving = [server for server in held if any(host_covers(each.host, domain) for each in server.hosts)]
@@ -163,7 +165,7 @@ def _door(name: str, domain: str, held: list[BoundServer], known: _ByHost) -> Do
             break
         routes = tuple(each for each in found if any(server.admits(each, domain) for server in serving))
     gateways = tuple(dict.fromkeys(server.gateway for server in serving))
-    return Door(
+    return ServedName(
         name,
         serving[0].server.port.number,
         gateways,

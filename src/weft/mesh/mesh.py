@@ -15,14 +15,14 @@ from contextlib import AbstractContextManager
 import msgspec
 
 from weft.mesh.called_ports import inbound_ports, published, targets
-from weft.mesh.credentials import Credentials
+from weft.mesh.credentials import CredentialIndex
 from weft.mesh.destination_rules import Rules
 from weft.mesh.edges import Edges
 from weft.mesh.gateway_api.attached import Attached, Derived
 from weft.mesh.gateway_api.settling import Settling
 from weft.mesh.gateways import Gateways, bound
 from weft.mesh.policies import Kind, Policies
-from weft.mesh.reach import Reach, seen
+from weft.mesh.reach import ReachableHosts, seen
 from weft.mesh.registry import Registry
 from weft.mesh.service_members import Standing
 from weft.mesh.sidecars import Sidecars
@@ -38,7 +38,14 @@ from weft.model.endpoint import Endpoint, Off, endpoint_at, endpoint_of, written
 from weft.model.endpoint_slice import EndpointSlice
 from weft.model.extension_provider import Authorizer
 from weft.model.gateway import CredentialRef, Gateway
-from weft.model.gateway_api import BackendTls, Bundle, GatewayClass, ReferenceGrant, StandardGateway, StandardRoute
+from weft.model.gateway_api import (
+    AuthorityBundle,
+    BackendTls,
+    GatewayClass,
+    ReferenceGrant,
+    StandardGateway,
+    StandardRoute,
+)
 from weft.model.group import Group, ProxyKind
 from weft.model.inbound_port import InboundPort
 from weft.model.instance import Instance
@@ -75,12 +82,12 @@ class Mesh:
         # the object another one, and must change nothing.
         self.revisions: dict[ObjectKey, str] = {}
         self._registry = Registry()
-        self._reach = Reach(self._registry)
+        self._reach = ReachableHosts(self._registry)
         self._routings = Routings()
         self._rules = Rules()
         self._sidecars = Sidecars()
         self._gateways = Gateways()
-        self._credentials = Credentials()
+        self._credentials = CredentialIndex()
         self._policies = Policies()
         self._attached = Attached()
         self._settling = Settling(self._attached)
@@ -95,7 +102,7 @@ class Mesh:
                 (PeerAuthentication, AuthorizationPolicy, RequestAuthentication, Telemetry), self._policies
             ),
             **dict.fromkeys(
-                (StandardRoute, StandardGateway, GatewayClass, ReferenceGrant, BackendTls, Bundle, Namespace),
+                (StandardRoute, StandardGateway, GatewayClass, ReferenceGrant, BackendTls, AuthorityBundle, Namespace),
                 self._attached,
             ),
         }

@@ -13,7 +13,7 @@ from weft.model.scope import Scope
 from weft.model.service import Service
 
 
-class Reach:
+class ReachableHosts:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._hosts: dict[Scope, frozenset[str]] = {}  # the same set where it is equal, as it mostly is

@@ -31,7 +31,7 @@ _Place = TypeVar("_Place")
 _Held = TypeVar("_Held")
 
 
-class Answer(msgspec.Struct, frozen=True):
+class SliceMember(msgspec.Struct, frozen=True):
     """One who answers for a service, as its EndpointSlices have it."""
 
     instance: Instance | None  # None: no pod, as far as anybody knows
@@ -185,7 +185,7 @@ class Registry:
             self._slices.add(after)
         return {service: self.standing(service) != standing for service, standing in standings.items()}
 
-    def answers(self, service: Service, port: ServicePort) -> list[Answer]:
+    def answers(self, service: Service, port: ServicePort) -> list[SliceMember]:
         """Who answers on a port of a service, by its EndpointSlices: whoever is ready, or else those that are about to
         end and still answer, as kube-proxy has it. The two addresses of a pod, one of each family, are one answer."""
         ready: dict[tuple[str, int], tuple[Instance | None, list[str]]] = {}
@@ -201,7 +201,7 @@ class Registry:
                     key = (instance.key if instance else endpoint.address, number)
                     fits.setdefault(key, (instance, []))[1].append(endpoint.address)
         return [
-            Answer(instance, _in_order(instance, listed), number)
+            SliceMember(instance, _in_order(instance, listed), number)
             for (_, number), (instance, listed) in (ready or draining).items()
         ]
 

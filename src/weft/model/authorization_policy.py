@@ -53,7 +53,7 @@ class Condition(msgspec.Struct, frozen=True):
     not_values: tuple[str, ...] = ()
 
 
-class Rule(msgspec.Struct, frozen=True):
+class AuthorizationRule(msgspec.Struct, frozen=True):
     sources: tuple[Source, ...] = ()  # (): any
     operations: tuple[Operation, ...] = ()  # (): any
     conditions: tuple[Condition, ...] = ()
@@ -77,7 +77,7 @@ class AuthorizationPolicy(msgspec.Struct, frozen=True, cache_hash=True):
     namespace: str
     action: Action = Action.ALLOW
     selector: Labels = ()
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[AuthorizationRule, ...] = ()
     provider: str = ""  # of CUSTOM: the extension provider that decides
     dry_run: bool = False
     refused: bool = False  # stands in the place of a policy that could not be read: denies everything

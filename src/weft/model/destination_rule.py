@@ -313,7 +313,7 @@ WHOLE_LEVEL = ("retry_budget", "proxy_protocol", "tunnel")  # what a port's entr
 FIELDS = ("load_balancer", "connection_pool", "outlier_detection", "tls", *WHOLE_LEVEL)
 
 
-class Level(StrEnum):
+class PolicyLevel(StrEnum):
     """Where a rule says something of a port of a host."""
 
     HOST = "trafficPolicy"
@@ -325,25 +325,25 @@ class Level(StrEnum):
 class Decided(msgspec.Struct, frozen=True):
     """Which level's word counts for a field. `passed`: a wider one that says something too, and is not heard."""
 
-    level: Level | None  # None: nobody says anything that counts
-    passed: Level | None = None
+    level: PolicyLevel | None  # None: nobody says anything that counts
+    passed: PolicyLevel | None = None
 
 
 def decided_at(rule: DestinationRule | None, port: int, field: str, subset: Subset | None = None) -> Decided:
     """Who decides one field of what `effective` tells. A port's entry silences the rest of its level, even about what
     it does not mention."""
-    heard: list[tuple[Level, TrafficPolicy]] = []  # the narrowest first
-    silenced: list[tuple[Level, TrafficPolicy]] = []
+    heard: list[tuple[PolicyLevel, TrafficPolicy]] = []  # the narrowest first
+    silenced: list[tuple[PolicyLevel, TrafficPolicy]] = []
     for written, everywhere, at_port in (
-        (subset.policy if subset else None, Level.SUBSET, Level.SUBSET_PORT),
-        (rule.policy if rule else None, Level.HOST, Level.HOST_PORT),
+        (subset.policy if subset else None, PolicyLevel.SUBSET, PolicyLevel.SUBSET_PORT),
+        (rule.policy if rule else None, PolicyLevel.HOST, PolicyLevel.HOST_PORT),
     ):
         if written is None:
             continue
         entry = next((entry for number, entry in written.ports if number == port), None)
         if field in WHOLE_LEVEL:
             entry = None
-        closed = any(level is Level.SUBSET_PORT for level, _ in heard)
+        closed = any(level is PolicyLevel.SUBSET_PORT for level, _ in heard)
         (silenced if closed else heard).append((everywhere, written) if entry is None else (at_port, entry))
         if entry is not None:
             silenced.append((everywhere, written))
@@ -352,12 +352,14 @@ def decided_at(rule: DestinationRule | None, port: int, field: str, subset: Subs
     return Decided(saying[0] if saying else None, unheard[0] if unheard else None)
 
 
-def line_of(level: Level, rule: DestinationRule, port: int, subset: Subset | None = None) -> int:
+def line_of(level: PolicyLevel, rule: DestinationRule, port: int, subset: Subset | None = None) -> int:
     """Where a level is written; 0 if nobody knows."""
-    policy = subset.policy if subset is not None and level in (Level.SUBSET, Level.SUBSET_PORT) else rule.policy
+    policy = (
+        subset.policy if subset is not None and level in (PolicyLevel.SUBSET, PolicyLevel.SUBSET_PORT) else rule.policy
+    )
     if policy is None:
         return 0
-    written = dict(policy.ports).get(port) if level in (Level.HOST_PORT, Level.SUBSET_PORT) else policy
+    written = dict(policy.ports).get(port) if level in (PolicyLevel.HOST_PORT, PolicyLevel.SUBSET_PORT) else policy
     return written.line if written is not None else 0
 
 

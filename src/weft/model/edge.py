@@ -61,7 +61,7 @@ class BoundServer(msgspec.Struct, frozen=True, cache_hash=True):
         )
 
 
-class Door(msgspec.Struct, frozen=True):
+class ServedName(msgspec.Struct, frozen=True):
     """Where a name is answered for: in one route configuration."""
 
     route_name: str
@@ -76,7 +76,7 @@ class Door(msgspec.Struct, frozen=True):
 class Edge(msgspec.Struct, frozen=True):
     """All that one group of gateway proxies answers for and leads to."""
 
-    doors: Mapping[str, tuple[Door, ...]]  # by name, of HTTP
+    doors: Mapping[str, tuple[ServedName, ...]]  # by name, of HTTP
     streams: Mapping[BoundServer, tuple[VirtualService, ...]]  # of everything else
     destinations: frozenset[str]  # hosts that some of their routes lead to
 

@@ -138,7 +138,7 @@ class From(StrEnum):
     NONE = "None"
 
 
-class Requirement(msgspec.Struct, frozen=True):
+class LabelRequirement(msgspec.Struct, frozen=True):
     """One of `matchExpressions`."""
 
     key: str
@@ -180,7 +180,7 @@ class Listener(msgspec.Struct, frozen=True):
     certificates: tuple[CertificateRef, ...] = ()
     namespaces: From = From.SAME
     selector: Labels = ()
-    requirements: tuple[Requirement, ...] = ()
+    requirements: tuple[LabelRequirement, ...] = ()
     kinds: tuple[str, ...] = ()  # that are allowed; (): all that fit the protocol
     other_kinds: tuple[str, ...] = ()  # that are asked for, and cannot be
     line: int = 0
@@ -232,7 +232,7 @@ class BackendTls(msgspec.Struct, frozen=True):
     origin: Origin | None = None
 
 
-class Bundle(msgspec.Struct, frozen=True):
+class AuthorityBundle(msgspec.Struct, frozen=True):
     """A ConfigMap that holds certificates of authorities, as `ca.crt`."""
 
     name: str

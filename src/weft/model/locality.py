@@ -31,7 +31,7 @@ class Whereabouts(msgspec.Struct, frozen=True):
     labels: Labels = ()  # those that a failoverPriority names, and that no locality tells
 
 
-class Place(msgspec.Struct, frozen=True):
+class LocalityGroup(msgspec.Struct, frozen=True):
     """Endpoints of one locality that a caller treats alike."""
 
     locality: str
@@ -80,7 +80,9 @@ def looks_at_labels(rule: DestinationRule | None, mesh: LocalitySetting) -> bool
     return asks_where(rule) and bool(_named_labels(rule, mesh))
 
 
-def places(endpoints: Sequence[Endpoint], caller: Whereabouts, setting: LocalitySetting | None) -> tuple[Place, ...]:
+def places(
+    endpoints: Sequence[Endpoint], caller: Whereabouts, setting: LocalitySetting | None
+) -> tuple[LocalityGroup, ...]:
     """Everybody who may be called, the places in a stable order."""
     by_locality: dict[str, list[Endpoint]] = defaultdict(list)
     for endpoint in endpoints:
@@ -117,16 +119,18 @@ def stated(labels: Mapping[str, str]) -> str:
     return "/".join(labels.get(name, "") for name in TOPOLOGY).rstrip("/")
 
 
-def _place(locality: str, members: Sequence[Endpoint], priority: int = 0) -> Place:
-    return Place(locality, tuple(members), sum(max(member.weight, 1) for member in members), priority)
+def _place(locality: str, members: Sequence[Endpoint], priority: int = 0) -> LocalityGroup:
+    return LocalityGroup(locality, tuple(members), sum(max(member.weight, 1) for member in members), priority)
 
 
-def _distributed(found: list[Place], caller: Whereabouts, setting: LocalitySetting) -> tuple[Place, ...]:
+def _distributed(
+    found: list[LocalityGroup], caller: Whereabouts, setting: LocalitySetting
+) -> tuple[LocalityGroup, ...]:
     """The first entry for the caller's place decides; where none is for it, all are alike."""
     shares = next((each.to for each in setting.distribute if matches(caller.locality, each.origin)), None)
     if shares is None:
         return tuple(found)
-    weighed: dict[str, Place] = {}
+    weighed: dict[str, LocalityGroup] = {}
     for wanted, share in shares:
         inside = [place for place in found if place.locality not in weighed and matches(place.locality, wanted)]
         total = sum(place.weight for place in inside)
@@ -135,7 +139,7 @@ def _distributed(found: list[Place], caller: Whereabouts, setting: LocalitySetti
     return tuple(weighed[place.locality] for place in found if place.locality in weighed)
 
 
-def _by_labels(place: Place, caller: Whereabouts, wanted: Sequence[str]) -> list[Place]:
+def _by_labels(place: LocalityGroup, caller: Whereabouts, wanted: Sequence[str]) -> list[LocalityGroup]:
     """The more of these labels, from the first on, an endpoint has in common with the caller, the sooner it is asked.
     One place may so become several."""
     own = {**dict(caller.labels), **_topology(caller.locality)}
@@ -152,7 +156,7 @@ def _by_labels(place: Place, caller: Whereabouts, wanted: Sequence[str]) -> list
     return [_place(place.locality, members, priority) for priority, members in sorted(by_priority.items())]
 
 
-def _by_distance(found: list[Place], caller: Whereabouts, setting: LocalitySetting) -> list[Place]:
+def _by_distance(found: list[LocalityGroup], caller: Whereabouts, setting: LocalitySetting) -> list[LocalityGroup]:
     """What `failoverPriority` has put apart stays apart. A caller that is nowhere has nobody near."""
     if not caller.locality:
         return found
@@ -177,7 +181,7 @@ def _distance(one: str, other: str) -> int:
     return _FAR - common
 
 
-def _without_gaps(found: list[Place]) -> tuple[Place, ...]:
+def _without_gaps(found: list[LocalityGroup]) -> tuple[LocalityGroup, ...]:
     """Envoy wants priorities from 0 on, each with somebody in it."""
     rank = {priority: position for position, priority in enumerate(sorted({place.priority for place in found}))}
     return tuple(msgspec.structs.replace(place, priority=rank[place.priority]) for place in found)

@@ -9,7 +9,7 @@ from weft.model.gateway_api import ParentRef, RouteKind
 from weft.model.names import ObjectKey, Origin
 
 
-class Told(msgspec.Struct, frozen=True):
+class StatusCondition(msgspec.Struct, frozen=True):
     """One condition of an object."""
 
     type: str
@@ -18,7 +18,7 @@ class Told(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class Flaw(msgspec.Struct, frozen=True):
+class BackendFlaw(msgspec.Struct, frozen=True):
     """A backend of a route that nothing can be sent to."""
 
     rule: int  # among the route's rules
@@ -33,17 +33,17 @@ class RouteOutcome(msgspec.Struct, frozen=True):
 
     route: ObjectKey
     parent: ParentRef
-    conditions: tuple[Told, ...]
+    conditions: tuple[StatusCondition, ...]
     origin: Origin | None = None
     ours: bool = True  # else it is for somebody else to say in its status
-    flaws: tuple[Flaw, ...] = ()  # of which the conditions tell in one
+    flaws: tuple[BackendFlaw, ...] = ()  # of which the conditions tell in one
 
 
 class ListenerOutcome(msgspec.Struct, frozen=True):
     name: str
     kinds: tuple[RouteKind, ...]  # that can be attached
     attached: int  # how many routes are
-    conditions: tuple[Told, ...]
+    conditions: tuple[StatusCondition, ...]
     line: int = 0
 
 
@@ -53,24 +53,24 @@ class PolicyOutcome(msgspec.Struct, frozen=True):
     policy: ObjectKey
     service: str
     host: str  # of the service
-    conditions: tuple[Told, ...]
+    conditions: tuple[StatusCondition, ...]
     origin: Origin | None = None
 
 
 class GatewayOutcome(msgspec.Struct, frozen=True):
     gateway: ObjectKey
-    conditions: tuple[Told, ...]
+    conditions: tuple[StatusCondition, ...]
     listeners: tuple[ListenerOutcome, ...] = ()
     origin: Origin | None = None
 
 
-ACCEPTED = Told("Accepted", holds=True, reason="Accepted", message="weft acts on it")
-RESOLVED = Told("ResolvedRefs", holds=True, reason="ResolvedRefs", message="everybody it names is there")
+ACCEPTED = StatusCondition("Accepted", holds=True, reason="Accepted", message="weft acts on it")
+RESOLVED = StatusCondition("ResolvedRefs", holds=True, reason="ResolvedRefs", message="everybody it names is there")
 
 
-def not_accepted(reason: str, message: str) -> Told:
-    return Told("Accepted", holds=False, reason=reason, message=message)
+def not_accepted(reason: str, message: str) -> StatusCondition:
+    return StatusCondition("Accepted", holds=False, reason=reason, message=message)
 
 
-def unresolved(reason: str, message: str) -> Told:
-    return Told("ResolvedRefs", holds=False, reason=reason, message=message)
+def unresolved(reason: str, message: str) -> StatusCondition:
+    return StatusCondition("ResolvedRefs", holds=False, reason=reason, message=message)

@@ -8,7 +8,14 @@ from weft.model.credential import Credential
 from weft.model.destination_rule import DestinationRule
 from weft.model.endpoint_slice import EndpointSlice
 from weft.model.gateway import Gateway
-from weft.model.gateway_api import BackendTls, Bundle, GatewayClass, ReferenceGrant, StandardGateway, StandardRoute
+from weft.model.gateway_api import (
+    AuthorityBundle,
+    BackendTls,
+    GatewayClass,
+    ReferenceGrant,
+    StandardGateway,
+    StandardRoute,
+)
 from weft.model.instance import Instance
 from weft.model.policy import Policy
 from weft.model.service import Service
@@ -36,7 +43,7 @@ Value = (
     | GatewayClass
     | ReferenceGrant
     | BackendTls
-    | Bundle
+    | AuthorityBundle
 )
 
 # Completes a value before the mesh takes it, as by giving a service the address that its object leaves out.

@@ -14,7 +14,7 @@ from ipaddress import ip_address
 import msgspec
 
 from weft.netns.interception import Family
-from weft.netns.namespace import Namespace, NetworkError, ipv6_available, run_in
+from weft.netns.namespace import NetworkError, NetworkNamespace, ipv6_available, run_in
 
 _RESTORE: dict[Family, str] = {4: "iptables-restore", 6: "ip6tables-restore"}
 
@@ -32,7 +32,7 @@ class VirtualAddress(msgspec.Struct, frozen=True):
         return 4 if ip_address(self.address).version == 4 else 6
 
 
-def balance(bridge: Namespace, wanted: Sequence[VirtualAddress]) -> None:
+def balance(bridge: NetworkNamespace, wanted: Sequence[VirtualAddress]) -> None:
     """From now on exactly these addresses lead somewhere; connections made before keep their way."""
     families: tuple[Family, ...] = (4, 6) if ipv6_available() else (4,)
 

@@ -22,6 +22,19 @@ EVERYTHING: Final = "*"
 CHAINS = ("ISTIO_INBOUND", "ISTIO_IN_REDIRECT", "ISTIO_OUTPUT", "ISTIO_REDIRECT")
 
 
+# What `Interception.from_arguments` reads, for the help of commands.
+ARGUMENTS_HELP = (
+    "-p PORT    outbound traffic goes to this port of the proxy (15001)",
+    "-z PORT    inbound traffic goes to this one (15006)",
+    "-u UID     the proxy's user, whose own connections are let through (1337); -g GID likewise",
+    "-m MODE    REDIRECT",
+    "-i RANGES  outbound ranges to intercept, '*' for all; -x RANGES to leave alone",
+    "-b PORTS   inbound ports to intercept, '*' for all; -d PORTS to leave alone",
+    "-q PORTS   outbound ports to intercept whatever the ranges say; -o PORTS to leave alone",
+    "-k, -c     interfaces of virtual machines; interfaces to leave alone",
+)
+
+
 class Interception(msgspec.Struct, frozen=True, kw_only=True):
     """Ports and ranges are tuples; `EVERYTHING` stands for all of them, an empty tuple for none."""
 
@@ -85,6 +98,10 @@ class Interception(msgspec.Struct, frozen=True, kw_only=True):
         chains = [f"-N {chain}" for chain in CHAINS]
         rules = [*_redirects(self), *_inbound(self, family), *_outbound(self, family)]
         return "\n".join(["*nat", *chains, *rules, "COMMIT", ""])
+
+    def printed(self) -> str:
+        """The rules of both families, as commands show them."""
+        return f"# iptables-restore\n{self.rules(4)}\n# ip6tables-restore\n{self.rules(6)}"
 
 
 def _redirects(wanted: Interception) -> Iterator[str]:

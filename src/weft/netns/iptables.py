@@ -14,14 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 
 from weft.netns.interception import CHAINS, Family, Interception
-from weft.netns.namespace import Namespace, NetworkError, ipv6_available, run_in
+from weft.netns.namespace import NetworkError, NetworkNamespace, ipv6_available, run_in
 
 _PREFIX: dict[Family, str] = {4: "iptables", 6: "ip6tables"}
 _MARK = "ISTIO_ONCE_"
 _JUMP = re.compile(r"^-A ((?:PREROUTING|OUTPUT) .*-j ISTIO_\w+)$", re.MULTILINE)
 
 
-def apply(namespace: Namespace, interception: Interception) -> None:
+def apply(namespace: NetworkNamespace, interception: Interception) -> None:
     """Install the rules for both families. Applying again replaces what was there, in one step."""
 
     def install(family: Family) -> None:
@@ -37,7 +37,7 @@ def apply(namespace: Namespace, interception: Interception) -> None:
     _for_each_family(install)
 
 
-def apply_once(namespace: Namespace, interception: Interception) -> None:
+def apply_once(namespace: NetworkNamespace, interception: Interception) -> None:
     """The same for a network whose rules are not to change any more: again, only the same wish is taken. Raises
     NetworkError for others. The network itself remembers it, in the name of an empty chain."""
     mark = _mark(interception)
@@ -58,7 +58,7 @@ def apply_once(namespace: Namespace, interception: Interception) -> None:
     _for_each_family(install)
 
 
-def remove(namespace: Namespace) -> None:
+def remove(namespace: NetworkNamespace) -> None:
     """Take the rules out; connections made before keep their way. Idempotent."""
 
     def uninstall(family: Family) -> None:
@@ -84,12 +84,12 @@ def _for_each_family(work: Callable[[Family], None]) -> None:
             done.result()
 
 
-def _restore(namespace: Namespace, family: Family, rules: str) -> subprocess.CompletedProcess[str]:
+def _restore(namespace: NetworkNamespace, family: Family, rules: str) -> subprocess.CompletedProcess[str]:
     # --wait: another writer may hold the lock of the older, non-nft iptables.
     return _run(namespace, f"{_PREFIX[family]}-restore", "--noflush", "--wait", "5", standard_input=rules)
 
 
-def _removal(namespace: Namespace, family: Family) -> str:
+def _removal(namespace: NetworkNamespace, family: Family) -> str:
     """Lines that take out whatever of ours is there now, or nothing."""
     saved = _saved(namespace, family)
     present = [chain for chain in CHAINS if f":{chain} " in saved]
@@ -99,14 +99,14 @@ def _removal(namespace: Namespace, family: Family) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _saved(namespace: Namespace, family: Family) -> str:
+def _saved(namespace: NetworkNamespace, family: Family) -> str:
     saved = _run(namespace, f"{_PREFIX[family]}-save", "-t", "nat")
     _check(namespace, family, saved)
     return saved.stdout
 
 
 def _run(
-    namespace: Namespace, program: str, *arguments: str, standard_input: str = ""
+    namespace: NetworkNamespace, program: str, *arguments: str, standard_input: str = ""
 ) -> subprocess.CompletedProcess[str]:
     path = shutil.which(program)
     if path is None:
@@ -118,7 +118,7 @@ def _run(
     )
 
 
-def _check(namespace: Namespace, family: Family, finished: subprocess.CompletedProcess[str]) -> None:
+def _check(namespace: NetworkNamespace, family: Family, finished: subprocess.CompletedProcess[str]) -> None:
     if finished.returncode != 0:
         said = " ".join(finished.stderr.split()) or f"exit status {finished.returncode}"
         raise NetworkError(

@@ -17,7 +17,7 @@ import msgspec
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from weft.netns.namespace import Namespace, NetworkError, ipv6_available, run_in
+from weft.netns.namespace import NetworkError, NetworkNamespace, ipv6_available, run_in
 
 POD_INTERFACE = "eth0"
 # Envoy binds it as the source of what it hands to the app, as 127.0.0.6 on IPv4, which lo carries anyway.
@@ -33,7 +33,7 @@ _NODAD = 0x02
 class Bridge(msgspec.Struct, frozen=True):
     """The mesh's switch and gateway: its addresses are what pods route by, its namespace is private to the mesh."""
 
-    namespace: Namespace
+    namespace: NetworkNamespace
     ipv4: IPv4Interface
     ipv6: IPv6Interface | None = None
     name: str = "weft0"
@@ -42,7 +42,7 @@ class Bridge(msgspec.Struct, frozen=True):
 class PodLink(msgspec.Struct, frozen=True):
     """One pod's place on the bridge."""
 
-    namespace: Namespace
+    namespace: NetworkNamespace
     bridge: Bridge
     ipv4: IPv4Address
     ipv6: IPv6Address | None = None
@@ -151,7 +151,7 @@ def disconnect(pod: PodLink) -> None:
     _run(pod.bridge.namespace, unplug)
 
 
-def _run(namespace: Namespace, work: Callable[[], None]) -> None:
+def _run(namespace: NetworkNamespace, work: Callable[[], None]) -> None:
     try:
         run_in(namespace, work)
     except NetlinkError as error:

@@ -8,7 +8,7 @@ import fcntl
 import socket
 import struct
 
-from weft.netns.namespace import Namespace, run_in
+from weft.netns.namespace import NetworkNamespace, run_in
 
 INBOUND_SOURCE = "::6"
 
@@ -17,7 +17,7 @@ _SIOCSIFADDR = 0x8916
 _HARMLESS = (errno.EEXIST, errno.EACCES, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENODEV)
 
 
-def carry_inbound_source(namespace: Namespace) -> bool:
+def carry_inbound_source(namespace: NetworkNamespace) -> bool:
     """Whether it is there now. May be done again. Wants NET_ADMIN, and raises OSError without it."""
 
     def add() -> bool:

@@ -23,6 +23,8 @@ import msgspec
 from weft.base.problem import Problem, Where
 
 DIRECTORY = Path("/run/netns")
+OWN = Path("/proc/self/ns/net")  # the one that this process is in
+_FIRST = 0xEFFFFFF9  # the inode of the namespace that the kernel began with; older kernels have no fixed one
 
 _CLONE_NEWNET = 0x40000000
 _MS_BIND, _MS_REC, _MS_SHARED = 0x1000, 0x4000, 1 << 20
@@ -39,7 +41,7 @@ class NetworkError(Exception):
         super().__init__(str(self.problem))
 
 
-class Namespace(msgspec.Struct, frozen=True):
+class NetworkNamespace(msgspec.Struct, frozen=True):
     name: str
 
     @property
@@ -50,11 +52,21 @@ class Namespace(msgspec.Struct, frozen=True):
         return f"namespace {self.name}"
 
 
-def make(name: str) -> Namespace:
+def own() -> NetworkNamespace:
+    """The namespace that this process is in."""
+    return NetworkNamespace(str(OWN))  # an absolute path stands for itself
+
+
+def is_kernels_first() -> bool:
+    """Whether this process is in the namespace that the kernel began with; older kernels cannot tell."""
+    return OWN.stat().st_ino == _FIRST
+
+
+def make(name: str) -> NetworkNamespace:
     """A new, empty namespace; its loopback is still down."""
     if not name or "/" in name or name in (".", ".."):
         raise NetworkError(f"`{name}` cannot be a namespace's name", "use letters, digits and dashes")
-    namespace = Namespace(name)
+    namespace = NetworkNamespace(name)
     with _directory_held():
         try:
             namespace.path.open("x").close()
@@ -73,7 +85,7 @@ def make(name: str) -> Namespace:
     return namespace
 
 
-def delete(namespace: Namespace) -> None:
+def delete(namespace: NetworkNamespace) -> None:
     """Remove the name. The kernel keeps the network until the last process and socket in it is gone. Idempotent."""
     try:
         _call("umount2", os.fsencode(namespace.path), _MNT_DETACH)
@@ -85,18 +97,18 @@ def delete(namespace: Namespace) -> None:
     _tidy_directory()
 
 
-def namespaces() -> list[Namespace]:
+def namespaces() -> list[NetworkNamespace]:
     try:
-        return [Namespace(entry.name) for entry in sorted(DIRECTORY.iterdir())]
+        return [NetworkNamespace(entry.name) for entry in sorted(DIRECTORY.iterdir())]
     except FileNotFoundError:
         return []
 
 
-def exists(namespace: Namespace) -> bool:
+def exists(namespace: NetworkNamespace) -> bool:
     return namespace.path.exists()
 
 
-def run_in(namespace: Namespace, work: Callable[[], _Result]) -> _Result:
+def run_in(namespace: NetworkNamespace, work: Callable[[], _Result]) -> _Result:
     """Run `work` on a thread that lives in the namespace, and wait for it. What `work` opens or starts stays there."""
 
     def enter_and_work() -> _Result:
@@ -128,7 +140,7 @@ def run_in_new(work: Callable[[], _Result]) -> _Result:
     return _on_own_thread(unshare_and_work)
 
 
-def open_low_ports(namespace: Namespace) -> None:
+def open_low_ports(namespace: NetworkNamespace) -> None:
     """Let everybody in it listen on ports below 1024, too: there are no others in there whom that could harm."""
     try:
         run_in(namespace, lambda: Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0"))
@@ -138,7 +150,7 @@ def open_low_ports(namespace: Namespace) -> None:
 
 
 def socket_in(
-    namespace: Namespace,
+    namespace: NetworkNamespace,
     family: socket.AddressFamily = socket.AF_INET,
     kind: socket.SocketKind = socket.SOCK_STREAM,
     protocol: int = 0,
@@ -158,7 +170,7 @@ def ipv6_available() -> bool:
     return Path("/proc/sys/net/ipv6").is_dir()
 
 
-def processes_in(namespace: Namespace) -> list[int]:
+def processes_in(namespace: NetworkNamespace) -> list[int]:
     """Every process whose network is this namespace, however it was started and whoever its parent is now."""
     try:
         wanted = namespace.path.stat()

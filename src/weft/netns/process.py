@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from weft.netns.namespace import Namespace, NetworkError
+from weft.netns.namespace import NetworkError, NetworkNamespace
 from weft.netns.view import SYSTEM_PATH, View, closed_ancestors, is_below, may, mount_lines
 
 # Shells put these into the environment by themselves; a process gets the variables it was given and no other.
@@ -35,7 +35,7 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True):
     DEVNULL, PIPE, or STDOUT for stderr."""
 
     argv: tuple[str, ...]
-    namespace: Namespace | None  # None: the machine's own network
+    namespace: NetworkNamespace | None  # None: the machine's own network
     uid: int
     gid: int
     environment: Mapping[str, str] = {}

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from weft.base.backoff import Backoff
 from weft.base.secrecy import keep_memory_private
-from weft.ca.signer import CaUnavailable, Refused, Signer
+from weft.ca.signer import CaUnavailable, Signer, SigningRefused
 from weft.node.door import Doorway
 from weft.node.identities import LIFETIME, Bearer, Certified, KeptIdentity
 from weft.node.sds import SecretServer, certificate_secret, roots_secret
@@ -129,7 +129,7 @@ class Agent:
                 async for bundle in self._signer.bundles():
                     backoff.reset()
                     self._on_bundle(bundle)
-            except (CaUnavailable, Refused, OSError) as error:
+            except (CaUnavailable, SigningRefused, OSError) as error:
                 log.warning("the CA does not say which roots to trust: %s", error)
             except Exception:
                 log.exception("following the roots of the CA failed in a way nobody thought of")

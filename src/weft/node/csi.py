@@ -22,8 +22,8 @@ from google.protobuf.message import DecodeError
 from weft.base.backoff import Backoff
 from weft.model.identity import Identity, parse_identity
 from weft.node import csi_messages as messages
-from weft.node.kubelet import Kubelet, Registration, Volume
-from weft.node.pods import Pod, Pods, VolumeRefused
+from weft.node.kubelet import Kubelet, PluginRegistration, Volume
+from weft.node.pods import KubeletPod, NodePods, VolumeRefused
 from weft.node.tokens import AUDIENCE, token_for
 
 log = logging.getLogger("weft.node.csi")
@@ -37,7 +37,7 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 _Handling = Callable[[Any], Awaitable[Any]]
 
 
-class ListenError(Exception):
+class CsiListenError(Exception):
     """A socket of the driver's own cannot be made."""
 
 
@@ -45,12 +45,12 @@ class Driver:
     """`name` as in the CSIDriver object, `node_id` as the Node's name."""
 
     def __init__(
-        self, name: str, version: str, node_id: str, kubelet: Kubelet, pods: Pods, *, audience: str = AUDIENCE
+        self, name: str, version: str, node_id: str, kubelet: Kubelet, pods: NodePods, *, audience: str = AUDIENCE
     ) -> None:
         self.name, self._version, self._node_id = name, version, node_id
         self._kubelet, self._pods, self._audience = kubelet, pods, audience
         self._endpoint = kubelet.plugin(name) / "csi.sock"
-        self._registration = Registration(name, self._endpoint)
+        self._registration = PluginRegistration(name, self._endpoint)
         self._server: grpc.aio.Server | None = None
         self._registrar: grpc.aio.Server | None = None
         self._registering: asyncio.Task[None] | None = None
@@ -60,11 +60,13 @@ class Driver:
         return self._registration.is_registered
 
     async def start(self) -> None:
-        """Raises ListenError. Kubelet looks for the socket of the registration, so that one is made last."""
+        """Raises CsiListenError. Kubelet looks for the socket of the registration, so that one is made last."""
         try:
             self._endpoint.parent.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise ListenError(f"cannot make {self._endpoint.parent}: {error}; is that kubelet's directory?") from error
+            raise CsiListenError(
+                f"cannot make {self._endpoint.parent}: {error}; is that kubelet's directory?"
+            ) from error
         self._server = await _listening(self._endpoint, self._identity(), self._node())
         await self._register()
         self._registering = asyncio.create_task(self._register_again(), name="registration")
@@ -97,7 +99,7 @@ class Driver:
             await asyncio.sleep(backoff.next())
             try:
                 await self._register()
-            except ListenError as error:
+            except CsiListenError as error:
                 log.error("%s", error)
                 self._registration.refused.set()
 
@@ -147,7 +149,7 @@ class Driver:
 
 
 async def _listening(path: Path, *handlers: grpc.GenericRpcHandler) -> grpc.aio.Server:
-    """Raises ListenError."""
+    """Raises CsiListenError."""
     server = grpc.aio.server(options=(("grpc.max_receive_message_length", _MOST_BYTES),))
     server.add_generic_rpc_handlers(handlers)
     umask = os.umask(0o177)  # there is no moment in which others could open it
@@ -156,14 +158,14 @@ async def _listening(path: Path, *handlers: grpc.GenericRpcHandler) -> grpc.aio.
         server.add_insecure_port(f"unix:{path}")
     except (RuntimeError, OSError) as error:
         await server.stop(None)
-        raise ListenError(f"cannot make the socket {path}: {error}; is that kubelet's directory?") from error
+        raise CsiListenError(f"cannot make the socket {path}: {error}; is that kubelet's directory?") from error
     finally:
         os.umask(umask)
     await server.start()
     return server
 
 
-def _pod(context: dict[str, str], volume: Volume) -> Pod:
+def _pod(context: dict[str, str], volume: Volume) -> KubeletPod:
     """Raises ValueError."""
     if context.get(_KEY.format("ephemeral")) != "true":
         raise ValueError("this driver has only volumes that are written into a pod, as `csi:` in its `volumes:`")
@@ -171,7 +173,7 @@ def _pod(context: dict[str, str], volume: Volume) -> Pod:
     said = [context.get(_KEY.format(field), "") for field in fields]
     if lacking := [field for field, value in zip(fields, said, strict=True) if not value]:
         raise ValueError(f"kubelet does not say {', '.join(lacking)}: see that the CSIDriver has podInfoOnMount: true")
-    pod = Pod(*said)
+    pod = KubeletPod(*said)
     if pod.uid != volume.pod_uid:
         raise ValueError(f"the volume at {volume.path} is not that of pod {pod}, whose UID is {pod.uid}")
     parse_identity(str(Identity("cluster.local", pod.namespace, pod.service_account)))

@@ -14,24 +14,25 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 
 import msgspec
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from weft import __version__
+from weft.base.health_site import HealthSite
 from weft.ca.client import CertificateClient
 from weft.model.proxy import IDENTITY_DRIVER, REDIRECT_SOCKET, XDS_SOCKET
 from weft.node.agent import Agent
 from weft.node.csi import Driver
-from weft.node.health import Health, Metrics
 from weft.node.identities import LIFETIME
 from weft.node.keepsakes import Keepsakes, KeepsakesRefused
 from weft.node.kubelet import ROOT, Kubelet
 from weft.node.own import OwnIdentity
-from weft.node.pods import Pods, SocketServer
+from weft.node.pods import NodePods, SocketServer
 from weft.node.redirect import Redirects
 from weft.node.relay import Relay, own_line
 from weft.node.roots import LOOK, read_roots, watch_roots
@@ -86,7 +87,7 @@ class Daemon:
         servers: dict[str, SocketServer] = {XDS_SOCKET: self.relay}
         if self._redirects is not None:
             servers[REDIRECT_SOCKET] = self._redirects
-        self.pods = Pods(self.agent, servers, keepsakes, trust_domain=settings.trust_domain, lack=self.relay.lack)
+        self.pods = NodePods(self.agent, servers, keepsakes, trust_domain=settings.trust_domain, lack=self.relay.lack)
         self._driver = Driver(settings.driver, __version__, settings.node_name, self._kubelet, self.pods)
         self._bundle = bundle
 
@@ -95,7 +96,7 @@ class Daemon:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._client.close)
             if self._settings.health is not None:
-                health = Health(self.lack, self.metrics)
+                health = HealthSite(self.lack, (self.metrics,))
                 stack.push_async_callback(health.close)
                 await health.listen(*self._settings.health)
             await stack.enter_async_context(_only_one(self._private))
@@ -120,34 +121,34 @@ class Daemon:
             return f"kubelet has not taken the driver {self._settings.driver} yet"
         return ""
 
-    def metrics(self) -> Metrics:
+    def metrics(self) -> Iterable[Metric]:
         now, statuses = time.time(), self.agent.statuses()
         redirects = self._redirects
         own = self.own.status
-        return {
-            "weft_node_pods": ("gauge", "Pods that are served.", len(self.pods)),
-            "weft_node_identities_held": (
-                "gauge",
-                "Pods whose certificate is good now.",
-                sum(each.is_held(now) for each in statuses),
-            ),
-            "weft_node_identities_failing": (
-                "gauge",
-                "Pods whose certificate cannot be had or renewed.",
-                sum(bool(each.error) for each in statuses),
-            ),
-            "weft_node_own_identity_held": (
-                "gauge",
-                "1 if the agent's own certificate is good now.",
-                int(own is not None and own.is_held(now)),
-            ),
-            "weft_node_redirects_total": ("counter", "Redirects set up in pods.", redirects.done if redirects else 0),
-            "weft_node_redirects_failed_total": (
-                "counter",
-                "Redirects that could not be set up.",
-                redirects.failed if redirects else 0,
-            ),
-        }
+        yield GaugeMetricFamily("weft_node_pods", "Pods that are served.", len(self.pods))
+        yield GaugeMetricFamily(
+            "weft_node_identities_held",
+            "Pods whose certificate is good now.",
+            sum(each.is_held(now) for each in statuses),
+        )
+        yield GaugeMetricFamily(
+            "weft_node_identities_failing",
+            "Pods whose certificate cannot be issued or renewed.",
+            sum(bool(each.error) for each in statuses),
+        )
+        yield GaugeMetricFamily(
+            "weft_node_own_identity_held",
+            "1 if the agent's own certificate is good now.",
+            int(own is not None and own.is_held(now)),
+        )
+        yield CounterMetricFamily(
+            "weft_node_redirects_total", "Redirects set up in pods.", redirects.done if redirects else 0
+        )
+        yield CounterMetricFamily(
+            "weft_node_redirects_failed_total",
+            "Redirects that could not be set up.",
+            redirects.failed if redirects else 0,
+        )
 
     async def _follow_roots(self) -> None:
         async for bundle in watch_roots(self._settings.roots, self._bundle, look=self._settings.look):

@@ -46,13 +46,13 @@ class Doorway(msgspec.Struct, frozen=True, kw_only=True):
     seen: Path | None = None  # where its proxy finds it, if not at `path`: that is what must not be too long
 
 
-class Visitor(msgspec.Struct, frozen=True):
+class SocketPeer(msgspec.Struct, frozen=True):
     pid: int
     uid: int
     gid: int
 
 
-class Door:
+class WorkloadSocket:
     def __init__(self, doorway: Doorway, inner: str) -> None:
         self._doorway = doorway
         self._inner = inner  # the path of the server's own socket
@@ -90,7 +90,7 @@ class Door:
         self._visits.add(visit)
         visit.add_done_callback(self._visits.discard)
 
-    def _objection(self, visitor: Visitor) -> str:
+    def _objection(self, visitor: SocketPeer) -> str:
         doorway = self._doorway
         if visitor.uid != doorway.uid:
             return f"only user {doorway.uid} may come in"
@@ -153,10 +153,10 @@ def unbind(doorway: Doorway, made: os.stat_result, *, gone: bool) -> None:
                 path.parent.rmdir()
 
 
-def visitor_of(connection: socket.socket) -> Visitor:
+def visitor_of(connection: socket.socket) -> SocketPeer:
     """Who called, as the kernel says. Without a view of the caller's processes, the number of its process is 0."""
     said = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return Visitor(*_CREDENTIALS.unpack(said))
+    return SocketPeer(*_CREDENTIALS.unpack(said))
 
 
 def _bind(doorway: Doorway) -> tuple[socket.socket, os.stat_result]:

@@ -11,14 +11,14 @@ import os
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
-from weft.node.door import Door, DoorError, Doorway
-from weft.xds.server import ListenError, Server
+from weft.node.door import DoorError, Doorway, WorkloadSocket
+from weft.xds.server import ListenError, XdsServer
 
 OwnerT = TypeVar("OwnerT")
 
 
 class Entrances(Generic[OwnerT]):
-    def __init__(self, private: Path, server: Server) -> None:
+    def __init__(self, private: Path, server: XdsServer) -> None:
         self._private, self._server = private, server
         self._open: dict[str, _Entrance[OwnerT]] = {}  # by name
         self._owners: dict[str, OwnerT] = {}  # by the address that was called
@@ -34,7 +34,7 @@ class Entrances(Generic[OwnerT]):
         except ListenError as error:
             raise DoorError(str(error)) from error
         self._owners[address] = owner
-        door = Door(doorway, os.fspath(inner))
+        door = WorkloadSocket(doorway, os.fspath(inner))
         try:
             await door.open()
         except BaseException:
@@ -74,5 +74,5 @@ class Entrances(Generic[OwnerT]):
 class _Entrance(NamedTuple, Generic[OwnerT]):
     owner: OwnerT
     doorway: Doorway
-    door: Door
+    door: WorkloadSocket
     address: str

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import hashes
 
 from weft.base.backoff import Backoff
 from weft.ca.certificates import Issued
-from weft.ca.signer import CaUnavailable, Refused, Signer
+from weft.ca.signer import CaUnavailable, Signer, SigningRefused
 from weft.model.identity import Identity
 from weft.node.key import Key, KeyKind
 from weft.node.status import IdentityStatus, clock_text
@@ -134,7 +134,7 @@ class KeptIdentity:
         while True:
             try:
                 certified = self._take_before() or await self._obtain()
-            except (Refused, CaUnavailable, OSError, ValueError) as error:
+            except (SigningRefused, CaUnavailable, OSError, ValueError) as error:
                 await self._failed(str(error) or type(error).__name__, backoff.next())
             except Exception as error:
                 # The loop goes on: one certificate's trouble must not be the last.

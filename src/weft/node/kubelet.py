@@ -80,7 +80,7 @@ class _Note(msgspec.Struct):
     volume: str = msgspec.field(name="volumeHandle", default="")
 
 
-class Registration:
+class PluginRegistration:
     """Tells kubelet, when it asks, who this driver is and where it listens."""
 
     def __init__(self, driver: str, endpoint: Path) -> None:

@@ -27,7 +27,7 @@ _RETRY = 1.0  # seconds
 _MOST_DELAY = 5.0  # seconds between tries: without it, nothing new reaches any pod of the machine
 
 
-class Credentials(msgspec.Struct, frozen=True):
+class ClientCredentials(msgspec.Struct, frozen=True):
     """All in PEM."""
 
     chain: bytes  # the leaf first
@@ -54,7 +54,7 @@ class OwnIdentity:
         return self._kept.status if self._kept is not None else None
 
     @property
-    def held(self) -> Credentials | None:
+    def held(self) -> ClientCredentials | None:
         return self._now()
 
     async def run(self) -> None:
@@ -72,9 +72,9 @@ class OwnIdentity:
             self._kept.trust(bundle)
         self._tell()
 
-    async def credentials(self) -> AsyncGenerator[Credentials, None]:
+    async def credentials(self) -> AsyncGenerator[ClientCredentials, None]:
         """As soon as there are some, and again whenever there are others, for ever."""
-        told: Credentials | None = None
+        told: ClientCredentials | None = None
         while True:
             news, now = self._news, self._now()
             if now is None or now == told:
@@ -83,11 +83,11 @@ class OwnIdentity:
             told = now
             yield now
 
-    def _now(self) -> Credentials | None:
+    def _now(self) -> ClientCredentials | None:
         held = self._certified
         if held is None or not self._bundle:
             return None
-        return Credentials("".join(held.chain).encode(), held.key.secret_pem(), "".join(self._bundle).encode())
+        return ClientCredentials("".join(held.chain).encode(), held.key.secret_pem(), "".join(self._bundle).encode())
 
     async def _who(self) -> Identity:
         """Without a token there is nothing to do but to wait for one."""

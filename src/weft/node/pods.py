@@ -36,7 +36,7 @@ PATIENCE = 15.0
 _LOOK = 0.05  # seconds
 
 
-class Pod(msgspec.Struct, frozen=True, order=True):
+class KubeletPod(msgspec.Struct, frozen=True, order=True):
     """As kubelet says it. A name may be used again, even while the first of that name is still here; a UID is not."""
 
     namespace: str
@@ -51,7 +51,7 @@ class Pod(msgspec.Struct, frozen=True, order=True):
 class SocketServer(Protocol):
     """Who serves a socket in each pod's volume: the configuration (`relay.py`), the redirect (`redirect.py`)."""
 
-    async def add(self, pod: Pod, doorway: Doorway) -> None:
+    async def add(self, pod: KubeletPod, doorway: Doorway) -> None:
         """Open it. Raises DoorError. One of the same UID is replaced."""
 
     async def remove(self, uid: str) -> None:
@@ -62,7 +62,7 @@ class VolumeRefused(Exception):
     """A volume cannot be had; kubelet puts the words into the pod's events."""
 
 
-class Pods:
+class NodePods:
     """`servers` are by the name of their socket. `Agent.certified` must be told to `certified` here. `lack` tells what
     a pod's proxy would wait for in vain, and nothing if there is no such thing."""
 
@@ -73,7 +73,7 @@ class Pods:
         keepsakes: Keepsakes | None,
         *,
         trust_domain: str,
-        lack: Callable[[Pod], str] = lambda _: "",
+        lack: Callable[[KubeletPod], str] = lambda _: "",
     ) -> None:
         self._agent, self._servers, self._keepsakes, self._trust_domain = agent, servers, keepsakes, trust_domain
         self._lack = lack
@@ -86,7 +86,7 @@ class Pods:
         """How many are known by name."""
         return len(self._served)
 
-    async def publish(self, volume: Volume, pod: Pod, token: str) -> None:
+    async def publish(self, volume: Volume, pod: KubeletPod, token: str) -> None:
         """Kubelet asks for it, at first and then every minute or so, with a token that may be fresh. Raises
         VolumeRefused, but only the first time: an error later would make kubelet take the volume from a running pod."""
         async with self._turn(pod.uid):
@@ -120,7 +120,7 @@ class Pods:
                 raise VolumeRefused(f"pod {pod}: {error}") from error
             raise
 
-    async def _wait_for_lack(self, pod: Pod) -> None:
+    async def _wait_for_lack(self, pod: KubeletPod) -> None:
         """A pod without a volume is an event that says why, can be deleted, and starts once it gets one. With a volume,
         its proxy would start, wait in vain, and be started again by kubelet ever more seldom."""
         end = time.monotonic() + PATIENCE
@@ -180,7 +180,7 @@ class Pods:
         self._keep(kept)
         log.info("%s: served at %s", _pod_of(kept), volume.path)
 
-    async def _open(self, pod: Pod, volume: Volume, socket: str) -> None:
+    async def _open(self, pod: KubeletPod, volume: Volume, socket: str) -> None:
         doorway = doorway_in(volume.path, socket)
         if socket == SDS_SOCKET:
             _, kept = self._served[pod.uid]
@@ -262,7 +262,7 @@ def doorway_in(volume: Path, socket: str) -> Doorway:
     )
 
 
-def _keepsake(volume: Volume, pod: Pod, token: str) -> Keepsake:
+def _keepsake(volume: Volume, pod: KubeletPod, token: str) -> Keepsake:
     return Keepsake(
         volume_id=volume.id,
         path=str(volume.path),
@@ -274,8 +274,8 @@ def _keepsake(volume: Volume, pod: Pod, token: str) -> Keepsake:
     )
 
 
-def _pod_of(kept: Keepsake) -> Pod:
-    return Pod(kept.namespace, kept.pod, kept.uid, kept.service_account)
+def _pod_of(kept: Keepsake) -> KubeletPod:
+    return KubeletPod(kept.namespace, kept.pod, kept.uid, kept.service_account)
 
 
 def _remove(path: Path) -> None:

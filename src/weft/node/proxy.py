@@ -25,7 +25,7 @@ from weft.envoy.command import prepare
 from weft.model.proxy import PROXY_GID, PROXY_UID
 from weft.netns import iptables
 from weft.netns.interception import Interception
-from weft.netns.namespace import Namespace, NetworkError, socket_in
+from weft.netns.namespace import NetworkError, NetworkNamespace, socket_in
 from weft.netns.process import Spawn, end, last_words, spawn
 from weft.netns.view import Laid, View
 from weft.translate.names import VIRTUAL_INBOUND, VIRTUAL_OUTBOUND
@@ -49,7 +49,7 @@ class ProxyPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     bootstrap: Bootstrap
     binary: Path
-    namespace: Namespace
+    namespace: NetworkNamespace
     directory: Path  # the proxy's own; Envoy's bootstrap is written there
     interception: Interception | None  # None: nobody is intercepted, as at a gateway
     sockets: tuple[str, ...] = ()  # paths that Envoy must reach: the control plane's socket, and its secrets' directory
@@ -58,7 +58,7 @@ class ProxyPlan(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str = "warning"
 
 
-class Proxy:
+class SupervisedProxy:
     """`synced` waits until the control plane has answered everything the proxy asked; `changed` is called whenever
     `ready` or `message` has changed; `output` reads what Envoy prints, to its end; `lacks` says why the workload cannot
     show who it is, and nothing if it can: without an identity a proxy never becomes ready."""

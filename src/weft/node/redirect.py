@@ -26,10 +26,10 @@ import msgspec
 
 from weft.netns import iptables
 from weft.netns.interception import Interception
-from weft.netns.namespace import Namespace, NetworkError
+from weft.netns.namespace import NetworkError, NetworkNamespace
 from weft.node.door import Doorway, bind, unbind, visitor_of
-from weft.node.pods import Pod
-from weft.node.redirect_call import LONGEST, Answer, Wanted
+from weft.node.pods import KubeletPod
+from weft.node.redirect_call import LONGEST, RedirectRequest, RedirectResult
 
 log = logging.getLogger("weft.node.redirect")
 
@@ -47,7 +47,7 @@ class Redirects:
         self._visits: dict[str, set[asyncio.Task[None]]] = {}
         self.done = self.failed = 0
 
-    async def add(self, pod: Pod, doorway: Doorway) -> None:
+    async def add(self, pod: KubeletPod, doorway: Doorway) -> None:
         await self._shut(pod.uid, gone=False)
         listening, made = bind(doorway)
         visits = self._visits.setdefault(pod.uid, set())
@@ -84,7 +84,7 @@ class Redirects:
         unbind(doorway, made, gone=gone)
 
     async def _visit(
-        self, pod: Pod, doorway: Doorway, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, pod: KubeletPod, doorway: Doorway, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         try:
             answer = await self._answer(pod, doorway, reader, writer)
@@ -103,26 +103,26 @@ class Redirects:
             writer.close()
 
     async def _answer(
-        self, pod: Pod, doorway: Doorway, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> Answer:
+        self, pod: KubeletPod, doorway: Doorway, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> RedirectResult:
         try:
             # Also of one who is not helped: what is closed with words unread takes the answer along.
             async with asyncio.timeout(_REQUEST_TIMEOUT):
                 line = await reader.readline()
             with _network_of(writer.get_extra_info("socket"), pod, doorway) as network:
-                wanted = Interception.from_arguments(msgspec.json.decode(line, type=Wanted).arguments)
+                wanted = Interception.from_arguments(msgspec.json.decode(line, type=RedirectRequest).arguments)
                 await _to_its_end(asyncio.to_thread(iptables.apply_once, network, wanted))
         except NetworkError as error:
-            return Answer(error.problem.what, error.problem.hint)
+            return RedirectResult(error.problem.what, error.problem.hint)
         except _Unwelcome as error:
-            return Answer(str(error))
+            return RedirectResult(str(error))
         except TimeoutError:
-            return Answer(f"nothing was asked for within {_REQUEST_TIMEOUT:.0f} s")
+            return RedirectResult(f"nothing was asked for within {_REQUEST_TIMEOUT:.0f} s")
         except (ValueError, RecursionError) as error:
-            return Answer(f"this is not how a redirect is asked for: {error}")
+            return RedirectResult(f"this is not how a redirect is asked for: {error}")
         except OSError as error:
-            return Answer(f"the rules cannot be put in place: {error}")
-        return Answer()
+            return RedirectResult(f"the rules cannot be put in place: {error}")
+        return RedirectResult()
 
 
 async def _to_its_end(work: Coroutine[None, None, None]) -> None:
@@ -139,7 +139,7 @@ class _Unwelcome(Exception):
 
 
 @contextlib.contextmanager
-def _network_of(connection: socket.socket, pod: Pod, doorway: Doorway) -> Iterator[Namespace]:
+def _network_of(connection: socket.socket, pod: KubeletPod, doorway: Doorway) -> Iterator[NetworkNamespace]:
     """The caller's network, held open. Raises _Unwelcome."""
     visitor = visitor_of(connection)
     if visitor.uid != doorway.uid:
@@ -157,7 +157,7 @@ def _network_of(connection: socket.socket, pod: Pod, doorway: Doorway) -> Iterat
             # Its number may have become another's before we looked, but not if it still runs now.
             if select.select([process], [], [], 0)[0]:
                 raise _Unwelcome("the caller has ended")
-            yield Namespace(f"/proc/self/fd/{network}")  # an absolute path stands for itself
+            yield NetworkNamespace(f"/proc/self/fd/{network}")  # an absolute path stands for itself
         finally:
             os.close(network)
     finally:
@@ -177,7 +177,7 @@ def _process_of(connection: socket.socket, pid: int) -> int:
         raise _Unwelcome("the caller has ended") from error
 
 
-def _refuse_strangers(pid: int, network: int, pod: Pod) -> None:
+def _refuse_strangers(pid: int, network: int, pod: KubeletPod) -> None:
     """The node's own network is nobody's pod; and where the kernel's groups name a pod, it must be this one."""
     theirs = os.fstat(network)
     for machines in ("/proc/1/ns/net", "/proc/self/ns/net"):

@@ -18,13 +18,13 @@ LONGEST = 16 * 1024  # bytes of a line: thousands of ports
 _PAUSE = 0.1  # seconds
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class RedirectRequest(msgspec.Struct, frozen=True):
     """`arguments` are those of Istio's init container."""
 
     arguments: tuple[str, ...]
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+class RedirectResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """Empty: done."""
 
     error: str = ""
@@ -55,13 +55,13 @@ def ask(path: Path, arguments: tuple[str, ...], *, timeout: float) -> None:
         raise RedirectFailed(f"the node's agent says: {answer.error}" + (f" ({answer.hint})" if answer.hint else ""))
 
 
-def _ask(path: Path, arguments: tuple[str, ...], end: float) -> Answer:
+def _ask(path: Path, arguments: tuple[str, ...], end: float) -> RedirectResult:
     """`end`, by the clock that runs evenly, is when an answer is of no use any more."""
     line = b""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(max(_PAUSE, end - time.monotonic()))
         connection.connect(str(path))
-        connection.sendall(msgspec.json.encode(Wanted(arguments)) + b"\n")
+        connection.sendall(msgspec.json.encode(RedirectRequest(arguments)) + b"\n")
         while not line.endswith(b"\n") and len(line) < LONGEST:
             connection.settimeout(max(_PAUSE, end - time.monotonic()))
             some = connection.recv(LONGEST)
@@ -70,4 +70,4 @@ def _ask(path: Path, arguments: tuple[str, ...], end: float) -> Answer:
             line += some
     if not line:
         raise ValueError("it closed the connection without a word")
-    return msgspec.json.decode(line, type=Answer)
+    return msgspec.json.decode(line, type=RedirectResult)

@@ -17,8 +17,8 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
-from watchfiles._rust_notify import RustNotify
 
+from weft.base.file_events import FileEvents
 from weft.base.problem import Problem, Where
 from weft.model.identity import Identity, parse_identity
 from weft.model.proxy import PROXY_GID, PROXY_UID
@@ -27,8 +27,7 @@ from weft.node.key import KeyKind
 
 log = logging.getLogger("weft.node.registrations")
 
-SWEEP_MS = 2_000  # between looks that no event asked for
-_QUIET_MS, _GATHER_MS = 10, 50
+SWEEP = 2.0  # seconds between looks that no event asked for
 _MOST_BYTES = 64 * 1024
 
 
@@ -148,7 +147,7 @@ class _Looks:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._stopped = threading.Event()
-        self._notify: RustNotify | None = None
+        self._events: FileEvents | None = None
         self._known: dict[str, Registration] = {}
         self._refused = ""
         self._wrong: dict[str, str] = {}  # what was said of a file, so that it is said once
@@ -157,13 +156,13 @@ class _Looks:
         self._stopped.set()
 
     def wait(self) -> None:
-        if self._notify is None:
-            self._stopped.wait(SWEEP_MS / 1_000)
+        if self._events is None:
+            self._stopped.wait(SWEEP)
             return
         try:
-            self._notify.watch(_GATHER_MS, _QUIET_MS, SWEEP_MS, self._stopped)
+            self._events.wait(SWEEP)
         except RuntimeError:  # the kernel's queue broke; start anew
-            self._notify = None
+            self._unlisten()
 
     def look(self) -> dict[str, Registration]:
         try:
@@ -171,16 +170,21 @@ class _Looks:
             self._known = self._read_all()
             self._refused = ""
         except (DirectoryRefused, OSError) as error:
-            self._notify = None
+            self._unlisten()
             if self._refused != str(error):
                 self._refused = str(error)
                 log.error("%s; everything stays as it was", error)
         return _without_doubles(self._known)
 
+    def _unlisten(self) -> None:
+        if self._events is not None:
+            self._events.close()
+            self._events = None
+
     def _read_all(self) -> dict[str, Registration]:
-        if self._notify is None:
+        if self._events is None:
             with contextlib.suppress(OSError, RuntimeError):  # out of inotify watches: look at every sweep instead
-                self._notify = RustNotify([str(self._directory)], False, False, 0, False, False)
+                self._events = FileEvents(str(self._directory), self._stopped, recursive=False)
         present: dict[str, Registration] = {}
         names = sorted(entry.name for entry in os.scandir(self._directory) if entry.name.endswith(".json"))
         for name in names:

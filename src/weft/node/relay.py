@@ -18,13 +18,13 @@ from pathlib import Path
 from weft.node.door import MOST_STREAMS, Doorway
 from weft.node.entrances import Entrances
 from weft.node.own import OwnIdentity
-from weft.node.pods import Pod
+from weft.node.pods import KubeletPod
 from weft.xds.clients import Peer, StreamStatus
 from weft.xds.copy import Copy
-from weft.xds.request import NodeInfo, Refused
-from weft.xds.server import Server
+from weft.xds.request import NodeInfo, StreamRefused
+from weft.xds.server import XdsServer
 from weft.xds.stream import NackedResource
-from weft.xds.upstream import Line, NoLine, Upstream
+from weft.xds.upstream import ControlPlaneStream, Line, NoLine
 
 log = logging.getLogger("weft.node.relay")
 
@@ -42,9 +42,9 @@ class Relay:
 
     def __init__(self, private: Path, node: str, line: Callable[[], Awaitable[Line]]) -> None:
         self._copy = Copy(moved=self._moved, heard=self._heard)
-        self._server = Server(self._copy.snapshots, self, most_streams=MOST_STREAMS)
-        self.upstream = Upstream(self._copy, node, line, streams=self._server.streams)
-        self._pods: Entrances[Pod] = Entrances(private, self._server)  # by UID
+        self._server = XdsServer(self._copy.snapshots, self, most_streams=MOST_STREAMS)
+        self.upstream = ControlPlaneStream(self._copy, node, line, streams=self._server.streams)
+        self._pods: Entrances[KubeletPod] = Entrances(private, self._server)  # by UID
         self._streams: dict[int, str] = {}  # number → the pod's UID
         self._waiting: dict[str, list[asyncio.Event]] = defaultdict(list)  # by the pod's UID
         self._asking: dict[str, list[asyncio.Event]] = defaultdict(list)  # by group
@@ -62,7 +62,7 @@ class Relay:
             await self._pods.close(uid, gone=False)
         await self._server.close()
 
-    async def add(self, pod: Pod, doorway: Doorway) -> None:
+    async def add(self, pod: KubeletPod, doorway: Doorway) -> None:
         """Open its socket and ask for its config. Raises DoorError. One of the same UID gets a new socket."""
         await self._pods.close(pod.uid, gone=False)
         await self._pods.open(pod.uid, pod, doorway)
@@ -77,7 +77,7 @@ class Relay:
         """Whether a proxy of this pod would be answered at once."""
         return uid in self._copy.placements
 
-    def lack(self, pod: Pod) -> str:
+    def lack(self, pod: KubeletPod) -> str:
         """Why a proxy of this pod would not be answered; nothing if it is, or there is somebody to ask."""
         if self.upstream.connected or self.placed(pod.uid) or self._twin(pod) is not None:
             return ""
@@ -98,15 +98,15 @@ class Relay:
         for number in [number for number, of in self._streams.items() if of == uid]:
             self._server.restart(number, "the pod's group has changed")
 
-    # What the xDS server asks and tells (weft.xds.server.Observer)
+    # What the xDS server asks and tells (weft.xds.server.StreamObserver)
 
     def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Awaitable[Hashable]:
         pod = self._pods.owner(peer.listener)
         if pod is None:
-            raise Refused("the pod is gone")
+            raise StreamRefused("the pod is gone")
         return self._group(stream_id, pod)
 
-    async def _group(self, stream_id: int, pod: Pod) -> Hashable:
+    async def _group(self, stream_id: int, pod: KubeletPod) -> Hashable:
         while (group := self._copy.placements.get(pod.uid)) is None:
             if not self.upstream.connected and (twin := self._twin(pod)) is not None:
                 log.info("%s is served as %s, for the control plane is away", pod, twin)
@@ -117,7 +117,7 @@ class Relay:
         self._copy.changed()
         return group
 
-    def _twin(self, pod: Pod) -> Pod | None:
+    def _twin(self, pod: KubeletPod) -> KubeletPod | None:
         """Another of the same making: what it is served fits, until the control plane says so itself."""
         making = _making(pod)
         twins = (other for other in self._pods.owners() if making and _making(other) == making)
@@ -175,7 +175,7 @@ async def _news(waiting: dict[str, list[asyncio.Event]], about: str) -> None:
             waiting.pop(about, None)
 
 
-def _making(pod: Pod) -> tuple[str, str, str] | None:
+def _making(pod: KubeletPod) -> tuple[str, str, str] | None:
     """Controllers name pods after themselves: `web-7d9f8c6b5-x2x7k` is of the ReplicaSet `web-7d9f8c6b5`. What a person
     has named says nothing: `db-admin` is no `db-public`, and has other policies."""
     found = _OF_CONTROLLER.fullmatch(pod.name)

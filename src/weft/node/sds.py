@@ -18,8 +18,8 @@ from weft.model.proxy import CERTIFICATE, ROOTS
 from weft.node.door import MOST_STREAMS, Doorway
 from weft.node.entrances import Entrances
 from weft.xds.clients import Peer
-from weft.xds.request import NodeInfo, Refused
-from weft.xds.server import SECRET_SERVICE, Server
+from weft.xds.request import NodeInfo, StreamRefused
+from weft.xds.server import SECRET_SERVICE, XdsServer
 from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
 from weft.xds.types import SECRET
@@ -60,7 +60,9 @@ class SecretServer:
     def __init__(self, private: Path) -> None:
         self._snapshots = Snapshots()
         # Every Envoy's secrets are its own: there is nothing to share, and no reason to keep what has been replaced.
-        self._server = Server(self._snapshots, self, service=SECRET_SERVICE, shared_bytes=0, most_streams=MOST_STREAMS)
+        self._server = XdsServer(
+            self._snapshots, self, service=SECRET_SERVICE, shared_bytes=0, most_streams=MOST_STREAMS
+        )
         self._entrances: Entrances[str] = Entrances(private, self._server)
 
     async def open(self, workload: str, doorway: Doorway) -> None:
@@ -89,7 +91,7 @@ class SecretServer:
     def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Hashable:
         workload = self._entrances.owner(peer.listener)
         if workload is None:
-            raise Refused("the workload is gone")
+            raise StreamRefused("the workload is gone")
         return workload
 
     def leave(self, stream_id: int) -> None: ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from weft.model.authorization_policy import Action, Condition, Rule, Source
+from weft.model.authorization_policy import Action, AuthorizationRule, Condition, Source
 from weft.translate.rbac import with_aliases
 from weft.translate.tls import trust_domains
 from weft.translate.view import GroupView
@@ -36,7 +36,7 @@ def known_callers(view: GroupView) -> tuple[str, ...] | None:
     return tuple(found)
 
 
-def _named(rule: Rule, view: GroupView) -> tuple[str, ...] | None:
+def _named(rule: AuthorizationRule, view: GroupView) -> tuple[str, ...] | None:
     for condition in rule.conditions:
         if condition.key in _BY_NAME and condition.values:
             named = _names(_as_source(condition), view)

@@ -17,6 +17,7 @@ from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpPro
 from google.protobuf.duration_pb2 import Duration
 
 from weft.model.destination_rule import ClientTlsMode, ConnectionPool, Subset, TrafficPolicy
+from weft.model.endpoint import Endpoint
 from weft.model.group import ProxyKind
 from weft.model.inbound_port import InboundPort
 from weft.model.locality import weighs_places
@@ -39,7 +40,7 @@ _DNS_REFRESH = Duration(seconds=60)
 EDGE_BUFFER = 32 << 10  # bytes of a connection; what Envoy's authors recommend for an edge, towards either side
 
 
-class Upstream(Enum):
+class UpstreamHttp(Enum):
     """Which HTTP a cluster speaks."""
 
     HTTP1 = 1
@@ -72,20 +73,20 @@ def inbound(port: InboundPort, settings: Settings) -> tuple[Built, ...]:
     if not port.carried.both_ways:
         return (made,)
     beside = names.inbound_cluster(port.number, as_called=True)
-    return (made, _inbound(port, settings, beside, Upstream.AS_CALLED))
+    return (made, _inbound(port, settings, beside, UpstreamHttp.AS_CALLED))
 
 
-def inbound_upstream(port: InboundPort) -> Upstream | None:
+def inbound_upstream(port: InboundPort) -> UpstreamHttp | None:
     """None where no HTTP is spoken."""
     spoken, pool = port.carried.spoken, port.connection_pool
     if spoken is None:
-        return Upstream.AS_CALLED if port.carried.as_called else None
+        return UpstreamHttp.AS_CALLED if port.carried.as_called else None
     if pool is not None and pool.use_client_protocol:
-        return Upstream.AS_CALLED
-    return Upstream.HTTP2 if spoken.is_http2 else Upstream.HTTP1
+        return UpstreamHttp.AS_CALLED
+    return UpstreamHttp.HTTP2 if spoken.is_http2 else UpstreamHttp.HTTP1
 
 
-def _inbound(port: InboundPort, settings: Settings, name: str, spoken: Upstream | None) -> Built:
+def _inbound(port: InboundPort, settings: Settings, name: str, spoken: UpstreamHttp | None) -> Built:
     pool = port.connection_pool
     cluster = Cluster(name=name, connect_timeout=duration(settings.connect_timeout))
     _locate_inbound(cluster, port)
@@ -111,23 +112,23 @@ def nowhere(settings: Settings) -> tuple[Built, ...]:
     return (build(cluster.name, cluster),)
 
 
-def upstream(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> Upstream | None:
+def upstream(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> UpstreamHttp | None:
     """None for what is not HTTP at all."""
     pool = chosen.connection_pool
     if port.protocol is Protocol.UNDECLARED:
         # A gateway's caller has agreed with the gateway what to speak, and knows nothing of who is called there.
         as_called = view.caller.kind is not ProxyKind.GATEWAY or (pool is not None and pool.use_client_protocol)
-        return Upstream.AS_CALLED if as_called else Upstream.HTTP1
+        return UpstreamHttp.AS_CALLED if as_called else UpstreamHttp.HTTP1
     if not port.protocol.is_http:
         return None
     if pool is not None and pool.use_client_protocol:
-        return Upstream.AS_CALLED
+        return UpstreamHttp.AS_CALLED
     if port.protocol.is_http2:
-        return Upstream.HTTP2
+        return UpstreamHttp.HTTP2
     wish = pool.h2_upgrade if pool else ""
     if wish == "UPGRADE":
-        return Upstream.HTTP2
-    return Upstream.HTTP2 if _meets_proxies(view, port, chosen) and wish != "DO_NOT_UPGRADE" else Upstream.HTTP1
+        return UpstreamHttp.HTTP2
+    return UpstreamHttp.HTTP2 if _meets_proxies(view, port, chosen) and wish != "DO_NOT_UPGRADE" else UpstreamHttp.HTTP1
 
 
 def _meets_proxies(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> bool:
@@ -152,9 +153,9 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
     policy.limit(cluster, chosen.connection_pool, chosen.retry_budget)
     policy.eject(cluster, chosen.outlier_detection)
     spoken = upstream(view, port, chosen)
-    if spoken in (Upstream.HTTP1, Upstream.AS_CALLED) and not policy.limits_retries(chosen):
+    if spoken in (UpstreamHttp.HTTP1, UpstreamHttp.AS_CALLED) and not policy.limits_retries(chosen):
         allow_replays(cluster)
-    options = HttpProtocolOptions() if spoken is Upstream.HTTP2 else _idle(IDLE_TO_OUTSIDE)
+    options = HttpProtocolOptions() if spoken is UpstreamHttp.HTTP2 else _idle(IDLE_TO_OUTSIDE)
     foreign = chosen.tls if is_foreign(chosen.tls) else None
     if foreign is not None:
         name_by_request(options, view.service, port, foreign)
@@ -192,14 +193,12 @@ def _locate(
             cluster.original_dst_lb_config.upstream_port_override.value = port.target
     elif service.resolution is Resolution.STATIC and view.led_to:
         cluster.type = Cluster.STATIC
-        members = subset_endpoints(dict(view.endpoints).get(port.number, ()), subset)
-        found = near(chosen, members, view.caller.whereabouts, settings.locality)
-        cluster.load_assignment.CopyFrom(assignment(cluster.name, found))
+        _assign(cluster, _members(view, port, subset), view, chosen, settings)
     elif service.resolution is Resolution.STATIC:
         cluster.type = Cluster.EDS
         cluster.eds_cluster_config.eds_config.CopyFrom(from_control_plane())
     else:
-        members = subset_endpoints(dict(view.endpoints).get(port.number, ()), subset)
+        members = _members(view, port, subset)
         cluster.cluster_type.name = "envoy.clusters.dns"
         cluster.cluster_type.typed_config.CopyFrom(
             packed(
@@ -214,8 +213,19 @@ def _locate(
                 )
             )
         )
-        found = near(chosen, members, view.caller.whereabouts, settings.locality)
-        cluster.load_assignment.CopyFrom(assignment(cluster.name, found))
+        _assign(cluster, members, view, chosen, settings)
+
+
+def _members(view: ServiceView, port: ServicePort, subset: Subset | None) -> tuple[Endpoint, ...]:
+    return subset_endpoints(dict(view.endpoints).get(port.number, ()), subset)
+
+
+def _assign(
+    cluster: Cluster, members: tuple[Endpoint, ...], view: ServiceView, chosen: TrafficPolicy, settings: Settings
+) -> None:
+    """The endpoints in the cluster itself, those near the caller first."""
+    found = near(chosen, members, view.caller.whereabouts, settings.locality)
+    cluster.load_assignment.CopyFrom(assignment(cluster.name, found))
 
 
 def _secure(
@@ -278,7 +288,7 @@ def _at_one_address(cluster: Cluster, host: str, port: int) -> None:
 
 def _speak(
     cluster: Cluster,
-    spoken: Upstream | None,
+    spoken: UpstreamHttp | None,
     pool: ConnectionPool | None,
     options: HttpProtocolOptions,
     window: int = WINDOW,
@@ -297,14 +307,14 @@ def _speak(
             lifetime = options.common_http_protocol_options.max_connection_duration
             lifetime.CopyFrom(duration(pool.max_connection_duration))
     match spoken:
-        case Upstream.HTTP1:
+        case UpstreamHttp.HTTP1:
             options.explicit_http_config.http_protocol_options.enable_trailers = True
-        case Upstream.HTTP2:
+        case UpstreamHttp.HTTP2:
             http2 = options.explicit_http_config.http2_protocol_options
-        case Upstream.AS_CALLED:
+        case UpstreamHttp.AS_CALLED:
             options.use_downstream_protocol_config.http_protocol_options.enable_trailers = True
             http2 = options.use_downstream_protocol_config.http2_protocol_options
-    if spoken is not Upstream.HTTP1:
+    if spoken is not UpstreamHttp.HTTP1:
         http2.allow_connect = True  # a WebSocket crosses HTTP/2 as an extended CONNECT
         limit_windows(http2, window)
         end_alone(http2)
@@ -347,8 +357,8 @@ def _from_loopback() -> BindConfig:
 
 _OFFERED = {
     None: tls.BYTES,
-    Upstream.HTTP1: tls.HTTP1,
-    Upstream.HTTP2: tls.HTTP2,
-    Upstream.AS_CALLED: tls.ANY_HTTP,
+    UpstreamHttp.HTTP1: tls.HTTP1,
+    UpstreamHttp.HTTP2: tls.HTTP2,
+    UpstreamHttp.AS_CALLED: tls.ANY_HTTP,
 }
 _FROM_LOOPBACK = _from_loopback()

@@ -10,7 +10,7 @@ from weft.model.names import Origin
 from weft.model.virtual_service import Headers, HttpMatch, HttpRoute, MatchKind, StringMatch, VirtualService
 
 
-class Resolved(msgspec.Struct, frozen=True):
+class DelegatedRoute(msgspec.Struct, frozen=True):
     """A route and who wrote it: the deciding object first, so that `line` is a line of its file."""
 
     route: HttpRoute
@@ -27,12 +27,12 @@ class Dropped(msgspec.Struct, frozen=True):
 
 def written_out(
     routing: VirtualService, delegates: tuple[VirtualService, ...]
-) -> tuple[tuple[Resolved, ...], tuple[Dropped, ...]]:
-    resolved: list[Resolved] = []
+) -> tuple[tuple[DelegatedRoute, ...], tuple[Dropped, ...]]:
+    resolved: list[DelegatedRoute] = []
     dropped: list[Dropped] = []
     for route in routing.http:
         if route.delegate is None:
-            resolved.append(Resolved(route, (route.origin,) if route.origin else _origins(routing)))
+            resolved.append(DelegatedRoute(route, (route.origin,) if route.origin else _origins(routing)))
             continue
         wanted = (route.delegate.namespace, route.delegate.name)
         delegate = next((entry for entry in delegates if (entry.namespace, entry.name) == wanted), None)
@@ -45,7 +45,7 @@ def written_out(
             elif (match := _joined(route.match, leaf.match)) is None:
                 dropped.append(Dropped(delegate, leaf, f"its match is not within that of {routing.name}'s route"))
             else:
-                resolved.append(Resolved(_inherited(route, leaf, match), _origins(delegate, routing)))
+                resolved.append(DelegatedRoute(_inherited(route, leaf, match), _origins(delegate, routing)))
     return tuple(resolved), tuple(dropped)
 
 

@@ -12,7 +12,7 @@ from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 from weft.model.destination_rule import DestinationRule, LocalitySetting, Subset, TrafficPolicy
 from weft.model.endpoint import Endpoint
 from weft.model.group import ProxyKind
-from weft.model.locality import Place, Whereabouts, parts_of, places, setting_for
+from weft.model.locality import LocalityGroup, Whereabouts, parts_of, places, setting_for
 from weft.model.names import selects
 from weft.model.service import Protocol, Resolution, Service, ServicePort
 from weft.translate import names
@@ -71,17 +71,17 @@ def subset_endpoints(endpoints: tuple[Endpoint, ...], subset: Subset | None) -> 
 
 def near(
     chosen: TrafficPolicy, endpoints: tuple[Endpoint, ...], caller: Whereabouts | None, mesh: LocalitySetting
-) -> tuple[Place, ...]:
+) -> tuple[LocalityGroup, ...]:
     """The endpoints by their places, as the policy that holds has this caller turn to them."""
     return places(endpoints, caller or Whereabouts(), setting_for(chosen, mesh))
 
 
-def assignment(name: str, found: tuple[Place, ...]) -> ClusterLoadAssignment:
+def assignment(name: str, found: tuple[LocalityGroup, ...]) -> ClusterLoadAssignment:
     result: ClusterLoadAssignment = ClusterLoadAssignment.FromString(_assigned(name, found))
     return result
 
 
-def _assigned(name: str, found: tuple[Place, ...]) -> bytes:
+def _assigned(name: str, found: tuple[LocalityGroup, ...]) -> bytes:
     """The serialized assignment, joined from the endpoints' own bytes: thousands of them are not parsed to be written
     again."""
     parts: list[bytes] = [ClusterLoadAssignment(cluster_name=name).SerializeToString()]

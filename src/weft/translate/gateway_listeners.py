@@ -32,7 +32,7 @@ from weft.translate.matches import applies
 from weft.translate.protos import packed, socket_address
 from weft.translate.provenance import keys, of_objects
 from weft.translate.streams import filter_chain, matching, stream
-from weft.translate.view import GroupView, Served
+from weft.translate.view import GroupView, ServerView
 
 _HANDSHAKE = Duration(seconds=15)
 _EVERYWHERE = "0.0.0.0"
@@ -41,7 +41,7 @@ _Network = IPv4Network | IPv6Network
 
 
 def listeners(view: GroupView) -> tuple[Built, ...]:
-    doors: dict[tuple[str, int], list[Served]] = {}
+    doors: dict[tuple[str, int], list[ServerView]] = {}
     for served in view.servers:
         doors.setdefault(served.bound.door, []).append(served)
     guards = guards_of(view)
@@ -69,7 +69,7 @@ def _published(port: int) -> Listener:
     return result
 
 
-def _filled(result: Listener, held: list[Served], view: GroupView, guards: Guards) -> tuple[Built, ...]:
+def _filled(result: Listener, held: list[ServerView], view: GroupView, guards: Guards) -> tuple[Built, ...]:
     name = result.name
     result.traffic_direction = TrafficDirection.OUTBOUND
     result.access_log.extend(listener_logs(view.settings))
@@ -85,7 +85,7 @@ def _filled(result: Listener, held: list[Served], view: GroupView, guards: Guard
     return (build(name, result, (*sources, *policies)),)
 
 
-def _chains(name: str, held: list[Served], view: GroupView, guards: Guards) -> Iterator[FilterChain]:
+def _chains(name: str, held: list[ServerView], view: GroupView, guards: Guards) -> Iterator[FilterChain]:
     first = held[0].bound
     if first.server.is_http and not first.server.encrypted:
         yield chain("", _http(name, held, view, guards))
@@ -133,7 +133,7 @@ def _within(inner: _Network, outer: _Network) -> bool:
     return inner.version == outer.version and inner.subnet_of(outer)  # type: ignore[arg-type]
 
 
-def _of_server(name: str, served: Served, view: GroupView, guards: Guards) -> Iterator[FilterChain]:
+def _of_server(name: str, served: ServerView, view: GroupView, guards: Guards) -> Iterator[FilterChain]:
     bound, server = served.bound, served.bound.server
     hosts = tuple(dict.fromkeys(each.host for each in bound.hosts))
     if server.tls is None or not server.tls.terminates or not server.encrypted:
@@ -167,7 +167,7 @@ def _closing(view: GroupView) -> Filter:
     return bytes_to(((names.BLACK_HOLE, 1),), view.settings)
 
 
-def _http(name: str, sharing: list[Served], view: GroupView, guards: Guards) -> Filter:
+def _http(name: str, sharing: list[ServerView], view: GroupView, guards: Guards) -> Filter:
     return http_at_gateway(
         f"outbound_{name}",
         sharing[0].bound.route_name,
@@ -178,7 +178,7 @@ def _http(name: str, sharing: list[Served], view: GroupView, guards: Guards) -> 
     )
 
 
-def _streams(served: Served, view: GroupView, guards: Guards) -> Iterator[FilterChain]:
+def _streams(served: ServerView, view: GroupView, guards: Guards) -> Iterator[FilterChain]:
     """By the `tls` routes where a caller's TLS is passed on as it is, else by the `tcp` routes."""
     seen, bound = served.streams, served.bound
     if seen is None:

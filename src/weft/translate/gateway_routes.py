@@ -8,7 +8,7 @@ from envoy.config.route.v3.route_components_pb2 import Route
 from envoy.config.route.v3.route_components_pb2 import VirtualHost as EnvoyVirtualHost
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
-from weft.model.edge import Door
+from weft.model.edge import ServedName
 from weft.translate.contribution import VirtualHost
 from weft.translate.matches import route_match
 from weft.translate.provenance import keys, of_objects
@@ -19,7 +19,7 @@ from weft.translate.view import ServiceView
 _KEPT_BODY = 1 << 20
 
 
-def virtual_host(view: ServiceView, door: Door) -> VirtualHost:
+def virtual_host(view: ServiceView, door: ServedName) -> VirtualHost:
     sources = keys(*(routing.origin for routing in door.routes))
     # With a dot at its end it is the same name; who wrote it so must not be taken for somebody else's caller.
     claimed = (view.host,) if view.host == "*" else (view.host, f"{view.host}.")
@@ -44,7 +44,7 @@ def _elsewhere() -> Route:
     return result
 
 
-def through(view: ServiceView, door: Door) -> ServiceView:
+def through(view: ServiceView, door: ServedName) -> ServiceView:
     """As it is seen at one door of several."""
     caller = msgspec.structs.replace(view.caller, gateways=door.gateways, encrypted=door.encrypted)
     return msgspec.structs.replace(view, caller=caller, routes=door.routes)

@@ -42,7 +42,7 @@ from weft.translate.domains import virtual_addresses
 from weft.translate.protos import duration, socket_address
 from weft.translate.provenance import of_objects
 from weft.translate.routes import configuration_name, stands_alone
-from weft.translate.streams import Stream, filter_chain, matching, own_stream, streams
+from weft.translate.streams import StreamRoute, filter_chain, matching, own_stream, streams
 from weft.translate.view import ServiceView, told_by_name
 
 
@@ -157,7 +157,7 @@ def on_both_families(listener: Listener, port: int) -> None:
 
 
 def _at_address(
-    view: ServiceView, port: ServicePort, address: str, found: tuple[Stream, ...], settings: Settings
+    view: ServiceView, port: ServicePort, address: str, found: tuple[StreamRoute, ...], settings: Settings
 ) -> Built:
     name = names.listener(address, port.number)
     result = _unbound(name)
@@ -194,7 +194,7 @@ def _addresses(view: ServiceView, port: ServicePort) -> tuple[str, ...]:
 
 
 def _shared_chain(
-    stream: Stream,
+    stream: StreamRoute,
     view: ServiceView,
     port: ServicePort,
     settings: Settings,

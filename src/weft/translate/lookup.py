@@ -45,7 +45,7 @@ class _Entry(msgspec.Struct, frozen=True):
     found: Found
 
 
-class Names:
+class NameLookup:
     def __init__(
         self,
         services: Iterable[Service],

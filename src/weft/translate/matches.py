@@ -8,10 +8,10 @@ from envoy.type.matcher.v3.string_pb2 import StringMatcher
 
 from weft.model.names import Labels, selects
 from weft.model.virtual_service import HttpMatch, L4Match, MatchKind, StringMatch
-from weft.translate.view import Caller
+from weft.translate.view import CallerView
 
 
-def applies(match: HttpMatch | L4Match, caller: Caller, port: int) -> bool:
+def applies(match: HttpMatch | L4Match, caller: CallerView, port: int) -> bool:
     """Whether the match can ever be true for this caller on this port."""
     return (
         match.port in (0, port)
@@ -87,5 +87,5 @@ def _header(name: str, wanted: StringMatch) -> HeaderMatcher:
     return HeaderMatcher(name=name, string_match=string_matcher(wanted))
 
 
-def _has_labels(wanted: Labels, caller: Caller) -> bool:
+def _has_labels(wanted: Labels, caller: CallerView) -> bool:
     return not wanted or selects(wanted, caller.labels)

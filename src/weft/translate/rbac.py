@@ -14,7 +14,7 @@ from envoy.config.rbac.v3.rbac_pb2 import Policy as RbacPolicy
 from envoy.type.matcher.v3.string_pb2 import StringMatcher
 from envoy.type.matcher.v3.value_pb2 import ValueMatcher
 
-from weft.model.authorization_policy import Action, Condition, Operation, Rule, Source
+from weft.model.authorization_policy import Action, AuthorizationRule, Condition, Operation, Source
 from weft.model.settings import Settings
 from weft.translate import rbac_matchers as matchers
 
@@ -22,7 +22,9 @@ SPIFFE = "spiffe://"
 _PERMISSIONS = frozenset({"destination.ip", "destination.port", "connection.sni", "experimental.envoy.filters"})
 
 
-def rbac_policy(rule: Rule, action: Action, settings: Settings, *, http: bool, published: int = 0) -> RbacPolicy | None:
+def rbac_policy(
+    rule: AuthorizationRule, action: Action, settings: Settings, *, http: bool, published: int = 0
+) -> RbacPolicy | None:
     """None where a rule lets nobody in, because the port does not carry HTTP. `published`: the port of a gateway that
     its callers have come to by a socket. There the connection's own address is that of a file, and its port the
     machine's: the caller is who the PROXY header names, and the port is known without asking."""

@@ -22,10 +22,10 @@ from weft.model.virtual_service import Destination, HttpMatch, HttpRoute, Virtua
 from weft.translate import names
 from weft.translate.actions import act, destination_port, plain, taking_part, wait
 from weft.translate.built import Built, from_parts
-from weft.translate.clusters import Upstream, upstream
+from weft.translate.clusters import UpstreamHttp, upstream
 from weft.translate.connects import with_connects
 from weft.translate.contribution import VirtualHost
-from weft.translate.delegates import Resolved, written_out
+from weft.translate.delegates import DelegatedRoute, written_out
 from weft.translate.domains import domains
 from weft.translate.filters import enable, translate_grpc_web
 from weft.translate.matches import applies, catches_all, route_match
@@ -83,7 +83,7 @@ def routes(view: ServiceView, port: int) -> list[Route]:
 class Chosen(msgspec.Struct, frozen=True, eq=False):
     """One written route with one of its matches."""
 
-    resolved: Resolved
+    resolved: DelegatedRoute
     match: HttpMatch | None
     envoys: RouteMatch
 
@@ -160,7 +160,7 @@ def _by_http1(view: ServiceView, destination: Destination, port: int) -> bool:
     subsets = view.rule.subsets if view.rule else ()
     subset = next((entry for entry in subsets if entry.name == destination.subset), None)
     spoken = upstream(view, called, effective(view.rule, number, subset))
-    return spoken is Upstream.HTTP1 or (spoken is Upstream.AS_CALLED and number not in view.meshed)
+    return spoken is UpstreamHttp.HTTP1 or (spoken is UpstreamHttp.AS_CALLED and number not in view.meshed)
 
 
 def _name(written: HttpRoute, match: HttpMatch | None) -> str:

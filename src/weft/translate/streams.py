@@ -20,7 +20,7 @@ from weft.translate.provenance import keys
 from weft.translate.view import ServiceView, offering_http
 
 
-class Stream(msgspec.Struct, frozen=True):
+class StreamRoute(msgspec.Struct, frozen=True):
     """One way for the connections of a port."""
 
     clusters: tuple[tuple[str, int], ...]
@@ -31,9 +31,9 @@ class Stream(msgspec.Struct, frozen=True):
     is_taken_for_http: bool = False  # unless its connections say that they are not
 
 
-def streams(view: ServiceView, port: ServicePort) -> tuple[Stream, ...]:
+def streams(view: ServiceView, port: ServicePort) -> tuple[StreamRoute, ...]:
     """In the order they are tried; the last one takes every connection of the port."""
-    found: list[Stream] = []
+    found: list[StreamRoute] = []
     taken: set[tuple[str, str]] = set()
     for routing in view.routes[:1]:
         speaks_tls = port.protocol in (Protocol.TLS, Protocol.HTTPS)
@@ -51,9 +51,9 @@ def streams(view: ServiceView, port: ServicePort) -> tuple[Stream, ...]:
     return (*found, own_stream(view, port))
 
 
-def own_stream(view: ServiceView, port: ServicePort) -> Stream:
+def own_stream(view: ServiceView, port: ServicePort) -> StreamRoute:
     name = names.outbound_cluster(view.host, port.number)
-    return Stream(
+    return StreamRoute(
         ((name, 1),),
         Destination(view.host, port=port.number),
         sources=_sources(view, Destination(view.host, port=port.number), port.number),
@@ -61,7 +61,7 @@ def own_stream(view: ServiceView, port: ServicePort) -> Stream:
     )
 
 
-def filter_chain(stream: Stream, view: ServiceView, port: ServicePort, settings: Settings) -> FilterChain:
+def filter_chain(stream: StreamRoute, view: ServiceView, port: ServicePort, settings: Settings) -> FilterChain:
     chosen = _policy(view, stream.first, port.number)
     hashing = chosen.load_balancer.consistent_hash if chosen.load_balancer else None
     result = chain(
@@ -89,10 +89,10 @@ def matching(server_names: tuple[str, ...], ranges: tuple[str, ...]) -> FilterCh
     return result
 
 
-def stream(view: ServiceView, port: ServicePort, route: L4Route, match: L4Match) -> Stream:
+def stream(view: ServiceView, port: ServicePort, route: L4Route, match: L4Match) -> StreamRoute:
     parts = taking_part(route.route)
     closed = ((names.BLACK_HOLE, route.failing),) if route.failing else ()
-    return Stream(
+    return StreamRoute(
         clusters=(
             *((destination_cluster(view, part.destination, port.number), max(part.weight, 1)) for part in parts),
             *closed,

@@ -20,7 +20,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 )
 from msgspec.structs import replace
 
-from weft.model.destination_rule import FIELDS, Level, TrafficPolicy, decided_at, effective, line_of
+from weft.model.destination_rule import FIELDS, PolicyLevel, TrafficPolicy, decided_at, effective, line_of
 from weft.model.group import ProxyKind
 from weft.model.names import ObjectKey, Origin
 from weft.model.settings import Settings
@@ -114,7 +114,7 @@ def of_cluster(view: ServiceView, refused: Built, settings: Settings) -> Lineup:
         return Lineup((), lambda positions: refused)
     subset = next((each for each in rule.subsets if each.name == subset_name), None)
     chosen = effective(rule, port.number, subset)
-    said: dict[Level, dict[str, object]] = {}
+    said: dict[PolicyLevel, dict[str, object]] = {}
     for field in FIELDS:
         level = decided_at(rule, port.number, field, subset).level
         if level is not None:
@@ -133,7 +133,7 @@ def of_cluster(view: ServiceView, refused: Built, settings: Settings) -> Lineup:
 
     of_rule = (
         _suspect(
-            rule.origin_of(subset if level in (Level.SUBSET, Level.SUBSET_PORT) else None),
+            rule.origin_of(subset if level in (PolicyLevel.SUBSET, PolicyLevel.SUBSET_PORT) else None),
             line_of(level, rule, port.number, subset),
         )
         for level in levels

@@ -23,7 +23,7 @@ from weft.model.destination_rule import (
     passes_on,
     with_tls,
 )
-from weft.model.edge import AUTHORITIES, BoundServer, Door
+from weft.model.edge import AUTHORITIES, BoundServer, ServedName
 from weft.model.endpoint import Endpoint
 from weft.model.extension_provider import Authorizer
 from weft.model.gateway import CredentialRef
@@ -44,7 +44,7 @@ _CLOSED = ClientTls(ClientTlsMode.CLOSED)
 _FOREIGN = (ClientTlsMode.SIMPLE, ClientTlsMode.MUTUAL)
 
 
-class Caller(msgspec.Struct, frozen=True):
+class CallerView(msgspec.Struct, frozen=True):
     """Who asks, as far as the answer depends on it. What it does not depend on is left out, so that most groups share
     one view, whatever their namespace and labels."""
 
@@ -56,7 +56,7 @@ class Caller(msgspec.Struct, frozen=True):
     whereabouts: Whereabouts | None = None  # where a rule has callers go to those near them
 
 
-class Target(msgspec.Struct, frozen=True):
+class RouteTarget(msgspec.Struct, frozen=True):
     """Another host that the routes send to, as far as a route depends on it."""
 
     host: str
@@ -72,7 +72,7 @@ class ServiceView(msgspec.Struct, frozen=True):
     """One host as one group sees it. Without a service it is a host that only a VirtualService speaks for."""
 
     host: str
-    caller: Caller
+    caller: CallerView
     service: Service | None = None
     ports: tuple[ServicePort, ...] = ()  # those visible to the group, with what it speaks to them
     behind: tuple[
@@ -85,17 +85,17 @@ class ServiceView(msgspec.Struct, frozen=True):
     secured: tuple[int, ...] = ()  # where callers name an address: ports at which everyone takes the mesh's TLS
     accounts: tuple[str, ...] = ()  # the service accounts of everyone behind it, in its namespace
     endpoints: tuple[tuple[int, tuple[Endpoint, ...]], ...] = ()  # by port; only where more than EDS reads them
-    targets: tuple[Target, ...] = ()  # the other hosts that the routes name
-    doors: tuple[Door, ...] = ()  # of a gateway: where it answers for the host
+    targets: tuple[RouteTarget, ...] = ()  # the other hosts that the routes name
+    doors: tuple[ServedName, ...] = ()  # of a gateway: where it answers for the host
     credentials: tuple[Credential, ...] = ()  # the Secrets that the rule names
     held: bool = False  # whether calls to others are held, so that HTTP, too, is told by its address
     led_to: bool = False  # whether others' routes lead to its pods, of which the caller's proxy chooses one
 
-    def target(self, host: str) -> Target | None:
+    def target(self, host: str) -> RouteTarget | None:
         return next((target for target in self.targets if target.host == host), None)
 
 
-class Served(msgspec.Struct, frozen=True):
+class ServerView(msgspec.Struct, frozen=True):
     """A server of a Gateway, and the routes for its connections where they are not looked into for HTTP."""
 
     bound: BoundServer
@@ -116,7 +116,7 @@ class GroupView(msgspec.Struct, frozen=True):
     called: Settings | None = None  # the settings as it is called; None: the same
     locality: str = ""  # where it is, if that matters to any call in the mesh
     namespace: str = ""  # of gateways, whose Secrets are there
-    servers: tuple[Served, ...] = ()  # of gateways
+    servers: tuple[ServerView, ...] = ()  # of gateways
     published: tuple[int, ...] = ()  # of these, ports that callers of the machine reach, too
     credentials: tuple[Credential, ...] = ()  # those that there are of the ones that its servers name
     telling: Telling = EVERYTHING  # how it is told of services
@@ -157,7 +157,7 @@ def _seen(
     host: str,
     service: Service | None,
     routes: tuple[VirtualService, ...],
-    doors: tuple[Door, ...] = (),
+    doors: tuple[ServedName, ...] = (),
     *,
     held: bool = False,
 ) -> ServiceView:
@@ -180,7 +180,7 @@ def _seen(
     by_labels = any(match.source_labels for match in conditions)
     return ServiceView(
         host=host,
-        caller=Caller(
+        caller=CallerView(
             group.kind,
             group.namespace if by_namespace else "",
             group.labels if by_labels else (),
@@ -317,7 +317,7 @@ def _gateway_view(mesh: Mesh, group: Group) -> GroupView:
         locality=group.locality if mesh.locality_matters else "",
         namespace=group.namespace,
         servers=tuple(
-            Served(
+            ServerView(
                 server,
                 _seen(mesh, group, scope, "", None, edge.streams[server]) if server in edge.streams else None,
             )
@@ -328,10 +328,10 @@ def _gateway_view(mesh: Mesh, group: Group) -> GroupView:
     )
 
 
-def _target(mesh: Mesh, group: Group, scope: Scope, host: str) -> Target:
+def _target(mesh: Mesh, group: Group, scope: Scope, host: str) -> RouteTarget:
     service = mesh.service(host, scope) or mesh.hidden_service(host, scope)
     rule = mesh.destination_rule(host, service, group)
-    return Target(
+    return RouteTarget(
         host=host,
         known=service is not None,
         ports=tuple(port.number for port in service.ports) if service else (),

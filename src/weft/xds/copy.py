@@ -13,11 +13,20 @@ from collections.abc import Callable, Collection, Hashable, Iterable
 from itertools import count
 from weakref import WeakValueDictionary
 
-from weft.mesh.calls import MOST
-from weft.translate.names import AGAIN, called_at, called_host
 from weft.xds import frames
 from weft.xds.clients import StreamStatus, Sync
-from weft.xds.frames import Acceptance, GroupUpdate, Hello, Pods, Proxy, Refusal, Report, Update, Wanted
+from weft.xds.frames import (
+    Acceptance,
+    GroupUpdate,
+    Hello,
+    PodsFrame,
+    ProxyFrame,
+    Refusal,
+    ReportFrame,
+    Update,
+    WantedFrame,
+)
+from weft.xds.on_demand import CALLED, RESUMED, cluster_host, held_address
 from weft.xds.patch import Mismatch, patched
 from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
@@ -31,7 +40,7 @@ _ENTRY_BYTES = 16  # around a name and a version
 _MOST_SAID = 4 << 20  # and of what groups call: whose list has no room is taken to call all that is listed
 # What a pod says that it waits for, or has, is its own word. Of a group a control plane keeps so many addresses and
 # hosts; an address may be waited for by two names, and one more tells that there are too many.
-_MOST_WANTED = 2 * (MOST + 1)
+_MOST_WANTED = 2 * (CALLED + 1)
 _LONGEST = 512  # a host of 253 characters, a subset of 63, a port, and what is around them
 
 
@@ -94,7 +103,7 @@ class Copy:
         # To be reported: versions by name, or None for whatever the table says is accepted.
         self._acceptances: dict[tuple[str, str], dict[str, str] | None] = {}
         self._refusals: list[Refusal] = []
-        self._reported: dict[int, Proxy] = {}
+        self._reported: dict[int, ProxyFrame] = {}
 
     # Pods
 
@@ -109,12 +118,12 @@ class Copy:
         self._drop_unused()
         self.changed()
 
-    def pods_frame(self) -> Pods | None:
+    def pods_frame(self) -> PodsFrame | None:
         """What the control plane is to know of pods; None: it does."""
         removed = self._told & self._removed
         added = self.pods - (self._told - removed)
         self._told, self._removed = set(self.pods), set()
-        return Pods(tuple(added), tuple(removed)) if added or removed else None
+        return PodsFrame(tuple(added), tuple(removed)) if added or removed else None
 
     def place(self, pod: str, group: str) -> None:
         """Serve a pod this group's config, until the control plane knows better."""
@@ -192,8 +201,8 @@ class Copy:
         self.want(name, (each for each in clusters if is_held(CLUSTER, each)))
         if not (there := self._there(name)):
             return 0  # everything is told of, and what is not here is gone
-        known = {called_host(each) for each in there}
-        by_host = {host: each for each in clusters if (host := called_host(each)) and host not in known}
+        known = {cluster_host(each) for each in there}
+        by_host = {host: each for each in clusters if (host := cluster_host(each)) and host not in known}
         if self.want(name, by_host.values()):
             self._asked[name] = self._unasked[name] = next(self._numbers)
         number = self._asked.get(name, 0) if by_host else 0
@@ -204,9 +213,11 @@ class Copy:
         name = str(group)
         return name not in self._asked or self._answered.get(name, 0) >= number
 
-    def wanted_frames(self) -> list[Wanted]:
+    def wanted_frames(self) -> list[WantedFrame]:
         """What is to be said of that now."""
-        unsaid = [Wanted(name, tuple(held), self._unasked.get(name, 0)) for name, held in self._unsaid.items() if held]
+        unsaid = [
+            WantedFrame(name, tuple(held), self._unasked.get(name, 0)) for name, held in self._unsaid.items() if held
+        ]
         self._unsaid.clear()
         self._unasked.clear()
         return unsaid
@@ -215,7 +226,7 @@ class Copy:
         """What was waited for, and what else is there because somebody calls it."""
         there = self._there(group)
         held = (name for name in there if is_held(CLUSTER, name))
-        by_host = {host: name for name in there if (host := called_host(name))}
+        by_host = {host: name for name in there if (host := cluster_host(name))}
         return {**dict.fromkeys(held), **dict.fromkeys(by_host.values()), **self._wanted.get(group, {})}
 
     def _there(self, group: str) -> Collection[str]:
@@ -224,7 +235,7 @@ class Copy:
 
     def _holds(self, group: str) -> bool:
         mirror = self._mirrors.get(group)
-        return mirror is not None and AGAIN in mirror.tables.get(LISTENER, {})
+        return mirror is not None and RESUMED in mirror.tables.get(LISTENER, {})
 
     def lost(self) -> None:
         """The stream has ended: the control plane relies on nothing that is here any more."""
@@ -345,7 +356,7 @@ class Copy:
         )
         self.changed()
 
-    def report(self, streams: Iterable[StreamStatus]) -> Report | None:
+    def report(self, streams: Iterable[StreamStatus]) -> ReportFrame | None:
         """What has changed since the last one; None: nothing. `streams`: those of the proxies here."""
         acceptances, self._acceptances = self._acceptances, {}
         refusals, self._refusals = self._refusals, []
@@ -360,7 +371,7 @@ class Copy:
         self._reported = proxies
         if not (accepted or refusals or news or left):
             return None
-        return Report(tuple(accepted), tuple(refusals), news, left)
+        return ReportFrame(tuple(accepted), tuple(refusals), news, left)
 
     def _accepted(self, group: Hashable, type_url: str, resources: Iterable[Resource]) -> None:
         if not self._connected:
@@ -383,7 +394,7 @@ class Copy:
             return Acceptance(group, type_url, None, mirror.revision)
         return Acceptance(group, type_url, taken) if taken else None
 
-    def _proxy(self, stream: StreamStatus) -> Proxy | None:
+    def _proxy(self, stream: StreamStatus) -> ProxyFrame | None:
         mirror = self._mirrors.get(str(stream.group))
         if mirror is None or mirror.revision is None:
             return None
@@ -401,7 +412,7 @@ class Copy:
                 behind[type_url] = since or mirror.changed_at.get(type_url, mirror.revision)
         refused = {type_url: status.error for type_url, status in stream.types.items() if status.error}
         cluster, version = (str(stream.node.metadata.get(key, "")) for key in ("CLUSTER_ID", "ISTIO_VERSION"))
-        return Proxy(
+        return ProxyFrame(
             stream.stream_id,
             stream.node.id,
             str(stream.group),
@@ -416,7 +427,7 @@ class Copy:
 
 def _is_sensible(cluster: str) -> bool:
     """Whether a control plane could make anything of it."""
-    return bool(called_at(cluster)) if is_held(CLUSTER, cluster) else len(cluster) <= _LONGEST
+    return bool(held_address(cluster)) if is_held(CLUSTER, cluster) else len(cluster) <= _LONGEST
 
 
 class _Reporting(Snapshots):

@@ -17,7 +17,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 
 from weft.xds.access import Context
 from weft.xds.clients import Peer
-from weft.xds.request import Refused, Request, parse
+from weft.xds.request import StreamRefused, XdsRequest, parse
 from weft.xds.response import Dialect
 
 log = logging.getLogger("weft.xds")
@@ -31,52 +31,52 @@ class Debugger(Protocol):
         """Who answers, as Istio's tools read it."""
 
     def admit(self, peer: Peer) -> None:
-        """Raises Refused."""
+        """Raises StreamRefused."""
 
     async def answer(self, type_url: str, names: tuple[str, ...]) -> Sequence[AnyMessage]:
-        """Raises Refused for what nobody can answer."""
+        """Raises StreamRefused for what nobody can answer."""
 
 
-def is_question(request: Request) -> bool:
+def is_question(request: XdsRequest) -> bool:
     return request.type_url == PREFIX or request.type_url.startswith(f"{PREFIX}/")
 
 
 async def serve_questions(
-    debugger: Debugger | None, dialect: Dialect, peer: Peer, first: Request, context: Context
+    debugger: Debugger | None, dialect: Dialect, peer: Peer, first: XdsRequest, context: Context
 ) -> None:
     try:
         if debugger is None:
-            raise Refused("nothing is told here")
+            raise StreamRefused("nothing is told here")
         debugger.admit(peer)
-    except Refused as refused:
+    except StreamRefused as refused:
         log.warning(
             "%s at %s may not ask for %s: %s", peer.principal or "somebody", peer.address, first.type_url, refused
         )
         await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(refused))
     if dialect is not Dialect.STATE_OF_THE_WORLD:
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "ask by StreamAggregatedResources")
-    request: Request | None = first
+    request: XdsRequest | None = first
     number = 0
     try:
         while request is not None:
             if not is_question(request):
-                raise Refused("a stream that begins with a question has questions only")
+                raise StreamRefused("a stream that begins with a question has questions only")
             # Istio's clients put something into the nonce of their first words, too: only what was said is answered to.
             if number == 0 or request.nonce != str(number):
                 number += 1
                 await context.write(await _response(debugger, request, number))
             request = await _read(context)
-    except Refused as refused:
+    except StreamRefused as refused:
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused))
 
 
-async def _response(debugger: Debugger, request: Request, number: int) -> bytes:
+async def _response(debugger: Debugger, request: XdsRequest, number: int) -> bytes:
     response = DiscoveryResponse(type_url=request.type_url, nonce=str(number), version_info=str(number))
     response.control_plane.identifier = debugger.identifier
     response.resources.extend(await debugger.answer(request.type_url, request.names))
     return bytes(response.SerializeToString())
 
 
-async def _read(context: Context) -> Request | None:
+async def _read(context: Context) -> XdsRequest | None:
     payload: object = await context.read()
     return parse(Dialect.STATE_OF_THE_WORLD, payload)[0] if isinstance(payload, bytes) else None

@@ -6,8 +6,8 @@ Bodies are Envoy's bytes, which nobody here reads. Rules of the line:
 
 - A version names a content: equal type, name and version are equal bytes. An entry without a body means one that the
   agent has in one of its groups, after everything that was said before, or had when it said `Hello`, until `resumed`.
-- One `Update` is out at a time; `Taken` asks for the next. Within one: groups first, in their order, then placements,
-  then what is gone.
+- One `Update` is out at a time; `TakenFrame` asks for the next. Within one: groups first, in their order, then
+  placements, then what is gone.
 - To an agent that builds, a large body may come as a patch of one that it has under the same name, and a group that is
   new to it as what differs from another of its groups.
 - A stream begins with `Hello`, which says what the agent has, so that only what differs follows.
@@ -60,7 +60,7 @@ class GroupUpdate(msgspec.Struct, frozen=True, array_like=True):
         str, list[str]
     ] = {}  # names in quarantine: of something whole they are not said, and who has one keeps it
     like: str = ""  # something fresh is as this group, which the agent has, but for what is said
-    heard: int = 0  # the last of the agent's numbered `Wanted` about this group that this answers
+    heard: int = 0  # the last of the agent's numbered `WantedFrame` about this group that this answers
 
 
 class Update(msgspec.Struct, frozen=True, array_like=True):
@@ -84,12 +84,12 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     whole: tuple[str, ...] = ()  # groups that were told of everything, or have called too much to say what
 
 
-class Pods(msgspec.Struct, frozen=True, array_like=True, tag="pods"):
+class PodsFrame(msgspec.Struct, frozen=True, array_like=True, tag="pods"):
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
 
 
-class Taken(msgspec.Struct, frozen=True, array_like=True, tag="taken"):
+class TakenFrame(msgspec.Struct, frozen=True, array_like=True, tag="taken"):
     nonce: int
 
 
@@ -114,7 +114,7 @@ class Refusal(msgspec.Struct, frozen=True, array_like=True):
 NOT_SENT = -1
 
 
-class Proxy(msgspec.Struct, frozen=True, array_like=True):
+class ProxyFrame(msgspec.Struct, frozen=True, array_like=True):
     """How far a proxy is: by type the revision up to which it has answered everything, or NOT_SENT."""
 
     number: int  # of its stream at the agent
@@ -128,14 +128,14 @@ class Proxy(msgspec.Struct, frozen=True, array_like=True):
     version: str = ""
 
 
-class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
+class ReportFrame(msgspec.Struct, frozen=True, array_like=True, tag="report"):
     acceptances: tuple[Acceptance, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    proxies: tuple[Proxy, ...] = ()
+    proxies: tuple[ProxyFrame, ...] = ()
     left: tuple[int, ...] = ()  # numbers of proxies that are gone
 
 
-class Wanted(msgspec.Struct, frozen=True, array_like=True, tag="wanted"):
+class WantedFrame(msgspec.Struct, frozen=True, array_like=True, tag="wanted"):
     """Proxies of a group wait for clusters of these names, or have them. Each is said once on a stream; what Hello has
     is said. One with a number is answered by an update of the group that has whatever of it there is, even if that is
     nothing new."""
@@ -145,7 +145,7 @@ class Wanted(msgspec.Struct, frozen=True, array_like=True, tag="wanted"):
     number: int = 0
 
 
-FromAgent = Hello | Pods | Taken | Report | Wanted
+FromAgent = Hello | PodsFrame | TakenFrame | ReportFrame | WantedFrame
 _Frame = TypeVar("_Frame")
 _Told = TypeVar("_Told", int, str)
 _TYPES, _ERRORS, _ERROR_LENGTH = 16, 8, 512  # of what is said about one proxy
@@ -160,7 +160,7 @@ def encode(frame: Update | FromAgent) -> bytes:
     return _encoder.encode(frame)
 
 
-def encode_report(report: Report, most: int = PORTION_BYTES) -> Iterator[bytes]:
+def encode_report(report: ReportFrame, most: int = PORTION_BYTES) -> Iterator[bytes]:
     """In one message or, if that is too long, in several that say the same in the same order."""
     whole = _encoder.encode(report)
     if len(whole) <= most:
@@ -171,11 +171,11 @@ def encode_report(report: Report, most: int = PORTION_BYTES) -> Iterator[bytes]:
     for place, piece in _pieces(report, most):
         length = len(_encoder.encode(piece))
         if size and size + length > most:
-            yield _encoder.encode(Report(*map(tuple, lists)))
+            yield _encoder.encode(ReportFrame(*map(tuple, lists)))
             lists, size = ([], [], [], []), 0
         lists[place].append(piece)
         size += length
-    yield _encoder.encode(Report(*map(tuple, lists)))
+    yield _encoder.encode(ReportFrame(*map(tuple, lists)))
 
 
 def decode_update(payload: bytes) -> Update:
@@ -198,9 +198,9 @@ def digests(tables: Mapping[str, Iterable[tuple[str, str]]]) -> dict[str, str]:
     return {type_url: digest(versions) for type_url, versions in tables.items()}
 
 
-def bounded(proxy: Proxy) -> Proxy:
+def bounded(proxy: ProxyFrame) -> ProxyFrame:
     """What is kept of it: whoever has taken over a node must not fill the memory that all share."""
-    return Proxy(
+    return ProxyFrame(
         proxy.number,
         proxy.node_id[:NAME_LENGTH],
         proxy.group[:NAME_LENGTH],
@@ -213,7 +213,7 @@ def bounded(proxy: Proxy) -> Proxy:
     )
 
 
-def _pieces(report: Report, most: int) -> Iterator[tuple[int, Any]]:
+def _pieces(report: ReportFrame, most: int) -> Iterator[tuple[int, Any]]:
     """Each with its place in Report; none is longer than a few names and messages, or `most`."""
     for each in report.acceptances:
         if each.versions is None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, MutableMapping
 from weakref import WeakKeyDictionary
 
-from weft.xds.table import Resource, Table, parts_of
+from weft.xds.table import Resource, ResourceTable, parts_of
 
 
-class Shared:
+class LayerTable:
     """The resources of one type in a layer."""
 
     def __init__(self) -> None:
@@ -41,11 +41,11 @@ class Shared:
         self.revision = revision
 
 
-_Differing = WeakKeyDictionary[Shared, tuple[int, int, frozenset[str]]]
-_differing: WeakKeyDictionary[Shared, _Differing] = WeakKeyDictionary()
+_Differing = WeakKeyDictionary[LayerTable, tuple[int, int, frozenset[str]]]
+_differing: WeakKeyDictionary[LayerTable, _Differing] = WeakKeyDictionary()
 
 
-def differing(one: Shared, other: Shared) -> frozenset[str]:
+def differing(one: LayerTable, other: LayerTable) -> frozenset[str]:
     """Names that are not the same in both. For two layers, this is asked for each two groups upon them."""
     if one is other:
         return frozenset()
@@ -60,14 +60,14 @@ def differing(one: Shared, other: Shared) -> frozenset[str]:
 
 class Layer:
     def __init__(self) -> None:
-        self.types: dict[str, Shared] = {}
+        self.types: dict[str, LayerTable] = {}
 
-    def of(self, type_url: str) -> Shared:
-        return self.types.setdefault(type_url, Shared())
+    def of(self, type_url: str) -> LayerTable:
+        return self.types.setdefault(type_url, LayerTable())
 
 
-class LayeredTable(Table):
-    def __init__(self, shared: Shared) -> None:
+class LayeredTable(ResourceTable):
+    def __init__(self, shared: LayerTable) -> None:
         super().__init__()
         self.shared = shared
         self.claims: set[str] = set()  # names that the group has itself
@@ -198,7 +198,7 @@ class LayeredTable(Table):
         self.removed.pop(name, None)
         self._changes.pop(name, None)  # the layer's own is newer
 
-    def rest_upon(self, shared: Shared, revision: int) -> bool:
+    def rest_upon(self, shared: LayerTable, revision: int) -> bool:
         """Another layer comes in the place of this one. Returns whether anything is different."""
         before = dict(self.live)
         for name in self.shared.live:
@@ -249,7 +249,7 @@ class LayeredTable(Table):
         return self._changes.get(name, 0) <= self.until
 
 
-def unlike(like: Table, table: Table) -> tuple[list[str], list[Resource]]:
+def unlike(like: ResourceTable, table: ResourceTable) -> tuple[list[str], list[Resource]]:
     """Of one that is as the other but for these: the names, live here or not; and what is the same and large."""
     names: list[str] = []
     common: list[Resource] = []
@@ -269,11 +269,21 @@ def unlike(like: Table, table: Table) -> tuple[list[str], list[Resource]]:
     return names, common
 
 
-class _Live(MutableMapping[str, Resource]):
-    """What there is for the group's proxies."""
+class _TableView(MutableMapping[str, Resource]):
+    """A table as one mapping; `get` of a subclass decides what is in it."""
 
     def __init__(self, table: LayeredTable) -> None:
         self._table = table
+
+    def __getitem__(self, name: str) -> Resource:
+        found = self.get(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+
+class _Live(_TableView):
+    """What there is for the group's proxies."""
 
     def get(self, name: str, default: Resource | None = None) -> Resource | None:  # type: ignore[override]
         table = self._table
@@ -281,12 +291,6 @@ class _Live(MutableMapping[str, Resource]):
         if found is None and name not in table.hidden:
             found = table.shared.live.get(name)
         return default if found is None else found
-
-    def __getitem__(self, name: str) -> Resource:
-        found = self.get(name)
-        if found is None:
-            raise KeyError(name)
-        return found
 
     def __contains__(self, name: object) -> bool:
         table = self._table
@@ -316,11 +320,8 @@ class _Live(MutableMapping[str, Resource]):
         return len(table.shared.live) + beyond - len(table.hidden)
 
 
-class _Accepted(MutableMapping[str, Resource]):
+class _Accepted(_TableView):
     """What some proxy of the group took last."""
-
-    def __init__(self, table: LayeredTable) -> None:
-        self._table = table
 
     def get(self, name: str, default: Resource | None = None) -> Resource | None:  # type: ignore[override]
         table = self._table
@@ -328,12 +329,6 @@ class _Accepted(MutableMapping[str, Resource]):
         if found is None and table.is_implied(name):
             found = table.shared.live[name]
         return default if found is None else found
-
-    def __getitem__(self, name: str) -> Resource:
-        found = self.get(name)
-        if found is None:
-            raise KeyError(name)
-        return found
 
     def __setitem__(self, name: str, resource: Resource) -> None:
         table = self._table

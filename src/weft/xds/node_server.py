@@ -17,7 +17,7 @@ import msgspec
 from weft.xds import frames
 from weft.xds.access import Authenticate, Context, admitted
 from weft.xds.node_stream import NodeObserver, NodeStream, ProxyState
-from weft.xds.request import Refused
+from weft.xds.request import StreamRefused
 from weft.xds.snapshot import Snapshots
 from weft.xds.table import Behind
 from weft.xds.turnstile import Turnstile
@@ -84,13 +84,13 @@ class NodeServer:
                 return
             hello = frames.decode_from_agent(payload)
             if not isinstance(hello, frames.Hello):
-                raise Refused("a stream begins with Hello")
-        except (Refused, frames.Malformed, TimeoutError) as refused:
+                raise StreamRefused("a stream begins with Hello")
+        except (StreamRefused, frames.Malformed, TimeoutError) as refused:
             log.warning("not an agent at %s: %s", context.peer(), refused)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused) or "no Hello came")
         try:
             node = self._observer.admit(hello.node, principal)
-        except Refused as refused:
+        except StreamRefused as refused:
             log.warning("refused the agent of %s: %s", hello.node[:200], refused)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(refused))
         if sum(session.stream.node == node for session in self._sessions) >= STREAMS:
@@ -107,7 +107,7 @@ class NodeServer:
             unsubscribe = self._observer.subscribe(node, session.stream.placements_changed)
             log.info("the agent of %s is here, with %d pods", node, len(hello.pods))
             await session.run()
-        except (Refused, frames.Malformed) as refused:
+        except (StreamRefused, frames.Malformed) as refused:
             log.warning("ended the stream of %s: %s", node, refused)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused))
         except Behind as behind:

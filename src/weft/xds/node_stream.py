@@ -16,16 +16,26 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from weft.translate.names import called_host
 from weft.xds import frames
 from weft.xds.clients import Sync
-from weft.xds.frames import Entry, GroupUpdate, Hello, Pods, Proxy, Report, Taken, Update, Wanted
+from weft.xds.frames import (
+    Entry,
+    GroupUpdate,
+    Hello,
+    PodsFrame,
+    ProxyFrame,
+    ReportFrame,
+    TakenFrame,
+    Update,
+    WantedFrame,
+)
 from weft.xds.layer import unlike
+from weft.xds.on_demand import cluster_host
 from weft.xds.patch import Patch, difference
-from weft.xds.request import NAME_LENGTH, NAMES, Refused
-from weft.xds.snapshot import Group, Snapshots
+from weft.xds.request import NAME_LENGTH, NAMES, StreamRefused
+from weft.xds.snapshot import GroupTables, Snapshots
 from weft.xds.stream import NackedResource
-from weft.xds.table import Behind, Resource, Table, parts_of
+from weft.xds.table import Behind, Resource, ResourceTable, parts_of
 from weft.xds.types import CLUSTER
 
 # An update that has this much in it is sent, and further groups wait for the next one; a group is never split.
@@ -107,7 +117,7 @@ class NodeStream:
         self._moved = True
         self._nonces = count(1)
         self._flight: int | None = None
-        self._proxies: dict[int, Proxy] = {}
+        self._proxies: dict[int, ProxyFrame] = {}
         self._since: dict[int, float] = {}  # when each was first told of
         self._digests = hello.groups
         self._called = dict(hello.wanted)  # of groups that are not joined yet
@@ -120,21 +130,21 @@ class NodeStream:
         self._add(hello.pods)
 
     def receive(self, frame: frames.FromAgent) -> None:
-        if isinstance(frame, Taken):
+        if isinstance(frame, TakenFrame):
             if frame.nonce == self._flight:
                 self._flight = None
-        elif isinstance(frame, Pods):
+        elif isinstance(frame, PodsFrame):
             self._pods.difference_update(frame.removed)
             for pod in frame.removed:
                 self._placed.pop(pod, None)
             self._add(frame.added)
             self._moved = True
-        elif isinstance(frame, Report):
+        elif isinstance(frame, ReportFrame):
             self._report(frame)
-        elif isinstance(frame, Wanted):
+        elif isinstance(frame, WantedFrame):
             self._want(frame)
         else:
-            raise Refused("a stream begins with Hello, and has one")
+            raise StreamRefused("a stream begins with Hello, and has one")
 
     def placements_changed(self) -> None:
         self._moved = True
@@ -217,7 +227,7 @@ class NodeStream:
     def _add(self, pods: Iterable[str]) -> None:
         self._pods.update(pods)
         if len(self._pods) > PODS or any(len(pod) > NAME_LENGTH for pod in pods):
-            raise Refused(f"more than {PODS} pods on one node, or a name longer than {NAME_LENGTH}")
+            raise StreamRefused(f"more than {PODS} pods on one node, or a name longer than {NAME_LENGTH}")
 
     def _follow(self, placements: Mapping[str, Hashable]) -> list[str]:
         """Join the groups of the pods that are wanted, leave others; returns those that the agent may drop."""
@@ -314,7 +324,7 @@ class NodeStream:
         return next((each for each in others if each.state.layer is layer), others[0] if others else None)
 
     def _entries(
-        self, joined: _Joined, type_url: str, table: Table, names: Iterable[str]
+        self, joined: _Joined, type_url: str, table: ResourceTable, names: Iterable[str]
     ) -> tuple[list[Entry], list[str]]:
         entries: list[Entry] = []
         going: list[str] = []
@@ -359,7 +369,7 @@ class NodeStream:
                     return True
         return False
 
-    def _want(self, wanted: Wanted) -> None:
+    def _want(self, wanted: WantedFrame) -> None:
         joined = self._joined.get(wanted.group)
         if joined is not None:
             if wanted.number:
@@ -371,7 +381,7 @@ class NodeStream:
             self._called.setdefault(wanted.group, []).extend(wanted.names[:NAMES])
             self._asked[wanted.group] = max(self._asked.get(wanted.group, 0), wanted.number)
 
-    def _report(self, report: Report) -> None:
+    def _report(self, report: ReportFrame) -> None:
         # What one proxy took and another refused is not the resource's fault: acceptance is heard first.
         for each in report.acceptances:
             joined = self._joined.get(each.group)
@@ -400,12 +410,12 @@ class NodeStream:
             self._proxies[proxy.number] = frames.bounded(proxy)
             self._since.setdefault(proxy.number, self._clock())
         if len(self._proxies) > PROXIES:
-            raise Refused(f"more than {PROXIES} proxies on one node")
+            raise StreamRefused(f"more than {PROXIES} proxies on one node")
 
 
 def _everything(hello: Hello) -> tuple[str, ...]:
     """A cluster of each host that the agent has, in whichever group: what a group may not see it is not told of."""
-    return tuple({host: name for name, _ in hello.bodies.get(CLUSTER, ()) if (host := called_host(name))}.values())
+    return tuple({host: name for name, _ in hello.bodies.get(CLUSTER, ()) if (host := cluster_host(name))}.values())
 
 
 class _Joined:
@@ -442,14 +452,14 @@ class _Joined:
             return True
         return any(table.revision > revision for table in self.state.tables.values())
 
-    def sync(self, proxy: Proxy) -> dict[str, Sync]:
+    def sync(self, proxy: ProxyFrame) -> dict[str, Sync]:
         found = {}
         for type_url, settled in proxy.settled.items():
             late = settled < self.state.table(type_url).revision
             found[type_url] = Sync.NOT_SENT if settled == frames.NOT_SENT else Sync.STALE if late else Sync.SYNCED
         return found
 
-    def behind(self, proxy: Proxy, sync: Mapping[str, Sync]) -> dict[str, int]:
+    def behind(self, proxy: ProxyFrame, sync: Mapping[str, Sync]) -> dict[str, int]:
         """Since which push it is stale: as its agent says, who has seen it; else, if the agent itself has not got that
         far, the first change that there is after what the proxy has."""
         found = {}
@@ -472,10 +482,10 @@ def _weight(entry: Entry) -> int:
 
 
 # Agents that come back together, with the same groups, cost one look at each.
-_digests: WeakKeyDictionary[Group, dict[str, tuple[int, int, str]]] = WeakKeyDictionary()
+_digests: WeakKeyDictionary[GroupTables, dict[str, tuple[int, int, str]]] = WeakKeyDictionary()
 
 
-def _digest(state: Group, type_url: str) -> str:
+def _digest(state: GroupTables, type_url: str) -> str:
     known = _digests.setdefault(state, {})
     table = state.tables[type_url]
     revision, size, made = known.get(type_url, (-1, -1, ""))

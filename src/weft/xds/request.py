@@ -1,5 +1,5 @@
-"""Requests, from the wire to values. Bytes of a client come in; a `Request` and, on a stream's first message, the
-client's `NodeInfo` leave. Whatever is malformed or too large is `Refused`: past this room no input is unbounded.
+"""Requests, from the wire to values. Bytes of a client come in; a `XdsRequest` and, on a stream's first message, the
+client's `NodeInfo` leave. Whatever is malformed or too large is `StreamRefused`: past this room no input is unbounded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from envoy.service.discovery.v3 import discovery_pb2
 from google.protobuf.json_format import MessageToDict, SerializeToJsonError
 from google.protobuf.message import DecodeError
 
-from weft.mesh.calls import MOST
+from weft.xds.on_demand import CALLED
 from weft.xds.response import Dialect
 from weft.xds.types import CLUSTER, is_held
 
@@ -21,12 +21,12 @@ REQUEST_BYTES = 16 << 20
 NAMES = 100_000
 # Names that calls wait for, of one stream: what an application calls makes them up, and may be anything. There is room
 # for all that are kept of a group (`mesh/calls.py`), each by two names: it is to be told of everything before that.
-HELD = 4 * MOST
+HELD = 4 * CALLED
 NAME_LENGTH = 4_096
 METADATA_BYTES = 64 * 1024  # a proxy of Istio tells some 4 KB of itself
 
 
-class Refused(Exception):
+class StreamRefused(Exception):
     """The client's fault: its stream ends with this reason and others do not notice."""
 
 
@@ -48,7 +48,7 @@ class NodeInfo(msgspec.Struct, frozen=True):
     user_agent: str = ""
 
 
-class Request(msgspec.Struct, frozen=True):
+class XdsRequest(msgspec.Struct, frozen=True):
     type_url: str
     nonce: str = ""
     error: str | None = None  # set: the response with this nonce is refused
@@ -57,16 +57,16 @@ class Request(msgspec.Struct, frozen=True):
     versions: Mapping[str, str] = {}  # what the client has from an earlier stream
 
 
-def parse(dialect: Dialect, payload: bytes) -> tuple[Request, NodeInfo | None]:
+def parse(dialect: Dialect, payload: bytes) -> tuple[XdsRequest, NodeInfo | None]:
     delta = dialect is Dialect.DELTA
     message = discovery_pb2.DeltaDiscoveryRequest() if delta else discovery_pb2.DiscoveryRequest()
     try:
         message.ParseFromString(payload)
     except DecodeError as error:
-        raise Refused(f"not a {message.DESCRIPTOR.name}: {error}") from error
+        raise StreamRefused(f"not a {message.DESCRIPTOR.name}: {error}") from error
     if not message.type_url:
-        raise Refused("a request on an aggregated stream needs a type_url")
-    request = Request(
+        raise StreamRefused("a request on an aggregated stream needs a type_url")
+    request = XdsRequest(
         type_url=_short(message.type_url),
         nonce=_short(message.response_nonce),
         error=_error(message),
@@ -96,7 +96,7 @@ def _bounded(names: Iterable[str]) -> list[str]:
 def _names(names: Iterable[str]) -> tuple[str, ...]:
     every = tuple(names)
     if len(every) > NAMES:
-        raise Refused(f"{len(every)} names in one request; {NAMES} are the most")
+        raise StreamRefused(f"{len(every)} names in one request; {NAMES} are the most")
     for name in every:
         _short(name)
     return every
@@ -109,7 +109,7 @@ def _versions(versions: Mapping[str, str]) -> dict[str, str]:
 
 def _short(name: str) -> str:
     if len(name) > NAME_LENGTH:
-        raise Refused(f"a name of {len(name)} characters, {name[:40]}…; {NAME_LENGTH} are the most")
+        raise StreamRefused(f"a name of {len(name)} characters, {name[:40]}…; {NAME_LENGTH} are the most")
     return name
 
 
@@ -120,11 +120,11 @@ def _node(node: Any) -> NodeInfo:
         version = f"{number.major_number}.{number.minor_number}.{number.patch}"
     size = node.metadata.ByteSize()
     if size > METADATA_BYTES:
-        raise Refused(f"{size} bytes of node metadata; {METADATA_BYTES} are the most")
+        raise StreamRefused(f"{size} bytes of node metadata; {METADATA_BYTES} are the most")
     try:
         metadata = MessageToDict(node.metadata)
     except (ValueError, SerializeToJsonError) as error:  # an infinite number, say
-        raise Refused(f"node metadata that JSON cannot hold: {error}") from error
+        raise StreamRefused(f"node metadata that JSON cannot hold: {error}") from error
     return NodeInfo(
         id=_short(node.id),
         cluster=_short(node.cluster),

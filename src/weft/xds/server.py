@@ -1,6 +1,6 @@
 """Discovery over gRPC, aggregated or of secrets alone: sockets, streams of bytes, and who is on the other end.
 
-A connection comes in, its client says who it is, the observer says which group it belongs to, and a `Stream` decides
+A connection comes in, its client says who it is, the observer says which group it belongs to, and a `XdsStream` decides
 everything after that. Rule: a client can harm its own stream and no other.
 """
 
@@ -22,17 +22,17 @@ import grpc.aio
 from weft.xds.access import Authenticate, Context, admitted
 from weft.xds.clients import Peer, StreamStatus, type_status
 from weft.xds.debug import Debugger, is_question, serve_questions
-from weft.xds.request import REQUEST_BYTES, NodeInfo, Refused, Request, parse
+from weft.xds.request import REQUEST_BYTES, NodeInfo, StreamRefused, XdsRequest, parse
 from weft.xds.response import CACHE_BYTES, Dialect, Responses
 from weft.xds.snapshot import Snapshots
-from weft.xds.stream import Acked, Nacked, NackedResource, Stream
+from weft.xds.stream import Acked, Nacked, NackedResource, XdsStream
 from weft.xds.table import Behind
 from weft.xds.types import CLUSTER, LISTENER, is_held
 
 log = logging.getLogger("weft.xds")
 
 
-class Observer(Protocol):
+class StreamObserver(Protocol):
     """Who decides about clients and hears from them. What it raises, but for Refused, is logged and harms nothing."""
 
     def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Hashable | Awaitable[Hashable]:
@@ -86,7 +86,7 @@ _METHODS = {
 }
 
 
-class Server:
+class XdsServer:
     """`service` says what is spoken: everything on one stream, or secrets alone. `shared_bytes` bounds what is kept of
     answers for the next stream that needs the same ones; `most_streams`, how many there are at one address, over all
     of its connections."""
@@ -94,7 +94,7 @@ class Server:
     def __init__(
         self,
         snapshots: Snapshots,
-        observer: Observer,
+        observer: StreamObserver,
         *,
         service: str = SERVICE,
         shared_bytes: int = CACHE_BYTES,
@@ -218,8 +218,8 @@ class Server:
                 return
             request, node = parse(dialect, payload)
             if node is None or not node.id:
-                raise Refused("the first request of a stream must say which node it is from")
-        except Refused as refused:
+                raise StreamRefused("the first request of a stream must say which node it is from")
+        except StreamRefused as refused:
             log.warning("not an xDS client at %s: %s", listener, refused)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused))
         stream_id, peer = next(self._stream_ids), Peer(listener, context.peer(), principal)
@@ -229,14 +229,14 @@ class Server:
         try:
             found = self._observer.join(stream_id, node, peer)
             group: Hashable = await found if inspect.isawaitable(found) else found
-        except Refused as refused:
+        except StreamRefused as refused:
             log.warning("refused %s at %s: %s", node.id, listener, refused)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(refused))
         session = _Session(self, stream_id, node, peer, dialect, group, context)
         self._sessions[session.stream_id] = session
         try:
             await session.run(request)
-        except Refused as refused:
+        except StreamRefused as refused:
             log.warning("ended the xDS stream of %s: %s", node.id, refused)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused))
         except Behind as behind:
@@ -264,7 +264,7 @@ class _Session:
 
     def __init__(
         self,
-        server: Server,
+        server: XdsServer,
         stream_id: int,
         node: NodeInfo,
         peer: Peer,
@@ -281,7 +281,7 @@ class _Session:
         self._since = server._clock()
         self._turn_due = asyncio.Event()
         self._awaited: set[asyncio.Future[None]] = set()
-        self.stream = Stream(
+        self.stream = XdsStream(
             server._snapshots,
             group,
             dialect,
@@ -290,7 +290,7 @@ class _Session:
             wake=self._turn_due.set,
         )
 
-    async def run(self, first: Request) -> None:
+    async def run(self, first: XdsRequest) -> None:
         self._receive(first)
         reading = asyncio.create_task(self._read(), name=f"xds-read-{self.node.id}")
         reading.add_done_callback(lambda _: self._turn_due.set())
@@ -335,7 +335,7 @@ class _Session:
             self._receive(request)
             self._turn_due.set()
 
-    def _receive(self, request: Request) -> None:
+    def _receive(self, request: XdsRequest) -> None:
         observer, tell = self._server._observer, self._server._tell
         # What a client has from before it says once. One that says it again and again keeps others waiting in vain.
         had = tuple(request.versions) if request.type_url not in self.stream.subscriptions else ()

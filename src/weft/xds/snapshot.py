@@ -15,30 +15,30 @@ from types import MappingProxyType
 
 from weft.xds.layer import Layer, LayeredTable
 from weft.xds.push_times import PushTimes
-from weft.xds.table import Rejected, Resource, Table, Watcher
+from weft.xds.table import Rejected, Resource, ResourceTable, Watcher
 
-_EMPTY = Table()
+_EMPTY = ResourceTable()
 
 
-class Group:
+class GroupTables:
     """One group's tables, as its streams see them."""
 
     def __init__(self, identifier: Hashable) -> None:
         self.identifier = identifier
         self.ready = False
         self.dropped = False
-        self.tables: dict[str, Table] = {}
+        self.tables: dict[str, ResourceTable] = {}
         self.layer: Layer | None = None  # what lies under the tables; all of them then are `LayeredTable`
         self.watchers: set[Watcher] = set()
 
-    def table(self, type_url: str) -> Table:
+    def table(self, type_url: str) -> ResourceTable:
         """Never made by asking: a client may ask for any type it can spell."""
         return self.tables.get(type_url, _EMPTY)
 
-    def writable(self, type_url: str) -> Table:
+    def writable(self, type_url: str) -> ResourceTable:
         table = self.tables.get(type_url)
         if table is None:
-            table = self.tables[type_url] = LayeredTable(self.layer.of(type_url)) if self.layer else Table()
+            table = self.tables[type_url] = LayeredTable(self.layer.of(type_url)) if self.layer else ResourceTable()
         return table
 
 
@@ -49,8 +49,8 @@ Changes = dict[str, tuple[str, ...]]  # type → names
 class Snapshots:
     def __init__(self) -> None:
         self.times = PushTimes()
-        self._groups: dict[Hashable, Group] = {}
-        self._upon: dict[Layer, dict[Group, None]] = {}
+        self._groups: dict[Hashable, GroupTables] = {}
+        self._upon: dict[Layer, dict[GroupTables, None]] = {}
 
     @property
     def push(self) -> int:
@@ -189,23 +189,23 @@ class Snapshots:
         for name in names:
             table.rejected.pop(name, None)
 
-    def state(self, group: Hashable) -> Group | None:
+    def state(self, group: Hashable) -> GroupTables | None:
         return self._groups.get(group)
 
-    def attach(self, group: Hashable, watcher: Watcher) -> Group:
-        state = self._groups.setdefault(group, Group(group))
+    def attach(self, group: Hashable, watcher: Watcher) -> GroupTables:
+        state = self._groups.setdefault(group, GroupTables(group))
         state.watchers.add(watcher)
         return state
 
-    def detach(self, state: Group, watcher: Watcher) -> None:
+    def detach(self, state: GroupTables, watcher: Watcher) -> None:
         state.watchers.discard(watcher)
         if not state.ready and not state.watchers and self._groups.get(state.identifier) is state:
             del self._groups[state.identifier]
 
-    def _group(self, group: Hashable) -> Group:
-        return self._groups.setdefault(group, Group(group))
+    def _group(self, group: Hashable) -> GroupTables:
+        return self._groups.setdefault(group, GroupTables(group))
 
-    def _rest(self, state: Group, layer: Layer, revision: int) -> list[str]:
+    def _rest(self, state: GroupTables, layer: Layer, revision: int) -> list[str]:
         """Put a layer under a group, in the place of the one there is. Returns the types changed by it."""
         if state.layer is None and state.tables:
             raise ValueError("a group has a layer from its first update on, or never")
@@ -223,14 +223,14 @@ class Snapshots:
                 changed.append(type_url)
         return changed
 
-    def _lift(self, state: Group) -> None:
+    def _lift(self, state: GroupTables) -> None:
         upon = self._upon.get(state.layer) if state.layer else None
         if upon is not None and state.layer is not None:
             upon.pop(state, None)
             if not upon:
                 del self._upon[state.layer]
 
-    def _announce(self, state: Group, changed: Changes) -> None:
+    def _announce(self, state: GroupTables, changed: Changes) -> None:
         if changed:
             self.push += 1
         elif state.ready:
@@ -241,6 +241,6 @@ class Snapshots:
         _wake(state)
 
 
-def _wake(state: Group) -> None:
+def _wake(state: GroupTables) -> None:
     for watcher in tuple(state.watchers):
         watcher.wake()

@@ -12,12 +12,12 @@ from collections.abc import Callable, Hashable, Iterable
 
 import msgspec
 
-from weft.xds.request import Refused, Request
+from weft.xds.request import StreamRefused, XdsRequest
 from weft.xds.response import Dialect, Response, Responses
 from weft.xds.snapshot import Snapshots
 from weft.xds.subscription import Flight, Subscription
-from weft.xds.table import Behind, Resource, Table
-from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, PUSH_ORDER, ROUTE, WHOLE_SET, Part, Step, is_held
+from weft.xds.table import Behind, Resource, ResourceTable
+from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, PUSH_ORDER, ROUTE, WHOLE_SET, PushPart, PushStep, is_held
 
 # Clusters that a client is slow to warm must not keep listeners and routes away from it for good. Envoy's own answer
 # comes within milliseconds; seconds mean that a cluster waits for something that will not come soon.
@@ -63,7 +63,7 @@ class _Round(msgspec.Struct, frozen=True):
     routes: frozenset[str]  # of that time, that the client has not asked for
 
 
-class Stream:
+class XdsStream:
     def __init__(
         self,
         snapshots: Snapshots,
@@ -86,13 +86,13 @@ class Stream:
         self._group = snapshots.attach(group, self)
         self._ended = ""
 
-    def receive(self, request: Request, now: float) -> Acked | Nacked | None:
+    def receive(self, request: XdsRequest, now: float) -> Acked | Nacked | None:
         """Take a request in. What is to be said to it comes with the next turn."""
         subscription = self.subscriptions.get(request.type_url)
         first = subscription is None
         if subscription is None:
             if len(self.subscriptions) >= TYPES:
-                raise Refused(f"more than {TYPES} types on one stream")
+                raise StreamRefused(f"more than {TYPES} types on one stream")
             subscription = self.subscriptions[request.type_url] = Subscription(request.type_url)
         outcome = None
         if request.nonce and not first:
@@ -117,7 +117,9 @@ class Stream:
                 if type_url == ENDPOINT:
                     self._answer_warming(self._warming)
         self._look(now)
-        others = [Step(type_url, Part.BOTH, (), "") for type_url in self.subscriptions if type_url not in _ORDERED]
+        others = [
+            PushStep(type_url, PushPart.BOTH, (), "") for type_url in self.subscriptions if type_url not in _ORDERED
+        ]
         sent = [response for step in (*PUSH_ORDER, *others) if (response := self._take(step, now)) is not None]
         for type_url, subscription in self.subscriptions.items():
             subscription.settle(now)
@@ -196,7 +198,7 @@ class Stream:
         for subscription in self.subscriptions.values():
             subscription.pinned = {}
 
-    def _take(self, step: Step, now: float) -> Response | None:
+    def _take(self, step: PushStep, now: float) -> Response | None:
         subscription = self.subscriptions.get(step.type_url)
         if subscription is None or subscription.flight is not None:
             return None
@@ -205,12 +207,12 @@ class Stream:
             return None
         table = self._table(step.type_url)
         upserts, removals = subscription.sendable(table, self.dialect)
-        if step.part is Part.UPSERTS:
+        if step.part is PushPart.UPSERTS:
             # That something asked for does not exist is news like an upsert: the client is waiting for it.
             removals = [name for name in removals if subscription.owed[name]]
-        elif step.part is Part.REMOVALS:
+        elif step.part is PushPart.REMOVALS:
             upserts = []
-        if step.part is Part.ANSWERS:
+        if step.part is PushPart.ANSWERS:
             due = self._round
             if due is None or self._answers_wait(step, subscription, due, now):
                 return None
@@ -221,20 +223,20 @@ class Stream:
         upserts = [name for name in upserts if not is_held(step.type_url, name)]
         if subscription.at_most is not None:
             upserts = upserts[: subscription.at_most]
-        if not (upserts or removals or (subscription.answer_due and step.part is not Part.REMOVALS)):
-            if step.part is not Part.REMOVALS:  # of whose own upserts another step has decided
+        if not (upserts or removals or (subscription.answer_due and step.part is not PushPart.REMOVALS)):
+            if step.part is not PushPart.REMOVALS:  # of whose own upserts another step has decided
                 subscription.held_since = None
             return None
         if self._held(step, subscription, now):
             return None
         return self._send(subscription, table, tuple(upserts), tuple(removals), now)
 
-    def _held(self, step: Step, subscription: Subscription, now: float) -> bool:
+    def _held(self, step: PushStep, subscription: Subscription, now: float) -> bool:
         """Order matters to proxies that take every cluster. Others ask for each thing when they can use it."""
         clusters = self.subscriptions.get(CLUSTER)
         if clusters is None or not clusters.wildcard:
             return False
-        if step.part is Part.REMOVALS:
+        if step.part is PushPart.REMOVALS:
             return any(
                 other.flight or any(not is_held(url, name) for name in other.owed)
                 for url in step.after
@@ -248,7 +250,7 @@ class Stream:
             subscription.held_since = now
         return now < subscription.held_since + HOLD_SECONDS
 
-    def _answers_wait(self, step: Step, subscription: Subscription, due: _Round, now: float) -> bool:
+    def _answers_wait(self, step: PushStep, subscription: Subscription, due: _Round, now: float) -> bool:
         """Who goes on before the listeners are there that it is to meet would pass them by, and leave unprotected: so
         it waits, however slow the client is, until that closes it. It does not wait for ever for clusters that are not
         warm, where it would be answered, nor for routes, of which nobody knows whether they will be asked for."""
@@ -292,7 +294,12 @@ class Stream:
         return clusters.flight is not None or any(name in self._table(ENDPOINT).live for name in self._warming)
 
     def _send(
-        self, subscription: Subscription, table: Table, upserts: tuple[str, ...], removals: tuple[str, ...], now: float
+        self,
+        subscription: Subscription,
+        table: ResourceTable,
+        upserts: tuple[str, ...],
+        removals: tuple[str, ...],
+        now: float,
     ) -> Response:
         resources: list[Resource]
         removed: tuple[str, ...]
@@ -312,7 +319,7 @@ class Stream:
             self._warm(upserts, removals)
         return response
 
-    def _everything(self, subscription: Subscription, table: Table, news: set[str]) -> list[Resource]:
+    def _everything(self, subscription: Subscription, table: ResourceTable, news: set[str]) -> list[Resource]:
         """All that a state-of-the-world response must carry for the client not to delete it. Of a name that stays
         owed, that is what it was: before its removal, or before a change that is not being tried out yet."""
         later = subscription.owed.keys() - news
@@ -386,5 +393,5 @@ class Stream:
         self._snapshots.reject(self._group.identifier, subscription.type_url, name, version, error)
         return NackedResource(self._group.identifier, subscription.type_url, name, version, error, self.node_id)
 
-    def _table(self, type_url: str) -> Table:
+    def _table(self, type_url: str) -> ResourceTable:
         return self._group.table(type_url)

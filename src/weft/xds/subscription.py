@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
-from weft.xds.request import HELD, NAMES, Refused, Request
+from weft.xds.request import HELD, NAMES, StreamRefused, XdsRequest
 from weft.xds.response import Dialect, Response
-from weft.xds.table import Behind, Resource, Table
+from weft.xds.table import Behind, Resource, ResourceTable
 from weft.xds.types import WHOLE_SET, WILDCARD, is_held
 
 # Proxies of one group ask for the same names, thousands of them: one set of strings serves them all. It is its own key,
@@ -73,7 +73,7 @@ class Subscription:
     def watches(self, name: str) -> bool:
         return name in self.names or (self.wildcard and not is_held(self.type_url, name))
 
-    def request(self, request: Request, dialect: Dialect, table: Table, *, first: bool) -> None:
+    def request(self, request: XdsRequest, dialect: Dialect, table: ResourceTable, *, first: bool) -> None:
         if first:
             self._versions = request.versions
         if dialect is Dialect.DELTA:
@@ -95,14 +95,14 @@ class Subscription:
         had_names = self.names
         names = had_names.difference(unwanted).union(added) - {WILDCARD}
         if len(names) > NAMES:
-            raise Refused(f"{len(names)} names of {self.type_url} on one stream; {NAMES} are the most")
+            raise StreamRefused(f"{len(names)} names of {self.type_url} on one stream; {NAMES} are the most")
         self.names = _shared(names)
         for name in unwanted:
             self._unsubscribe(name)
         for name in added:
             self._subscribe(name, table, again=name in had_names)
 
-    def start(self, table: Table) -> list[Resource]:
+    def start(self, table: ResourceTable) -> list[Resource]:
         """The group has its first state: compare all that is asked for with what the client says it has. Returns what
         it has taken before."""
         self.started = True
@@ -121,7 +121,7 @@ class Subscription:
         self.had = bool(taken)
         return taken
 
-    def look(self, table: Table) -> None:
+    def look(self, table: ResourceTable) -> None:
         """Owe what changed since the last look. While a response is out there is no need to look: the table remembers,
         once for all streams, and a client that never answers costs nothing until it is too far behind."""
         if self.revision < table.floor:
@@ -129,17 +129,17 @@ class Subscription:
         if self.flight is None and self.revision != table.revision:
             self._see(table)
 
-    def pin(self, table: Table, *, every: bool) -> None:
+    def pin(self, table: ResourceTable, *, every: bool) -> None:
         """Look, though a response be out, and send what is owed as it is now until `pinned` is emptied. `every`: and
         whatever else is asked for by then."""
         self._see(table)
         out = self.flight.upserts if self.flight is not None else ()  # if it is refused, it is owed again
         self.pinned = {name: table.live.get(name) for name in (*self.owed, *out, *(table.live if every else ()))}
 
-    def resource(self, name: str, table: Table) -> Resource | None:
+    def resource(self, name: str, table: ResourceTable) -> Resource | None:
         return self.pinned[name] if name in self.pinned else table.live.get(name)
 
-    def _see(self, table: Table) -> None:
+    def _see(self, table: ResourceTable) -> None:
         for name in table.changed_since(self.revision):
             if self.watches(name):
                 self.owed.setdefault(name, False)
@@ -149,7 +149,7 @@ class Subscription:
                 del self.refused[name]
         self.revision = table.revision
 
-    def withholds(self, resource: Resource, table: Table) -> bool:
+    def withholds(self, resource: Resource, table: ResourceTable) -> bool:
         """Whether this client has refused what another of its group took. What nobody took the table hides; if it
         is live all the same, it was taken back and has come again, and is tried, and reported, again."""
         if self.refused.get(resource.name) != resource.version:
@@ -157,7 +157,7 @@ class Subscription:
         accepted = table.accepted.get(resource.name)
         return accepted is not None and accepted.version == resource.version
 
-    def sendable(self, table: Table, dialect: Dialect) -> tuple[list[str], list[str]]:
+    def sendable(self, table: ResourceTable, dialect: Dialect) -> tuple[list[str], list[str]]:
         """Split what is owed into upserts and removals, and forget what need not or cannot be said."""
         upserts: list[str] = []
         removals: list[str] = []
@@ -192,7 +192,7 @@ class Subscription:
             self.settled = self.revision
             self.settled_at = now
 
-    def mark(self, table: Table) -> None:
+    def mark(self, table: ResourceTable) -> None:
         """Remember which change the client has not answered, while the table still knows: a name that changes again
         is known by its last change only."""
         if self.behind > self.settled or self.is_settled(table):
@@ -200,7 +200,7 @@ class Subscription:
         news = table.changed_since(self.settled) if self.settled else ()
         self.behind = min((table.changed_at(name) for name in news if self.watches(name)), default=table.revision)
 
-    def is_settled(self, table: Table) -> bool:
+    def is_settled(self, table: ResourceTable) -> bool:
         return (
             self.started
             and self.flight is None
@@ -217,7 +217,7 @@ class Subscription:
             return str(self.revision)
         return f"{push}.{int(count or 0) + 1}"
 
-    def _subscribe(self, name: str, table: Table, *, again: bool) -> None:
+    def _subscribe(self, name: str, table: ResourceTable, *, again: bool) -> None:
         if name == WILDCARD:
             if not self.wildcard:
                 self.wildcard = self.answer_due = True

@@ -58,7 +58,7 @@ TOMBSTONE_SLACK = 64
 TOMBSTONE_LIMIT = 10_000
 
 
-class Table:
+class ResourceTable:
     """The resources of one type for one group."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from enum import Enum
 
 import msgspec
 
-from weft.translate.names import HOLD
+from weft.xds.on_demand import is_held_cluster
 
 _PREFIX = "type.googleapis.com/"
 
@@ -26,7 +26,7 @@ WILDCARD = "*"
 def is_held(type_url: str, name: str) -> bool:
     """Whether a call is held until this is there. Only who asks for it by name is sent it, when all else
     has been taken; but never that there is none: an Envoy that was told so once lets every later call wait in vain."""
-    return type_url == CLUSTER and name.startswith(HOLD)
+    return type_url == CLUSTER and is_held_cluster(name)
 
 
 # Clients may ask for all of these by naming nothing, and in state-of-the-world a response carries all that exists, so
@@ -34,37 +34,45 @@ def is_held(type_url: str, name: str) -> bool:
 WHOLE_SET = frozenset({CLUSTER, LISTENER})
 
 
-class Part(Enum):
+class PushPart(Enum):
     UPSERTS = "upserts"
     REMOVALS = "removals"
     BOTH = "both"
     ANSWERS = "answers"  # upserts of names that somebody waits for, and that nobody is told are not there
 
 
-class Step(msgspec.Struct, frozen=True):
+class PushStep(msgspec.Struct, frozen=True):
     type_url: str
-    part: Part
+    part: PushPart
     after: tuple[str, ...]  # types that must have nothing owed and nothing unanswered on this stream
     why: str
 
 
 # Make before break: what is pointed at comes before what points, and goes after it.
 PUSH_ORDER = (
-    Step(SECRET, Part.BOTH, (), "clusters and listeners stay warming until their certificates are there"),
-    Step(CLUSTER, Part.UPSERTS, (), "a route to a cluster that is not there yet answers 503"),
-    Step(ENDPOINT, Part.UPSERTS, (), "a cluster is warm once it has endpoints; endpoints are news and wait for nobody"),
-    Step(ROUTE, Part.UPSERTS, (CLUSTER,), "a route may name new clusters"),
-    Step(
+    PushStep(SECRET, PushPart.BOTH, (), "clusters and listeners stay warming until their certificates are there"),
+    PushStep(CLUSTER, PushPart.UPSERTS, (), "a route to a cluster that is not there yet answers 503"),
+    PushStep(
+        ENDPOINT,
+        PushPart.UPSERTS,
+        (),
+        "a cluster is warm once it has endpoints; endpoints are news and wait for nobody",
+    ),
+    PushStep(ROUTE, PushPart.UPSERTS, (CLUSTER,), "a route may name new clusters"),
+    PushStep(
         LISTENER,
-        Part.BOTH,
+        PushPart.BOTH,
         (CLUSTER, ROUTE),
         "a listener may name new clusters, and takes calls at once by routes that it shares with others; removals go "
         "along, for a proxy handles them first and a new listener may take over the address of an old one",
     ),
-    Step(ROUTE, Part.REMOVALS, (LISTENER,), "nothing may look into routes any more when they go"),
-    Step(CLUSTER, Part.REMOVALS, (LISTENER, ROUTE), "nothing may point at a cluster any more when it goes"),
-    Step(ENDPOINT, Part.REMOVALS, (LISTENER, ROUTE, CLUSTER), "endpoints go when their cluster has gone"),
-    Step(
-        CLUSTER, Part.ANSWERS, (ENDPOINT, LISTENER, ROUTE), "a held call goes on when all that it is to meet is there"
+    PushStep(ROUTE, PushPart.REMOVALS, (LISTENER,), "nothing may look into routes any more when they go"),
+    PushStep(CLUSTER, PushPart.REMOVALS, (LISTENER, ROUTE), "nothing may point at a cluster any more when it goes"),
+    PushStep(ENDPOINT, PushPart.REMOVALS, (LISTENER, ROUTE, CLUSTER), "endpoints go when their cluster has gone"),
+    PushStep(
+        CLUSTER,
+        PushPart.ANSWERS,
+        (ENDPOINT, LISTENER, ROUTE),
+        "a held call goes on when all that it is to meet is there",
     ),
 )

@@ -60,7 +60,7 @@ class NoLine(Exception):
     """There is no certificate or no token to call with, yet; says why."""
 
 
-class Upstream:
+class ControlPlaneStream:
     """`line` is asked before every call, so that a certificate or token that was renewed is used from then on. It may
     raise NoLine. `streams` are those of the proxies here, for reports."""
 
@@ -155,7 +155,7 @@ class Upstream:
             if self._due.is_set():
                 self._due.clear()
                 while taken:
-                    await self._write(call, frames.Taken(taken.pop(0)))
+                    await self._write(call, frames.TakenFrame(taken.pop(0)))
                 if (pods := self._copy.pods_frame()) is not None:
                     await self._write(call, pods)
                 for wanted in self._copy.wanted_frames():

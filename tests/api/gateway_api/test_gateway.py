@@ -3,7 +3,7 @@ from msgspec.structs import replace
 
 from api.gateway_api.objects import standard
 from api.reading import told, value
-from weft.model.gateway_api import CertificateRef, From, Listener, Requirement
+from weft.model.gateway_api import CertificateRef, From, LabelRequirement, Listener
 
 
 def gateway(listener, more=""):
@@ -28,7 +28,7 @@ def test_a_listener_is_read():
             certificates=(CertificateRef("shop", "s"), CertificateRef("far", "t")),
             namespaces=From.SELECTOR,
             selector=(("a", "b"),),
-            requirements=(Requirement("c", "Exists"),),
+            requirements=(LabelRequirement("c", "Exists"),),
             kinds=("HTTPRoute",),
             other_kinds=("UDPRoute",),
             line=7,

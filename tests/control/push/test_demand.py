@@ -10,7 +10,7 @@ from envoy.config.listener.v3.listener_pb2 import Listener
 from control.push.test_push import CART, HISTORIES, ORDERS, Rig
 from model.builders import group, service
 from weft.control.push.demand import Demand
-from weft.mesh.calls import Calls, Why
+from weft.mesh.calls import CallReason, Calls
 from weft.mesh.mesh import Mesh
 from weft.model.names import ObjectKey, Origin
 from weft.model.on_demand import OnDemand
@@ -193,7 +193,7 @@ async def test_clusters_that_a_proxy_subscribes_to_are_calls_that_it_holds_or_ho
     assert clusters(rig) == {ORDERS, "10.96.0.1"}
     rig.push.want(WEB, wanted, with_hosts=True, soon=False)
     assert clusters(rig) == {ORDERS, CART, "10.96.0.1"}
-    assert rig.push.calls.of(WEB).hosts[CART].why is Why.HAD
+    assert rig.push.calls.of(WEB).hosts[CART].why is CallReason.HAD
 
 
 async def test_another_group_knows_nothing_of_the_calls(rig):
@@ -274,7 +274,7 @@ async def test_what_a_group_has_called_outlives_it(rig):
     shop(rig)
     rig.push.call(WEB, ["hold|15001|10.96.0.1"], soon=False)
     rig.push.leave(WEB)
-    rig.push.call(WEB, (), [CART], Why.HAD)
+    rig.push.call(WEB, (), [CART], CallReason.HAD)
     rig.push.join(WEB)
     assert clusters(rig) == {ORDERS, CART, "10.96.0.1"}
 
@@ -405,7 +405,7 @@ async def test_who_comes_back_loses_no_listener_though_nobody_knows_how_it_was_t
     other = group("other")
     if joined:
         few.push.join(other)
-    few.push.call(other, ["hold|15001|10.96.0.1"], [ORDERS], Why.HAD, soon=False)
+    few.push.call(other, ["hold|15001|10.96.0.1"], [ORDERS], CallReason.HAD, soon=False)
     few.push.join(other)
     assert held_by(few, other) == {"virtualOutbound", "0.0.0.0_80"} and "10.96.0.1_80" in listener_names(few, other)
     assert clusters(few, other) == {ORDERS, CART, DB, "10.96.0.1"}, "it is on demand no more"
@@ -413,14 +413,14 @@ async def test_who_comes_back_loses_no_listener_though_nobody_knows_how_it_was_t
     third = group("third")
     if joined:
         few.push.join(third)
-    few.push.call(third, (), [ORDERS], Why.HAD, soon=False)
+    few.push.call(third, (), [ORDERS], CallReason.HAD, soon=False)
     few.push.join(third)
     assert clusters(few, third) == {ORDERS} and "0.0.0.0_80" in listener_names(few, third)
     few.push.join(group("fourth"))
     assert "0.0.0.0_80" not in listener_names(few, group("fourth"))
-    few.push.call(group("fourth"), (), [ORDERS], Why.LOOKED_UP, soon=False)
+    few.push.call(group("fourth"), (), [ORDERS], CallReason.LOOKED_UP, soon=False)
     for held in ((), ["hold|15001|10.96.0.9"]):
-        few.push.call(group("fourth"), held, [ORDERS], Why.HAD, soon=False)
+        few.push.call(group("fourth"), held, [ORDERS], CallReason.HAD, soon=False)
     assert "0.0.0.0_80" not in listener_names(few, group("fourth")), "it has no more than it was told of here"
 
 
@@ -436,13 +436,13 @@ async def test_who_held_calls_and_was_told_of_everything_before_keeps_the_listen
     elsewhere.push.leave(WEB)
     if joined:
         elsewhere.push.join(WEB)
-    elsewhere.push.call(WEB, ["hold|15001|10.96.0.9"], [LATE, ORDERS, CART, DB], Why.HAD, soon=False)
+    elsewhere.push.call(WEB, ["hold|15001|10.96.0.9"], [LATE, ORDERS, CART, DB], CallReason.HAD, soon=False)
     elsewhere.push.join(WEB)
     assert before <= elsewhere.versions(WEB).keys() and held_by(elsewhere) == {"virtualOutbound", "0.0.0.0_80"}
     other = group("other")
     if joined:
         elsewhere.push.join(other)
-    elsewhere.push.call(other, ["hold|15001|10.96.0.9"], [LATE, CART], Why.HAD, soon=False)
+    elsewhere.push.call(other, ["hold|15001|10.96.0.9"], [LATE, CART], CallReason.HAD, soon=False)
     elsewhere.push.join(other)
     assert clusters(elsewhere, other) == {LATE, CART, "10.96.0.9"}
     assert "0.0.0.0_80" not in listener_names(elsewhere, other), "its call led to both"

@@ -12,7 +12,7 @@ from weft.control.push.push import Push
 from weft.control.push.schedule import PushTiming
 from weft.mesh.mesh import Mesh
 from weft.model.access_log import Reporter
-from weft.model.authorization_policy import Action, AuthorizationPolicy, Rule
+from weft.model.authorization_policy import Action, AuthorizationPolicy, AuthorizationRule
 from weft.model.destination_rule import (
     DestinationRule,
     LoadBalancer,
@@ -84,7 +84,7 @@ async def test_a_group_whose_push_fails_takes_nothing_from_the_others(rig, monke
 
     monkeypatch.setattr(contribute, "base", base)
     selected = AuthorizationPolicy("poison", "shop", selector=labels_of({"app": "bad"}))
-    changed = rig.put(selected, AuthorizationPolicy("all", "shop", Action.DENY, rules=(Rule(),)))
+    changed = rig.put(selected, AuthorizationPolicy("all", "shop", Action.DENY, rules=(AuthorizationRule(),)))
     assert changed == {group("web"): {(LISTENER, "virtualInbound")}}
     assert "proxies keep what they have" in caplog.text
 
@@ -100,7 +100,7 @@ async def test_a_viewpoint_whose_push_fails_takes_nothing_from_the_others(rig, m
         return translate(look)
 
     monkeypatch.setattr(rig.push._view, "_from_viewpoint", from_viewpoint)
-    changed = rig.put(service("orders"), AuthorizationPolicy("all", "bad", Action.DENY, rules=(Rule(),)))
+    changed = rig.put(service("orders"), AuthorizationPolicy("all", "bad", Action.DENY, rules=(AuthorizationRule(),)))
     assert (LISTENER, "virtualInbound") in changed[group("web", "bad")]
     assert (CLUSTER, f"outbound|80||{ORDERS}") in changed[group("web", "shop")]
     assert "proxies of bad failed" in caplog.text
@@ -353,7 +353,9 @@ async def test_a_policy_changes_the_way_in_of_whom_it_selects_and_nothing_else(r
 async def test_who_has_to_ask_an_authorizer_sees_it_whatever_its_sidecar_shows(rig):
     checker = "checker.auth.svc.cluster.local"
     provider = Authorizer(name="checker", host=checker, port=9000, grpc=True)
-    policy = AuthorizationPolicy("p", "shop", Action.CUSTOM, labels_of({"app": "orders"}), (Rule(),), "checker")
+    policy = AuthorizationPolicy(
+        "p", "shop", Action.CUSTOM, labels_of({"app": "orders"}), (AuthorizationRule(),), "checker"
+    )
     rig.put(
         service("orders"),
         service("cart"),
@@ -626,7 +628,7 @@ async def test_what_comes_in_another_order_is_the_same_at_a_gateway():
         at_gateway("a", "*"),
         at_gateway("b", "b.com", to="cart"),
     ]
-    values.append(AuthorizationPolicy("deny", "edge", Action.DENY, rules=(Rule(),)))
+    values.append(AuthorizationPolicy("deny", "edge", Action.DENY, rules=(AuthorizationRule(),)))
     seen = []
     for seed in range(4):
         random.Random(seed).shuffle(values)

@@ -2,7 +2,7 @@ import pytest
 
 from model.builders import service
 from weft.base.problem import Problem, Where
-from weft.explain.decision import Explanation, Kind, Outcome, Source, Stage, Step, Verdict
+from weft.explain.decision import DecisionStage, Explanation, Kind, ObjectSource, Outcome, Step, Verdict
 from weft.inspect.ask.taken_routes import is_of_another, taken_routes
 from weft.mesh.mesh import Mesh
 from weft.model.names import ObjectKey
@@ -16,9 +16,9 @@ def taken(*lines, of=(10, 20, 30)):
     http = tuple(HttpRoute(line=line) for line in of)
     mesh.apply(KEY, (VirtualService("web", "shop", ("web",), http=http, tcp=(L4Route(line=40),)),))
     mesh.apply(ObjectKey("Service", "shop", "web"), (service("web"),))
-    written = [Source("VirtualService", "shop", "web", "web.yaml", line) for line in lines]
-    sources = (*written, Source("Service", "shop", "web", "web.yaml", 30))
-    outcome = Outcome(1.0, (Step(Stage.ROUTE, "", sources),), Verdict(Kind.DELIVERED, ""))
+    written = [ObjectSource("VirtualService", "shop", "web", "web.yaml", line) for line in lines]
+    sources = (*written, ObjectSource("Service", "shop", "web", "web.yaml", 30))
+    outcome = Outcome(1.0, (Step(DecisionStage.ROUTE, "", sources),), Verdict(Kind.DELIVERED, ""))
     return taken_routes(mesh, Explanation((outcome,)))
 
 

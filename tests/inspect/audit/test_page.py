@@ -5,8 +5,8 @@ import pytest
 
 from model.builders import instance
 from weft.control.plane import ControlPlane
+from weft.inspect.attach import attach_debug
 from weft.inspect.audit.report import LookedOver
-from weft.inspect.live import attach_debug
 from weft.model.names import ObjectKey, Origin, labels_of
 from weft.model.peer_authentication import PeerAuthentication, TlsMode
 

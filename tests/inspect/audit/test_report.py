@@ -11,8 +11,8 @@ from weft.api.parse import parse
 from weft.base.problem import Problem, Severity, Where
 from weft.files.documents import read_documents
 from weft.inspect.audit.report import (
+    AuditReport,
     Certificate,
-    Report,
     Section,
     certificates,
     certificates_of,
@@ -145,7 +145,7 @@ def test_of_what_envoy_says_each_chain_counts_once_and_by_its_first():
 
 def test_only_what_is_worse_than_information_must_be_acted_upon():
     def report(severity):
-        return Report("mesh x", (Section("a", "A", (), (Problem(Where(), "x", severity=severity),)),))
+        return AuditReport("mesh x", (Section("a", "A", (), (Problem(Where(), "x", severity=severity),)),))
 
     assert [report(each).must_act for each in Severity] == [True, True, False]
 

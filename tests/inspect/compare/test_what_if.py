@@ -10,7 +10,7 @@ from weft.api.parse import parse
 from weft.api.request_test import RequestCase
 from weft.base.problem import Where
 from weft.files.documents import read_documents
-from weft.inspect.compare.recent_traffic import Seen
+from weft.inspect.compare.recent_traffic import SeenRequest
 from weft.inspect.compare.what_if import difference
 from weft.inspect.stage import Stage
 from weft.mesh.calls import Calls
@@ -77,7 +77,7 @@ def test_a_request_that_ends_otherwise_is_told_with_both_ends():
 
 
 def seen(caller="frontend.shop", to="http://payments/charge/7", status=200, count=3):
-    return Seen(caller, "POST", to, "http://payments/charge/*", status, count)
+    return SeenRequest(caller, "POST", to, "http://payments/charge/*", status, count)
 
 
 def test_recent_traffic_is_judged_by_how_often_it_was_seen():

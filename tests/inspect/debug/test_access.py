@@ -13,8 +13,8 @@ from weft.ca.signer import CaUnavailable
 from weft.ca.tokens import Caller, TokenReason, TokenRefused
 from weft.cluster.monitoring import Monitoring
 from weft.control.plane import ControlPlane
+from weft.inspect.attach import attach_debug
 from weft.inspect.debug.access import DebugAccess, Denied, debug_routes
-from weft.inspect.live import attach_debug
 
 
 class Checker:
@@ -36,7 +36,7 @@ async def ask():
     plane = ControlPlane()
     plane.apply(changes(ORDERS))
     routes = debug_routes(attach_debug(plane), DebugAccess("istio-system", Checker()))
-    monitoring = Monitoring(str, dict, pages=routes)
+    monitoring = Monitoring(str, (), pages=routes)
     port = await monitoring.listen("127.0.0.1", 0)
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
 

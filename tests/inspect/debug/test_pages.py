@@ -7,7 +7,7 @@ import pytest
 
 from control.proxy import Client, serving, until
 from control.test_plane import ORDERS
-from weft.inspect.live import attach_debug
+from weft.inspect.attach import attach_debug
 from weft.xds.types import CLUSTER
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from weft.base.private_directory import make_private
 from weft.control.plane import ControlPlane
+from weft.inspect.attach import attach_debug
 from weft.inspect.debug.socket import DebugSocket, Serving
-from weft.inspect.live import attach_debug
 
 
 @pytest.fixture

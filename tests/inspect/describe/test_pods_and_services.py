@@ -17,7 +17,7 @@ from weft.inspect.describe.pods_and_services import (
 )
 from weft.inspect.stage import NoSuchWorkload, Stage
 from weft.mesh.mesh import Mesh
-from weft.model.authorization_policy import Action, AuthorizationPolicy, Rule
+from weft.model.authorization_policy import Action, AuthorizationPolicy, AuthorizationRule
 from weft.model.names import ObjectKey, Origin, labels_of
 from weft.model.peer_authentication import PeerAuthentication, TlsMode
 from weft.model.request_authentication import JwtRule, RequestAuthentication
@@ -99,9 +99,9 @@ def test_nobody_decides_by_default(mesh):
 def test_policies_in_force_are_told_with_what_they_say(mesh):
     put(
         mesh,
-        AuthorizationPolicy("a", "shop", rules=(Rule(), Rule())),
+        AuthorizationPolicy("a", "shop", rules=(AuthorizationRule(), AuthorizationRule())),
         AuthorizationPolicy("b", "shop", action=Action.DENY, dry_run=True),
-        AuthorizationPolicy("c", "shop", action=Action.CUSTOM, provider="opa", rules=(Rule(),)),
+        AuthorizationPolicy("c", "shop", action=Action.CUSTOM, provider="opa", rules=(AuthorizationRule(),)),
         AuthorizationPolicy("d", "shop", refused=True),
         AuthorizationPolicy("gateway", "shop", targets=("Gateway x",)),
         AuthorizationPolicy("others", "shop", selector=labels_of({"app": "other"})),

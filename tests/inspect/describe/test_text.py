@@ -11,7 +11,7 @@ from weft.inspect.describe.text import _routing_lines, pod_lines, service_lines
 from weft.inspect.stage import Stage
 from weft.mesh.calls import Calls
 from weft.mesh.mesh import Mesh
-from weft.model.authorization_policy import AuthorizationPolicy, Rule
+from weft.model.authorization_policy import AuthorizationPolicy, AuthorizationRule
 from weft.model.destination_rule import DestinationRule, Subset
 from weft.model.names import ObjectKey, Origin, labels_of
 from weft.model.on_demand import OnDemand, Telling, overflowing
@@ -37,7 +37,7 @@ def made():
             "app", "shop", (HOST,), http=(HttpRoute("all", route=(WeightedDestination(Destination(HOST)),)),)
         ),
         PeerAuthentication("door", "shop", mode=TlsMode.STRICT, origin=origin),
-        AuthorizationPolicy("guard", "shop", rules=(Rule(),)),
+        AuthorizationPolicy("guard", "shop", rules=(AuthorizationRule(),)),
     )
     for pod in (
         instance("app-0", "app", labels={"version": "v1"}, meshed=True, workload="app", excluded_ports=(9999,)),

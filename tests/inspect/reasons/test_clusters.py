@@ -3,7 +3,7 @@ from tests.inspect.reasons.told import CLUSTER, SERVICE, mesh_of, rule, told
 
 from weft.inspect.reasons import rules
 from weft.inspect.reasons.clusters import level_rules
-from weft.model.destination_rule import Level
+from weft.model.destination_rule import PolicyLevel
 
 POOL = "connectionPool: {tcp: {maxConnections: 7}}"
 SUBSET = "outbound|80|v1|payments.shop.svc.cluster.local"
@@ -134,11 +134,11 @@ trafficPolicy:
 @pytest.mark.parametrize(
     ("level", "passed", "expected"),
     [
-        (Level.HOST, None, ()),
-        (Level.SUBSET, Level.HOST, (rules.SUBSET_OVER_HOST,)),
-        (Level.SUBSET, Level.HOST_PORT, (rules.SUBSET_OVER_HOST,)),
-        (Level.SUBSET_PORT, Level.SUBSET, (rules.PORT_REPLACES_HOST,)),
-        (None, Level.HOST, (rules.PORT_REPLACES_HOST,)),
+        (PolicyLevel.HOST, None, ()),
+        (PolicyLevel.SUBSET, PolicyLevel.HOST, (rules.SUBSET_OVER_HOST,)),
+        (PolicyLevel.SUBSET, PolicyLevel.HOST_PORT, (rules.SUBSET_OVER_HOST,)),
+        (PolicyLevel.SUBSET_PORT, PolicyLevel.SUBSET, (rules.PORT_REPLACES_HOST,)),
+        (None, PolicyLevel.HOST, (rules.PORT_REPLACES_HOST,)),
     ],
 )
 def test_the_rule_of_two_levels(level, passed, expected):

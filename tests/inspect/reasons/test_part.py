@@ -2,7 +2,7 @@ from tests.inspect.reasons.told import mesh_of
 from tests.inspect.test_stage import DENY
 
 from model.builders import group, service
-from weft.explain.decision import Source
+from weft.explain.decision import ObjectSource
 from weft.inspect.reasons import rules
 from weft.inspect.reasons.part import Ground, placed, sources
 from weft.model.names import ObjectKey, Origin
@@ -20,19 +20,19 @@ def test_an_object_is_named_once_and_a_part_of_the_first_with_its_line():
 
 def test_an_object_gets_its_place_from_the_mesh_and_a_policys_rule_its_own_line():
     mesh = mesh_of(deny=DENY)
-    policy = Source("AuthorizationPolicy", "shop", "only-orders", part="rule[0]")
+    policy = ObjectSource("AuthorizationPolicy", "shop", "only-orders", part="rule[0]")
     assert str(placed(mesh, policy)) == "AuthorizationPolicy shop/only-orders rule[0] (deny.yaml:7)"
-    assert str(placed(mesh, Source("Service", "shop", "payments"))) == "Service shop/payments (service.yaml:2)"
-    assert str(placed(mesh, Source("Service", "shop", "gone"))) == "Service shop/gone"
+    assert str(placed(mesh, ObjectSource("Service", "shop", "payments"))) == "Service shop/payments (service.yaml:2)"
+    assert str(placed(mesh, ObjectSource("Service", "shop", "gone"))) == "Service shop/gone"
 
 
 def test_on_a_cluster_an_object_is_named_with_the_version_that_it_has_there():
     mesh = mesh_of()
     key = ObjectKey("Service", "shop", "elsewhere")
     mesh.apply(key, (service("elsewhere", origin=Origin(key, "digest")),))
-    assert str(placed(mesh, Source("Service", "shop", "elsewhere"))) == "Service shop/elsewhere (version digest)"
+    assert str(placed(mesh, ObjectSource("Service", "shop", "elsewhere"))) == "Service shop/elsewhere (version digest)"
     mesh.revisions[key] = "417"
-    assert str(placed(mesh, Source("Service", "shop", "elsewhere"))) == "Service shop/elsewhere (version 417)"
+    assert str(placed(mesh, ObjectSource("Service", "shop", "elsewhere"))) == "Service shop/elsewhere (version 417)"
 
 
 def test_calls_to_unknown_hosts_are_allowed_by_default():

@@ -6,7 +6,7 @@ from pathlib import Path
 from analyze.meshes import WEB, istio
 from weft.analyze.proxies import Installed
 from weft.files.documents import read_documents
-from weft.inject.settings import Settings
+from weft.inject.settings import InjectionSettings
 from weft.inspect.rehearse.examination import Running, examine
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey
@@ -89,7 +89,7 @@ def test_a_running_pod_is_looked_at_with_the_injectors_own_settings():
     body = DEPLOYMENT.partition("spec:")[0].replace("Deployment", "Pod").replace("apps/v1", "v1")
     written = documents(NAMESPACE, body + "spec: {containers: [{name: app, image: app}]}\nstatus: {phase: Running}\n")
     assert codes(examine(written, running=Running((pod(meshed=False),)))) == ["WFT0804"]
-    never = Settings(auto_inject=False)
+    never = InjectionSettings(auto_inject=False)
     running = Running((pod(meshed=False),), Installed(), {"default": never})
     assert codes(examine(written, running=running)) == []
 

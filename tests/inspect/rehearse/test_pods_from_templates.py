@@ -1,6 +1,6 @@
 from weft.files.documents import read_documents
-from weft.inject.settings import Settings
-from weft.inspect.rehearse.pods_from_templates import Injection, written_pods
+from weft.inject.settings import InjectionSettings
+from weft.inspect.rehearse.pods_from_templates import AssumedInjection, written_pods
 
 WRITTEN = """\
 apiVersion: v1
@@ -51,7 +51,7 @@ def test_what_somebody_else_has_made_is_left_to_him():
 
 
 def test_the_injector_of_a_revision_is_asked_with_its_own_settings():
-    canary = Settings(revision="canary", mesh_id="other")
-    injection = Injection(read(WRITTEN), {"canary": canary})
+    canary = InjectionSettings(revision="canary", mesh_id="other")
+    injection = AssumedInjection(read(WRITTEN), {"canary": canary})
     assert injection.settings({"istio.io/rev": "canary"}) is canary
     assert injection.settings_for("shop").revision == "default"

@@ -11,11 +11,11 @@ from weft.model.destination_rule import (
     completed,
     effective,
 )
-from weft.model.gateway_api import BackendTls, Bundle
+from weft.model.gateway_api import AuthorityBundle, BackendTls
 from weft.model.service import Protocol, Service, ServicePort
 
 SERVICE = Service("web.shop", "web", "shop", (ServicePort(80, "http", Protocol.HTTP), ServicePort(81, "b")))
-ROOTS = {("shop", "roots"): Bundle("roots", "shop", "PEM")}
+ROOTS = {("shop", "roots"): AuthorityBundle("roots", "shop", "PEM")}
 
 
 def policy(name="x", section="", created="", **whom):

@@ -4,7 +4,7 @@ from api.reading import document
 from weft.api.parse import parse
 from weft.mesh.mesh import Mesh
 from weft.model.gateway import ServerTlsMode
-from weft.model.gateway_api import Bundle
+from weft.model.gateway_api import AuthorityBundle
 from weft.model.names import ObjectKey
 
 GROUP = "gateway.networking.k8s.io"
@@ -199,7 +199,7 @@ def checked(reference, *values):
 
 
 def test_callers_must_have_certificates_where_tls_is_ended_for_http():
-    found = checked('{group: "", kind: ConfigMap, name: callers}', Bundle("callers", "shop", "PEM"))
+    found = checked('{group: "", kind: ConfigMap, name: callers}', AuthorityBundle("callers", "shop", "PEM"))
     tls = {each.servers[0].name: each.servers[0].tls for each in found.gateways}
     assert (tls["https"].mode, tls["https"].roots, tls["http"]) == (ServerTlsMode.MUTUAL, "PEM", None)
 
@@ -213,7 +213,7 @@ def test_callers_must_have_certificates_where_tls_is_ended_for_http():
     ],
 )
 def test_if_nobody_can_be_believed_the_listener_lets_nobody_in_and_others_serve(reference, reason):
-    found = checked(reference, Bundle("callers", "shop", "PEM"), Bundle("callers", "far", "PEM"))
+    found = checked(reference, AuthorityBundle("callers", "shop", "PEM"), AuthorityBundle("callers", "far", "PEM"))
     told = {
         each.name: {one.type: (one.holds, one.reason) for one in each.conditions} for each in found.gateway.listeners
     }

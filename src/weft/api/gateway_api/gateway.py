@@ -11,8 +11,8 @@ from weft.model.gateway_api import (
     CallersCheck,
     CertificateRef,
     From,
+    LabelRequirement,
     Listener,
-    Requirement,
     RouteKind,
     StandardGateway,
 )
@@ -174,11 +174,11 @@ def _certificate(item: Fields, meta: Meta) -> CertificateRef:
     )
 
 
-def _allowed(item: Fields) -> tuple[From, Labels, tuple[Requirement, ...], tuple[str, ...], tuple[str, ...]]:
+def _allowed(item: Fields) -> tuple[From, Labels, tuple[LabelRequirement, ...], tuple[str, ...], tuple[str, ...]]:
     fields = item.fields("allowedRoutes")
     if fields is None:
         return From.SAME, (), (), (), ()
-    places, selector, requirements = From.SAME, (), ()  # type: From, Labels, tuple[Requirement, ...]
+    places, selector, requirements = From.SAME, (), ()  # type: From, Labels, tuple[LabelRequirement, ...]
     namespaces = fields.fields("namespaces")
     if namespaces is not None:
         places = From(namespaces.choice("from", [each.value for each in From], default="Same"))
@@ -197,8 +197,8 @@ def _allowed(item: Fields) -> tuple[From, Labels, tuple[Requirement, ...], tuple
     return places, selector, requirements, tuple(kinds), tuple(others)
 
 
-def _requirement(item: Fields) -> Requirement:
+def _requirement(item: Fields) -> LabelRequirement:
     operator = item.choice("operator", _OPERATORS, default="")
     if not operator:
         item.lacks("operator", what="`operator` is required", hint=", ".join(_OPERATORS))
-    return Requirement(item.text("key", required=True, most=317), operator, item.texts("values", most=63))
+    return LabelRequirement(item.text("key", required=True, most=317), operator, item.texts("values", most=63))

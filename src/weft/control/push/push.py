@@ -37,7 +37,7 @@ from weft.control.push.schedule import PushTiming, Schedule, safely
 from weft.control.push.translated import Translated, TranslatedHosts
 from weft.control.push.view import ViewStep
 from weft.control.push.viewpoints import Failed, Viewpoint, Viewpoints
-from weft.mesh.calls import Address, Calls, Why
+from weft.mesh.calls import Address, CallReason, Calls
 from weft.mesh.mesh import Mesh
 from weft.mesh.touched import Touched
 from weft.model.group import Group, ProxyKind
@@ -143,7 +143,9 @@ class Push:
             self._forget(group)
             raise next(iter(failed.values()))
         if self.calls.brought(group) is Brought.HOLDING:
-            self._bring_hosts(group, (host for host, call in self.calls.of(group).hosts.items() if call.why is Why.HAD))
+            self._bring_hosts(
+                group, (host for host, call in self.calls.of(group).hosts.items() if call.why is CallReason.HAD)
+            )
 
     def leave(self, group: Group) -> None:
         """The last proxy of this group is gone."""
@@ -201,14 +203,14 @@ class Push:
         clusters = tuple(clusters)
         hosts = {host for name in clusters if (host := names.called_host(name))} if with_hosts else set()
         held = (name for name in clusters if is_held(CLUSTER, name))
-        self.call(group, held, hosts, Why.HAD if hosts else Why.CALLED, soon=soon)
+        self.call(group, held, hosts, CallReason.HAD if hosts else CallReason.CALLED, soon=soon)
 
     def call(
         self,
         group: Group,
         held: Iterable[str] = (),
         hosts: Iterable[str] = (),
-        why: Why = Why.CALLED,
+        why: CallReason = CallReason.CALLED,
         *,
         soon: bool = True,
     ) -> None:
@@ -217,7 +219,7 @@ class Push:
         known = self.calls.of(group).addresses
         asked = [address for name in held if (address := names.called_at(name))]
         addresses, hosts = [address for address in asked if address not in known], tuple(hosts)
-        strange = [host for host in hosts if self._seen(group, host) is None] if why is Why.HAD else ()
+        strange = [host for host in hosts if self._seen(group, host) is None] if why is CallReason.HAD else ()
         brought = Brought.HOLDING if asked else Brought.HOSTS if strange else None
         if brought is not None and self._demand.bring(group, brought):
             self._retell(group)

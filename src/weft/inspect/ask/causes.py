@@ -17,7 +17,7 @@ from weft.base.suggest import did_you_mean
 from weft.control.sync_status import STALE, ProxySync
 from weft.explain.decision import Explanation, Kind
 from weft.explain.request import Request
-from weft.explain.world import Workload
+from weft.explain.world import ExplainedWorkload
 from weft.inspect.ask.taken_routes import is_of_another, taken_routes
 from weft.inspect.describe.pods_and_services import Refused, members_of, objects_about, unready
 from weft.inspect.stage import NoSuchWorkload, Stage, lacking
@@ -106,7 +106,7 @@ def _of_failure(
     if caller.gateway and explanation.verdict.status == 404 and explanation.verdict.route == "nobody":
         yield from _uncounted(stage, request.host.lower().rstrip("."), caller)
     known = caller.gateway or request.address  # a gateway is called by names of the world
-    if called is None and not known and not stage.resolve(request.host, Workload(request.caller)):
+    if called is None and not known and not stage.resolve(request.host, ExplainedWorkload(request.caller)):
         what = f"no Service and no ServiceEntry has the name {request.host}"
         yield _clue(Where(), what, _who_is_meant(stage, request.host.lower().rstrip("."), caller.namespace))
         return

@@ -19,26 +19,26 @@ from weft.model.virtual_service import HttpRoute, L4Route, VirtualService
 _FIELD = re.compile(r"spec\.(?P<kind>http|tls|tcp)\b(\[(?P<number>\d+)\](?P<match>\.match)?)?")
 
 
-class Taken(msgspec.Struct, frozen=True):
+class TakenRoutes(msgspec.Struct, frozen=True):
     routing: VirtualService
     numbers: frozenset[int]  # of its `http` routes; never none
 
 
-def taken_routes(mesh: Mesh, explanation: Explanation) -> dict[str, Taken]:
+def taken_routes(mesh: Mesh, explanation: Explanation) -> dict[str, TakenRoutes]:
     """By object, as problems name it; only those of which a route is known to be taken."""
     lines: dict[ObjectKey, set[int]] = {}
     for source in {each for outcome in explanation.outcomes for step in outcome.steps for each in step.sources}:
         lines.setdefault(ObjectKey(source.kind, source.namespace, source.name), set()).add(source.line)
-    found: dict[str, Taken] = {}
+    found: dict[str, TakenRoutes] = {}
     for key, there in lines.items():
         for routing in (value for value in mesh.get(key) if isinstance(value, VirtualService)):
             numbers = {number for number, route in enumerate(routing.http) if route.line and route.line in there}
             if numbers:
-                found[str(key)] = Taken(routing, frozenset(numbers))
+                found[str(key)] = TakenRoutes(routing, frozenset(numbers))
     return found
 
 
-def is_of_another(problem: Problem, taken: Mapping[str, Taken]) -> bool:
+def is_of_another(problem: Problem, taken: Mapping[str, TakenRoutes]) -> bool:
     """Whether it is about a route that the request does not take, and is no reason for that either: a match further up
     that nobody meets, or a route from which one that is taken takes all."""
     found = taken.get(problem.where.object)

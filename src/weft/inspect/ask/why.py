@@ -19,7 +19,7 @@ from weft.base.suggest import did_you_mean
 from weft.explain.decision import sources_of
 from weft.inspect.reasons import clusters, endpoints, gateways, listeners, routes, rules
 from weft.inspect.reasons.part import Ground, Part, placed
-from weft.inspect.reasons.rules import Rule
+from weft.inspect.reasons.rules import DecisionRule
 from weft.inspect.stage import Stage
 from weft.mesh.mesh import Mesh
 from weft.model.group import ProxyKind
@@ -41,21 +41,21 @@ KINDS = tuple(_KINDS.values())
 _FIELD = re.compile(r"[a-z_0-9]+")
 
 
-class Made(msgspec.Struct, frozen=True):
+class ResourcePart(msgspec.Struct, frozen=True):
     """One part of a resource, the objects behind it and the rules that were applied; no objects: a default."""
 
     path: str
     at: str  # the same by positions
     sources: tuple[str, ...] = ()  # with the part of the object, where it is known
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[DecisionRule, ...] = ()
 
 
-class Why(msgspec.Struct, frozen=True):
+class ResourceReasons(msgspec.Struct, frozen=True):
     proxy: str
     kind: str
     name: str
     version: str
-    parts: tuple[Made, ...]
+    parts: tuple[ResourcePart, ...]
     refused: tuple[str, ...] = ()  # what the proxy said of a newer version, with the object at fault
 
 
@@ -83,13 +83,13 @@ def why(
     resource: str,
     kind: str = "",
     refused: Mapping[tuple[str, str], tuple[Problem, ...]] | None = None,
-) -> list[Why]:
+) -> list[ResourceReasons]:
     """Of each resource of that name, and of that kind if one is given; `NAME.PATH` or `NAME:PATH`: only of that part.
     `refused`: by type and name, what proxies of its group do not take. Raises NoSuchResource, NoSuchPart."""
     asked = _Asked(mesh, stage, proxy, refused or {})
     types = _types(kind)
     name, below = _split(resource, asked.names(types))
-    found: list[Why] = []
+    found: list[ResourceReasons] = []
     missed: list[NoSuchPart] = []  # a cluster and its endpoints have one name, and not the same parts
     for type_url in types:
         if asked.has(type_url, name):
@@ -110,7 +110,7 @@ def every(
     proxy: str,
     kind: str,
     refused: Mapping[tuple[str, str], tuple[Problem, ...]] | None = None,
-) -> list[Why]:
+) -> list[ResourceReasons]:
     """Of all resources of a kind, with those that are parts of others."""
     asked = _Asked(mesh, stage, proxy, refused or {})
     return [asked.tell(type_url, name, "") for type_url in _types(kind) for name in sorted(asked.names((type_url,)))]
@@ -134,12 +134,12 @@ class _Asked:
     def has(self, type_url: str, name: str) -> bool:
         return name in self._resources[type_url] or name in self._unsent(type_url)
 
-    def tell(self, type_url: str, name: str, below: str) -> Why:
+    def tell(self, type_url: str, name: str, below: str) -> ResourceReasons:
         parts = list(self._parts(type_url, name))
         refused = self._refused.get((type_url, name), ())
         if refused:
             parts[0] = msgspec.structs.replace(parts[0], rules=(*parts[0].rules, rules.LAST_ACCEPTED))
-        return Why(
+        return ResourceReasons(
             self._proxy,
             _KINDS[type_url],
             name,
@@ -214,8 +214,10 @@ class _Asked:
             raise NoSuchPart(_KINDS[type_url], name, below, listed)
         return around[-1:]
 
-    def _made(self, part: Part) -> Made:
-        return Made(part.path, part.at, tuple(str(placed(self._mesh, each)) for each in part.sources), part.rules)
+    def _made(self, part: Part) -> ResourcePart:
+        return ResourcePart(
+            part.path, part.at, tuple(str(placed(self._mesh, each)) for each in part.sources), part.rules
+        )
 
 
 def _ways_to(port: InboundPort) -> tuple[str, ...]:

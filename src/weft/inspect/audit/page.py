@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def page(mesh: Mesh) -> Page:
-    from weft.inspect.debug.pages import Answer
+    from weft.inspect.debug.pages import DebugResponse
 
-    async def answer(query: Query) -> Answer:
+    async def answer(query: Query) -> DebugResponse:
         objects = [values for _, values in mesh.values()]
         looked = await asyncio.to_thread(_look_over, mesh.settings, objects, query.get("namespace", ""))
-        return Answer(msgspec.json.encode(looked))
+        return DebugResponse(msgspec.json.encode(looked))
 
     return "Who accepts plaintext, and what does not fit together: namespace=NAMESPACE", answer
 

@@ -40,7 +40,7 @@ class Section(msgspec.Struct, frozen=True):
     findings: tuple[Problem, ...] = ()
 
 
-class Report(msgspec.Struct, frozen=True):
+class AuditReport(msgspec.Struct, frozen=True):
     mesh: str
     sections: tuple[Section, ...]
     memory: tuple[Cost, ...] = ()

@@ -12,10 +12,10 @@ import msgspec
 from weft.api.request_test import RequestCase
 from weft.base.ambiguous import Ambiguous
 from weft.base.problem import Where
-from weft.explain.decision import Source
+from weft.explain.decision import ObjectSource
 from weft.history.history import Edit, mesh_of
 from weft.inspect.ask.question import Question
-from weft.inspect.compare.trial import Judged, judged
+from weft.inspect.compare.trial import JudgedRequest, judged
 from weft.inspect.stage import NoSuchWorkload, Stage
 from weft.mesh.mesh import Mesh
 from weft.model.names import ObjectKey, where_of
@@ -61,7 +61,7 @@ class Attribution:
         self._before, self._changes, self._now = before, changes, now
         self._alone: dict[ObjectKey, Stage] = {}
 
-    def of(self, case: RequestCase | Question, was: Judged, becomes: Judged) -> str:
+    def of(self, case: RequestCase | Question, was: JudgedRequest, becomes: JudgedRequest) -> str:
         """Nothing, if no single one did it."""
         if was.explanation is None or becomes.explanation is None:
             return self._of_caller(case)
@@ -114,7 +114,7 @@ def turned_by(before: Stage, after: Stage, case: RequestCase | Question, now: da
     return Attribution(before, changes, now).of(case, judged(before, case, now), judged(after, case, now))
 
 
-def _decisive(was: Judged, becomes: Judged) -> Iterable[Source]:
+def _decisive(was: JudgedRequest, becomes: JudgedRequest) -> Iterable[ObjectSource]:
     """Who decided what nobody decides otherwise: first those of after the change, last first, as a verdict is the last
     decision; a policy that has let it through before is not why it is refused now."""
     for one, other in ((becomes, was), (was, becomes)):
@@ -124,7 +124,7 @@ def _decisive(was: Judged, becomes: Judged) -> Iterable[Source]:
                 yield from sources
 
 
-def _steps(found: Judged) -> list[tuple[str, tuple[Source, ...]]]:
+def _steps(found: JudgedRequest) -> list[tuple[str, tuple[ObjectSource, ...]]]:
     outcomes = found.sourced().outcomes if found.explanation is not None else ()
     return [(f"{step.stage} {step.what}", step.sources) for outcome in outcomes for step in outcome.steps]
 

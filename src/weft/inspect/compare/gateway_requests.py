@@ -10,7 +10,7 @@ from weft.api.request_test import RequestCase
 from weft.base.problem import Where
 from weft.inspect.stage import Stage
 from weft.mesh.mesh import Mesh
-from weft.model.edge import ANY, Door
+from weft.model.edge import ANY, ServedName
 from weft.model.group import Group, ProxyKind
 from weft.model.virtual_service import MatchKind, VirtualService
 
@@ -47,7 +47,7 @@ def _named(domain: str) -> str:
     return f"{_ANYBODY}{domain[1:]}" if domain.startswith("*") else domain
 
 
-def _paths(mesh: Mesh, door: Door) -> list[str]:
+def _paths(mesh: Mesh, door: ServedName) -> list[str]:
     found = {"/"}
     for routing in door.routes:
         found.update(_spoken_of(routing))

@@ -41,7 +41,7 @@ _JSON = {
 _NAMES_A_THING = re.compile(r"\d+|[0-9a-fA-F-]{8,}|.{25,}|(?=.*\d)(?=.*[^\W\d_]).{8,}")
 
 
-class Seen(msgspec.Struct, frozen=True):
+class SeenRequest(msgspec.Struct, frozen=True):
     """A kind of request. `to` is one that was seen, to be judged; `shape` is what all of them have in common."""
 
     caller: str  # WORKLOAD.NAMESPACE; a gateway stands for who comes by it
@@ -82,10 +82,10 @@ class Recent:
             if fields is not None and _address(fields["remote"]) not in inside:
                 self._count(gateway, fields, encrypted=fields["server_name"] not in ("", "-"))
 
-    def kinds(self) -> tuple[Seen, ...]:
+    def kinds(self) -> tuple[SeenRequest, ...]:
         """The most frequent first."""
         found = (
-            Seen(caller, method, self._examples[key], shape, status, count)
+            SeenRequest(caller, method, self._examples[key], shape, status, count)
             for key, count in self._counts.items()
             for caller, method, shape, status in (key,)
         )

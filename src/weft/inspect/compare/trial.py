@@ -17,7 +17,7 @@ from weft.explain.expectation import Expectation, Expected, differences
 from weft.explain.explain import explain
 from weft.explain.request import Token
 from weft.explain.text import lines
-from weft.explain.world import Workload
+from weft.explain.world import ExplainedWorkload
 from weft.history.history import Edit, Moment, Past, mesh_of
 from weft.inspect.ask.question import Question, request_in
 from weft.inspect.compare.gateway_requests import edge_calls
@@ -65,7 +65,7 @@ def try_case(stage: Stage, case: RequestCase, now: datetime) -> Tried:
     return Tried(case, wrong, tuple(lines(sourced(stage.mesh, stage.group_of, explained))) if wrong else ())
 
 
-class Judged(msgspec.Struct, frozen=True):
+class JudgedRequest(msgspec.Struct, frozen=True):
     """What would happen to a request: `ways` as a caller notices it, `explanation` if it could be asked at all."""
 
     ways: tuple[str, ...]
@@ -88,23 +88,25 @@ class Met:
         self.resolve, self.intercepts, self.after_call = stage.resolve, stage.intercepts, stage.after_call
         self.on_demand, self.unseen, self.is_shown = stage.on_demand, stage.unseen, stage.is_shown
 
-    def workload(self, name: str) -> Workload | None:
+    def workload(self, name: str) -> ExplainedWorkload | None:
         return self._noted(self.stage.workload(name))
 
-    def at(self, address: str) -> Workload | None:
+    def at(self, address: str) -> ExplainedWorkload | None:
         return self._noted(self.stage.at(address))
 
-    def _noted(self, found: Workload | None) -> Workload | None:
+    def _noted(self, found: ExplainedWorkload | None) -> ExplainedWorkload | None:
         if found is not None and found.resources is not None and (group := self.stage.group_of(found.name)):
             self.groups.add(group)
         return found
 
 
-def judged(stage: Stage, case: RequestCase | Question, now: datetime, shown: Callable[[str], str] = str) -> Judged:
+def judged(
+    stage: Stage, case: RequestCase | Question, now: datetime, shown: Callable[[str], str] = str
+) -> JudgedRequest:
     """Never raises: what cannot be asked has one way, which says why. `shown`: how paths are to be told."""
     met = Met(stage)
     explained = _explained(met, case, now)
-    return Judged(_ways(explained, shown), met, None if isinstance(explained, Problem) else explained)
+    return JudgedRequest(_ways(explained, shown), met, None if isinstance(explained, Problem) else explained)
 
 
 class Culprit(msgspec.Struct, frozen=True):

@@ -13,8 +13,8 @@ from envoy.config.route.v3.route_pb2 import RouteConfiguration
 from weft.api.request_test import RequestCase
 from weft.explain.decision import Kind
 from weft.inspect.compare.changed_objects import Attribution, ChangedObject, changed_object, edits
-from weft.inspect.compare.recent_traffic import Seen, shape_of
-from weft.inspect.compare.trial import Judged, Turned, every_call, judged
+from weft.inspect.compare.recent_traffic import SeenRequest, shape_of
+from weft.inspect.compare.trial import JudgedRequest, Turned, every_call, judged
 from weft.inspect.compare.unchanged import Unmoved, sent
 from weft.inspect.stage import Stage
 from weft.model.group import Group, ProxyKind
@@ -68,7 +68,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def difference(
-    before: Stage, after: Stage, cases: Iterable[RequestCase], now: datetime, recent: Iterable[Seen] = ()
+    before: Stage, after: Stage, cases: Iterable[RequestCase], now: datetime, recent: Iterable[SeenRequest] = ()
 ) -> Difference:
     """`cases`: the requests that somebody has declared; a call of everybody by everybody is tried too. `recent`: what
     has been seen."""
@@ -106,7 +106,7 @@ class _Both:
             if was.ways != becomes.ways:
                 yield Turned(str(case), was.ways, becomes.ways, case.where, self._attribution.of(case, was, becomes))
 
-    def recent(self, recent: Iterable[Seen]) -> RecentTraffic:
+    def recent(self, recent: Iterable[SeenRequest]) -> RecentTraffic:
         counted, uncounted = 0, 0
         found: list[Turned] = []
         for seen in recent:
@@ -122,7 +122,7 @@ class _Both:
                 found.append(Turned(str(seen), was.ways, becomes.ways, because=because, count=seen.count))
         return RecentTraffic(counted, uncounted, tuple(found))
 
-    def _becomes(self, case: RequestCase, was: Judged, shown: Callable[[str], str] = str) -> Judged:
+    def _becomes(self, case: RequestCase, was: JudgedRequest, shown: Callable[[str], str] = str) -> JudgedRequest:
         return was if self._unmoved.all_of(was.met.groups) else judged(self._after, case, self._now, shown)
 
     def proxies(self) -> tuple[tuple[ChangedProxies, ...], int]:
@@ -162,7 +162,7 @@ class _Both:
         return tuple(Retold(tuple(groups), on, why) for (on, why), groups in found.items())
 
 
-def _agrees(was: Judged, status: int) -> bool:
+def _agrees(was: JudgedRequest, status: int) -> bool:
     """Whether a request without anything but its URL could have been answered so: one that was let in with a token
     would be refused without."""
     if was.explanation is None:

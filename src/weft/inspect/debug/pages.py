@@ -26,7 +26,7 @@ NO_PAGE = "404 page not found\n"
 LONGEST_QUESTION = 1 << 20  # bytes; whoever asks is known by then
 
 
-class Answer(msgspec.Struct, frozen=True):
+class DebugResponse(msgspec.Struct, frozen=True):
     body: bytes
     status: int = 200
 
@@ -36,7 +36,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 Query = Mapping[str, str]
-Page = tuple[str, Callable[[Query], Awaitable[Answer]]]  # a line of what it says, and how it is made
+Page = tuple[str, Callable[[Query], Awaitable[DebugResponse]]]  # a line of what it says, and how it is made
 
 
 class Debug:
@@ -61,7 +61,7 @@ class Debug:
         }
         self._more = more
 
-    async def answer(self, name: str, query: Query | None = None) -> Answer:
+    async def answer(self, name: str, query: Query | None = None) -> DebugResponse:
         """`name`: what follows `/debug/`; nothing, or `list`, for the names there are."""
         query = query or {}
         if name in ("", "list"):
@@ -70,32 +70,32 @@ class Debug:
         page = self._pages.get(name) or self._more().get(name)
         return await page[1](query) if page is not None else _text(404, NO_PAGE)
 
-    async def _syncz(self, query: Query) -> Answer:
+    async def _syncz(self, query: Query) -> DebugResponse:
         return _json(syncs(self.diagnosis.proxies(), query.get("namespace", "")), query)
 
-    async def _dump(self, query: Query) -> Answer:
+    async def _dump(self, query: Query) -> DebugResponse:
         found = self._proxy(query)
-        if isinstance(found, Answer):
+        if isinstance(found, DebugResponse):
             return found
         include_eds = query.get("include_eds") == "true"
         return _json(await config_dump.as_json(self.diagnosis, found.group, include_eds=include_eds), query)
 
-    async def _adsz(self, query: Query) -> Answer:
+    async def _adsz(self, query: Query) -> DebugResponse:
         if query.get("proxyID"):
             found = self._proxy(query)
-            return found if isinstance(found, Answer) else self._clients([found], query, whole=True)
+            return found if isinstance(found, DebugResponse) else self._clients([found], query, whole=True)
         return self._clients(self.diagnosis.proxies(), query, whole=True)
 
-    async def _connections(self, query: Query) -> Answer:
+    async def _connections(self, query: Query) -> DebugResponse:
         return self._clients(self.diagnosis.proxies(), query, whole=False)
 
-    async def _registry(self, query: Query) -> Answer:
+    async def _registry(self, query: Query) -> DebugResponse:
         return _json(await services(self._mesh), query)
 
-    async def _endpoints(self, query: Query) -> Answer:
+    async def _endpoints(self, query: Query) -> DebugResponse:
         return _json(await endpoints(self._mesh), query)
 
-    async def _configz(self, query: Query) -> Answer:
+    async def _configz(self, query: Query) -> DebugResponse:
         return _json([self._object(key, said) for key, said in self._contents], query)
 
     def _object(self, key: ObjectKey, said: dict[str, Any]) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class Debug:
             said["metadata"]["resourceVersion"] = self._mesh.revisions[key]
         return {**said, "origin": str(where_of(origin))}
 
-    def _clients(self, proxies: list[Known], query: Query, *, whole: bool) -> Answer:
+    def _clients(self, proxies: list[Known], query: Query, *, whole: bool) -> DebugResponse:
         clients = []
         for known in proxies:
             client: dict[str, Any] = {
@@ -122,17 +122,17 @@ class Debug:
             clients.append(client)
         return _json({"totalClients": len(clients), "clients": clients}, query)
 
-    def _proxy(self, query: Query) -> Known | Answer:
+    def _proxy(self, query: Query) -> Known | DebugResponse:
         word = query.get("proxyID", "")
         if not word:
             return _text(400, NO_PROXY)
         return self.diagnosis.find(word) or _text(404, NOT_HERE)
 
 
-def _json(value: object, query: Query) -> Answer:
+def _json(value: object, query: Query) -> DebugResponse:
     body = msgspec.json.encode(value)
-    return Answer(msgspec.json.format(body, indent=2) if "pretty" in query else body)
+    return DebugResponse(msgspec.json.format(body, indent=2) if "pretty" in query else body)
 
 
-def _text(status: int, words: str) -> Answer:
-    return Answer(words.encode(), status)
+def _text(status: int, words: str) -> DebugResponse:
+    return DebugResponse(words.encode(), status)

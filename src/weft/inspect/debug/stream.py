@@ -21,7 +21,7 @@ from weft.inspect.debug import config_dump
 from weft.inspect.debug.pages import NOT_HERE, Debug
 from weft.xds.clients import Peer
 from weft.xds.debug import PREFIX
-from weft.xds.request import Refused
+from weft.xds.request import StreamRefused
 
 _CLIENT_CONFIG = "type.googleapis.com/envoy.service.status.v3.ClientConfig"
 _STATUS = {STALE: csds_pb2.STALE, NOT_SENT: csds_pb2.NOT_SENT}
@@ -44,9 +44,9 @@ class DebugStream:
             return
         principal = peer.principal
         if not isinstance(principal, Principal):
-            raise Refused("this is told only to who proves who it is, on the port with TLS")
+            raise StreamRefused("this is told only to who proves who it is, on the port with TLS")
         if not self._namespace or principal.namespace != self._namespace:
-            raise Refused(f"{principal} is no account of the control plane's namespace")
+            raise StreamRefused(f"{principal} is no account of the control plane's namespace")
 
     async def answer(self, type_url: str, names: tuple[str, ...]) -> Sequence[AnyMessage]:
         page = type_url.removeprefix(PREFIX).removeprefix("/")
@@ -54,7 +54,7 @@ class DebugStream:
             return [_any(client_config(each.sync)) for each in self._debug.diagnosis.proxies()]
         if page == "config_dump":
             if len(names) != 1:
-                raise Refused(f"{type_url} is of one proxy: name it, POD.NAMESPACE")
+                raise StreamRefused(f"{type_url} is of one proxy: name it, POD.NAMESPACE")
             found = self._debug.diagnosis.find(names[0])
             if found is None:
                 # istioctl asks the next replica only at these words; nothing at all would be a proxy without config.
@@ -62,7 +62,7 @@ class DebugStream:
             return config_dump.as_messages(self._debug.diagnosis, found.group)
         if not page:
             if len(names) != 1:
-                raise Refused(f"{type_url} needs one name, such as syncz or list")
+                raise StreamRefused(f"{type_url} needs one name, such as syncz or list")
             page = names[0]
         asked = urlsplit(page)
         answered = await self._debug.answer(asked.path, dict(parse_qsl(asked.query, keep_blank_values=True)))

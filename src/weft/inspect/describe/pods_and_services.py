@@ -16,7 +16,7 @@ from weft.base.problem import Problem, Severity, Where
 from weft.base.suggest import did_you_mean
 from weft.inject.webhooks import INJECT_LABEL
 from weft.inspect.describe.gateways import LeftOutFacts, ServedFacts, not_served, served
-from weft.inspect.describe.routes import Routing, Rule, named, routings, rules
+from weft.inspect.describe.routes import Routing, RuleFacts, named, routings, rules
 from weft.inspect.stage import Stage
 from weft.mesh.mesh import Mesh
 from weft.model.authorization_policy import AuthorizationPolicy
@@ -79,7 +79,7 @@ class ServiceFacts(msgspec.Struct, frozen=True):
     host: str
     where: Where
     ports: tuple[Port, ...]
-    rules: tuple[Rule, ...]
+    rules: tuple[RuleFacts, ...]
     routings: tuple[Routing, ...]
 
 

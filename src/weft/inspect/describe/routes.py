@@ -39,7 +39,7 @@ class SubsetFacts(msgspec.Struct, frozen=True):
     pods: tuple[str, ...]  # of those that are described
 
 
-class Rule(msgspec.Struct, frozen=True):
+class RuleFacts(msgspec.Struct, frozen=True):
     where: Where
     host: str
     subsets: tuple[SubsetFacts, ...]
@@ -84,7 +84,7 @@ def named(value: _Named, *, line: int = 0) -> Where:
     )
 
 
-def rules(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> Iterator[Rule]:
+def rules(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> Iterator[RuleFacts]:
     """Every rule that covers the host, first the one in force, or those that it was merged from."""
     chosen = mesh.destination_rule(service.host, service, viewer)
     covering = [each for each in _all(mesh, DestinationRule) if host_covers(each.host, service.host)]
@@ -93,7 +93,7 @@ def rules(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> 
         return chosen is not None and (rule is chosen or rule.origin in chosen.origins)
 
     for rule in sorted(covering, key=lambda each: (not decides(each), each.namespace, each.name)):
-        yield Rule(
+        yield RuleFacts(
             where=named(rule),
             host=rule.host,
             subsets=tuple(_subset(each, pods) for each in rule.subsets),

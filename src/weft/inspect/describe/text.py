@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from weft.base.problem import Problem, Where
 from weft.inspect.describe.gateways import gateway_word, left_out_lines, served_lines
 from weft.inspect.describe.pods_and_services import Calling, Guard, Mode, PodFacts, Port, ServiceFacts, ServicePicture
-from weft.inspect.describe.routes import Routing, Rule, labels
+from weft.inspect.describe.routes import Routing, RuleFacts, labels
 from weft.mesh.calls import MOST
 
 _BAR = "-" * 20
@@ -118,7 +118,7 @@ def _port(port: Port) -> str:
     return f"{said}; UDP goes past the proxies, without routes, policies or TLS" if port.protocol == "udp" else said
 
 
-def _rule_lines(rule: Rule, whom: str) -> Iterator[str]:
+def _rule_lines(rule: RuleFacts, whom: str) -> Iterator[str]:
     unused = "" if rule.in_force else ", not in force for callers in its namespace: another one is nearer"
     yield f"   {_titled(_kind(rule.where, 'DestinationRule'), rule.where)} for {rule.host}{unused}"
     inside = [f"{each.name} ({labels(each.labels)})" for each in rule.subsets if each.pods]

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 import msgspec
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 
-from weft.explain.decision import Source, sources_of
+from weft.explain.decision import ObjectSource, sources_of
 from weft.inspect.reasons import gateway_api as standard
 from weft.inspect.reasons import rules
 from weft.inspect.reasons.part import Ground, Part, sources
-from weft.inspect.reasons.rules import Rule
+from weft.inspect.reasons.rules import DecisionRule
 from weft.model.destination_rule import (
     ClientTlsMode,
     ConnectionPool,
     DestinationRule,
-    Level,
+    PolicyLevel,
     Subset,
     TrafficPolicy,
     decided_at,
@@ -28,7 +28,7 @@ from weft.model.inbound_port import InboundPort
 from weft.model.service import Resolution, ServicePort
 from weft.model.settings import Settings
 from weft.translate import names, policy
-from weft.translate.clusters import Upstream, inbound_upstream, together, upstream
+from weft.translate.clusters import UpstreamHttp, inbound_upstream, together, upstream
 from weft.translate.view import ServiceView
 
 _DEFAULT = Settings()
@@ -62,11 +62,11 @@ def parts(ground: Ground, cluster: Cluster) -> Iterator[Part]:
         yield _part("", sources_of(cluster.metadata), rules.KEY_SERVER)
 
 
-def level_rules(level: Level | None, passed: Level | None) -> tuple[Rule, ...]:
+def level_rules(level: PolicyLevel | None, passed: PolicyLevel | None) -> tuple[DecisionRule, ...]:
     """By which rule this level's word counts and not that of a wider one."""
     if passed is None:
         return ()
-    if level in (Level.HOST_PORT, Level.SUBSET_PORT) or level is None or passed is Level.SUBSET:
+    if level in (PolicyLevel.HOST_PORT, PolicyLevel.SUBSET_PORT) or level is None or passed is PolicyLevel.SUBSET:
         return (rules.PORT_REPLACES_HOST,)
     return (rules.SUBSET_OVER_HOST,)
 
@@ -79,16 +79,16 @@ class Policy:
         rule: DestinationRule | None,
         port: int,
         subset: Subset | None,
-        pool: tuple[ConnectionPool, tuple[Source, ...]] | None = None,
+        pool: tuple[ConnectionPool, tuple[ObjectSource, ...]] | None = None,
     ) -> None:
         """`pool`: a Sidecar's, and who that is."""
         self.rule, self._port, self._subset = rule, port, subset
         self.chosen: TrafficPolicy = policy.effective(rule, port, subset)
-        self._pool_by: tuple[Source, ...] = ()
+        self._pool_by: tuple[ObjectSource, ...] = ()
         if pool is not None:
             self.chosen, self._pool_by = msgspec.structs.replace(self.chosen, connection_pool=pool[0]), pool[1]
 
-    def of(self, field: str) -> tuple[tuple[Source, ...], tuple[Rule, ...]]:
+    def of(self, field: str) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
         """No source: nobody says anything that counts."""
         if field == _POOL and self._pool_by:
             return self._pool_by, (rules.POOL_OF_SIDECAR,)
@@ -96,14 +96,14 @@ class Policy:
         by = level_rules(decided.level, decided.passed)
         if self.rule is None or decided.level is None:
             return (), by
-        subset = self._subset if decided.level in (Level.SUBSET, Level.SUBSET_PORT) else None
+        subset = self._subset if decided.level in (PolicyLevel.SUBSET, PolicyLevel.SUBSET_PORT) else None
         name = subset.name if subset else ""
         part = f"{decided.level.value.replace('[]', f'[{name}]')}.{_WRITTEN[field]}"
         line = line_of(decided.level, self.rule, self._port, subset)
         return sources(self.rule.origin_of(subset), line=line, part=part), by
 
 
-def secret(ground: Ground, name: str, asked_by: tuple[Source, ...]) -> Part:
+def secret(ground: Ground, name: str, asked_by: tuple[ObjectSource, ...]) -> Part:
     """Of TLS that is begun towards others: it is named after its cluster."""
     number, subset_name, host = name.rpartition("/")[0].split("|")[1:]
     view = ground.service(host)
@@ -135,7 +135,7 @@ def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, h
         made_by = (*sources(rule.origin_of(subset), line=subset.line, part=f"subsets[{subset.name}]"), *made_by)
     if rule is not None:
         made_by = tuple(dict.fromkeys((*made_by, *_others(rule, made_by))))
-    by: tuple[Rule, ...] = (rules.CLUSTER_PER_SUBSET if subset else rules.CLUSTER_PER_PORT,)
+    by: tuple[DecisionRule, ...] = (rules.CLUSTER_PER_SUBSET if subset else rules.CLUSTER_PER_PORT,)
     if any(each.number == number for each in view.behind):
         by, by_scope = (*by[: bool(subset)], rules.CLUSTER_OF_ROUTE), ()
         leading = ground.mesh.leading_to(host, ground.mesh.scope(ground.group))
@@ -157,7 +157,7 @@ def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, h
     yield _secured(ground, view, found, cluster, by_policy)
 
 
-def _others(rule: DestinationRule, named: tuple[Source, ...]) -> Iterator[Source]:
+def _others(rule: DestinationRule, named: tuple[ObjectSource, ...]) -> Iterator[ObjectSource]:
     """The rules that have a part in it, without those that are named already."""
     known = {(each.kind, each.namespace, each.name) for each in named}
     return (each for each in sources(*rule.origins) if (each.kind, each.namespace, each.name) not in known)
@@ -178,13 +178,13 @@ def _inbound(ground: Ground, cluster: Cluster, number: int) -> Iterator[Part]:
     if cluster.typed_extension_protocol_options:
         of_pool, levels = found.of(_POOL)
         beside = cluster.name == names.inbound_cluster(number, as_called=True)
-        as_called = beside or inbound_upstream(port) is Upstream.AS_CALLED
+        as_called = beside or inbound_upstream(port) is UpstreamHttp.AS_CALLED
         rule = rules.HTTP_AS_CALLED if as_called else rules.HTTP_AS_DECLARED
         told_apart = (rules.CALLERS_TOLD_APART,) if port.carried.both_ways else ()
         yield _part(_HTTP_OPTIONS, of_pool or said, *levels, rule, *told_apart)
 
 
-def entrance(ground: Ground, port: InboundPort) -> tuple[tuple[Source, ...], tuple[Rule, ...]]:
+def entrance(ground: Ground, port: InboundPort) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
     """Who names a port on which the workload is called."""
     if port.services:
         return sources(*(service.origin for service in port.services)), ()
@@ -193,14 +193,14 @@ def entrance(ground: Ground, port: InboundPort) -> tuple[tuple[Source, ...], tup
     return workloads(ground), (rules.PORT_WITHOUT_SERVICE,)
 
 
-def workloads(ground: Ground) -> tuple[Source, ...]:
+def workloads(ground: Ground) -> tuple[ObjectSource, ...]:
     """The objects whose pods are of the group."""
     group = ground.group
     alike = [each for each in ground.mesh.instances(group.namespace) if each.labels == group.labels and each.meshed]
     return sources(*(each.origin for each in alike[:1]))
 
 
-def _located(view: ServiceView, found: Policy, by_policy: tuple[Source, ...]) -> Part:
+def _located(view: ServiceView, found: Policy, by_policy: tuple[ObjectSource, ...]) -> Part:
     service = view.service
     assert service is not None  # noqa: S101 (the caller has looked)
     owner = sources(service.origin)
@@ -241,7 +241,7 @@ def _near(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
         yield _part("common_lb_config", *locality(ground, found))
 
 
-def locality(ground: Ground, found: Policy) -> tuple[tuple[Source, ...], Rule]:
+def locality(ground: Ground, found: Policy) -> tuple[tuple[ObjectSource, ...], DecisionRule]:
     """Who says whom callers turn to first."""
     balancer = found.chosen.load_balancer
     if balancer is not None and balancer.locality is not None:
@@ -272,16 +272,18 @@ def _spoken(view: ServiceView, port: ServicePort, found: Policy, cluster: Cluste
     spoken = upstream(view, port, found.chosen)
     if asked:
         yield _part(_HTTP_OPTIONS, said, *levels)
-    elif spoken is Upstream.AS_CALLED:
+    elif spoken is UpstreamHttp.AS_CALLED:
         yield _part(_HTTP_OPTIONS, sources(view.service.origin if view.service else None), rules.HTTP_AS_CALLED)
-    elif spoken is Upstream.HTTP2 and not port.protocol.is_http2:
+    elif spoken is UpstreamHttp.HTTP2 and not port.protocol.is_http2:
         yield _part(_HTTP_OPTIONS, (), rules.HTTP2_BETWEEN_PROXIES)
     else:
         owner = sources(view.service.origin if view.service else None)
         yield _part(_HTTP_OPTIONS, said or owner, *levels, rules.HTTP_AS_DECLARED)
 
 
-def _secured(ground: Ground, view: ServiceView, found: Policy, cluster: Cluster, by_policy: tuple[Source, ...]) -> Part:
+def _secured(
+    ground: Ground, view: ServiceView, found: Policy, cluster: Cluster, by_policy: tuple[ObjectSource, ...]
+) -> Part:
     path = "transport_socket_matches" if cluster.transport_socket_matches else "transport_socket"
     said, levels = found.of(_TLS)
     written = found.chosen.tls
@@ -301,5 +303,5 @@ def _secured(ground: Ground, view: ServiceView, found: Policy, cluster: Cluster,
     return _part(path, (), *levels, rules.AUTO_MTLS)
 
 
-def _part(path: str, said: tuple[Source, ...], *by: Rule) -> Part:
+def _part(path: str, said: tuple[ObjectSource, ...], *by: DecisionRule) -> Part:
     return Part(path, path, said, tuple(dict.fromkeys(by)))

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from envoy.config.endpoint.v3.endpoint_components_pb2 import LbEndpoint
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 
-from weft.explain.decision import Source
+from weft.explain.decision import ObjectSource
 from weft.inspect.reasons import rules
 from weft.inspect.reasons.clusters import Policy, locality
 from weft.inspect.reasons.part import Ground, Part, sources
-from weft.inspect.reasons.rules import Rule
+from weft.inspect.reasons.rules import DecisionRule
 from weft.model.endpoint import Endpoint
 from weft.model.instance import Instance
 from weft.model.locality import setting_for
@@ -64,7 +64,7 @@ def secret(ground: Ground, name: str) -> Part:
     return Part("", "", sources(_origin(ground, key)), (rules.WORKLOAD_CERTIFICATE,))
 
 
-def _selected(service: Service, *, by_slice: bool) -> tuple[Rule, ...]:
+def _selected(service: Service, *, by_slice: bool) -> tuple[DecisionRule, ...]:
     if service.sliced and by_slice:
         return (rules.ENDPOINTS_BY_SLICE,)
     if service.selector:
@@ -74,7 +74,7 @@ def _selected(service: Service, *, by_slice: bool) -> tuple[Rule, ...]:
 
 def _answering(
     service: Service, endpoint: Endpoint | None, instances: dict[tuple[str, str], Instance]
-) -> tuple[tuple[Source, ...], Rule]:
+) -> tuple[tuple[ObjectSource, ...], DecisionRule]:
     if endpoint is None:
         return (), rules.LAST_ACCEPTED
     namespace, _, name = endpoint.instance.partition("/")
@@ -85,7 +85,7 @@ def _answering(
     return (*sources(own), *sources(service.origin)), _selected(service, by_slice=found.by_slice)[0]
 
 
-def _tls(entry: LbEndpoint) -> Rule:
+def _tls(entry: LbEndpoint) -> DecisionRule:
     marked = ENDPOINT_METADATA in entry.metadata.filter_metadata
     return rules.ENDPOINT_TLS if marked else rules.ENDPOINT_PLAIN
 

@@ -4,10 +4,10 @@ stands whom to believe."""
 
 from __future__ import annotations
 
-from weft.explain.decision import Source
+from weft.explain.decision import ObjectSource
 from weft.inspect.reasons import rules
 from weft.inspect.reasons.part import Ground, Part, sources
-from weft.inspect.reasons.rules import Rule
+from weft.inspect.reasons.rules import DecisionRule
 from weft.model.destination_rule import ClientTls, ClientTlsMode, effective
 from weft.model.gateway_api import GROUP, BackendTls, GrantSource, GrantTarget, ReferenceGrant, StandardGateway
 from weft.model.names import ObjectKey
@@ -18,7 +18,7 @@ _ROUTES = ("HTTPRoute", "GRPCRoute")
 _UNUSABLE = 500
 
 
-def route_rules(route: HttpRoute) -> tuple[Rule, ...]:
+def route_rules(route: HttpRoute) -> tuple[DecisionRule, ...]:
     """Of a route that an HTTPRoute or GRPCRoute has written; () for all others."""
     if route.origin is None or route.origin.key.kind not in _ROUTES:
         return ()
@@ -26,7 +26,7 @@ def route_rules(route: HttpRoute) -> tuple[Rule, ...]:
     return (rules.STANDARD_ORDER, rules.NOBODY_TO_SEND_TO) if unusable else (rules.STANDARD_ORDER,)
 
 
-def host_rules(routings: tuple[VirtualService, ...], deciding: VirtualService | None) -> tuple[Rule, ...]:
+def host_rules(routings: tuple[VirtualService, ...], deciding: VirtualService | None) -> tuple[DecisionRule, ...]:
     """By which the deciding one of several counts, and not the others."""
     attached = [each for each in routings if each.attached and each.http]
     if deciding is None or len(routings) < 2:
@@ -34,11 +34,11 @@ def host_rules(routings: tuple[VirtualService, ...], deciding: VirtualService | 
     if deciding.attached:
         return (rules.CONSUMERS_FIRST,)
     written = sum(1 for each in routings if each.http and not each.attached)
-    by: tuple[Rule, ...] = (rules.ONE_VIRTUAL_SERVICE,) if written > 1 else ()
+    by: tuple[DecisionRule, ...] = (rules.ONE_VIRTUAL_SERVICE,) if written > 1 else ()
     return (*by, rules.VIRTUAL_SERVICE_FIRST) if attached else by
 
 
-def tls_by_policy(ground: Ground, host: str, port: int, chosen: ClientTls | None) -> tuple[Source, ...]:
+def tls_by_policy(ground: Ground, host: str, port: int, chosen: ClientTls | None) -> tuple[ObjectSource, ...]:
     """The BackendTLSPolicy, if what is chosen comes from it."""
     for derived in ground.mesh.derived() if chosen is not None else ():
         for rule in derived.rules:
@@ -47,11 +47,11 @@ def tls_by_policy(ground: Ground, host: str, port: int, chosen: ClientTls | None
     return ()
 
 
-def closed_or_called(chosen: ClientTls) -> Rule:
+def closed_or_called(chosen: ClientTls) -> DecisionRule:
     return rules.POLICY_WITHOUT_ROOTS if chosen.mode is ClientTlsMode.CLOSED else rules.TLS_BY_POLICY
 
 
-def roots_of_policy(ground: Ground, policy: tuple[Source, ...]) -> Part:
+def roots_of_policy(ground: Ground, policy: tuple[ObjectSource, ...]) -> Part:
     """The secret that a cluster believes its server by."""
     named: list[tuple[str, str]] = []
     for each in policy:
@@ -76,7 +76,7 @@ def roots_of_gateway(ground: Ground, name: str) -> Part:
     return Part("", "", (*_bundles(ground, named), *sources(*asking)), (rules.ROOTS_OUT_OF_CONFIG_MAP,))
 
 
-def grants(ground: Ground, namespace: str, secret: str) -> tuple[Source, ...]:
+def grants(ground: Ground, namespace: str, secret: str) -> tuple[ObjectSource, ...]:
     """Those that let the group's Gateway use a Secret of another namespace."""
     source = GrantSource(GROUP, "Gateway", ground.group.namespace)
     target = GrantTarget("", "Secret", secret)
@@ -84,6 +84,6 @@ def grants(ground: Ground, namespace: str, secret: str) -> tuple[Source, ...]:
     return sources(*(each.origin for each in held if each.namespace == namespace and each.allows(source, target)))
 
 
-def _bundles(ground: Ground, named: list[tuple[str, str]]) -> tuple[Source, ...]:
+def _bundles(ground: Ground, named: list[tuple[str, str]]) -> tuple[ObjectSource, ...]:
     values = (value for place in named for value in ground.mesh.get(ObjectKey("ConfigMap", *place)))
     return sources(*(value.origin for value in values))

@@ -9,18 +9,18 @@ from envoy.config.listener.v3.listener_components_pb2 import FilterChain
 from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
-from weft.explain.decision import Source, sources_of
+from weft.explain.decision import ObjectSource, sources_of
 from weft.inspect.reasons import gateway_api as standard
 from weft.inspect.reasons import rules
 from weft.inspect.reasons.listeners import guards, label, logs
 from weft.inspect.reasons.part import Ground, Part, sources
 from weft.inspect.reasons.routes import routes_of
-from weft.inspect.reasons.rules import Rule
-from weft.model.edge import AUTHORITIES, Door
+from weft.inspect.reasons.rules import DecisionRule
+from weft.model.edge import AUTHORITIES, ServedName
 from weft.model.names import ObjectKey, Origin
 from weft.translate import gateway_tls
 from weft.translate.gateway_routes import through
-from weft.translate.view import Served, ServiceView
+from weft.translate.view import ServerView, ServiceView
 
 _OF_SECRET = ("kubernetes://", "kubernetes-gateway://")
 _NOBODY = "nobody"
@@ -70,7 +70,9 @@ def secret_part(ground: Ground, name: str) -> Part:
     return Part("", "", sources(*asking), (rules.FILES_OF_SERVER,))
 
 
-def _chain(ground: Ground, listener: Listener, chain: FilterChain) -> tuple[tuple[Source, ...], tuple[Rule, ...]]:
+def _chain(
+    ground: Ground, listener: Listener, chain: FilterChain
+) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
     if not chain.name:  # plain HTTP of all servers of the port, or bytes
         return (*sources_of(listener.metadata), *sources_of(chain.metadata)), (rules.FIRST_GATEWAY,)
     served = next((each for each in ground.view.servers if each.bound.route_name == chain.name), None)
@@ -82,20 +84,20 @@ def _chain(ground: Ground, listener: Listener, chain: FilterChain) -> tuple[tupl
     return sources(served.bound.origin), by
 
 
-def _host_rules(door: Door | None) -> tuple[Rule, ...]:
+def _host_rules(door: ServedName | None) -> tuple[DecisionRule, ...]:
     if door is None:
         return (rules.LAST_ACCEPTED,)
     if door.misdirected:
         return (rules.NAME_OF_ANOTHER_SERVER,)
-    by: tuple[Rule, ...] = (rules.MERGED_AT_GATEWAY,) if len(door.routes) > 1 else ()
+    by: tuple[DecisionRule, ...] = (rules.MERGED_AT_GATEWAY,) if len(door.routes) > 1 else ()
     return (*by, rules.HTTPS_ALONE) if door.redirects else by
 
 
-def _door(view: ServiceView | None, route_name: str) -> Door | None:
+def _door(view: ServiceView | None, route_name: str) -> ServedName | None:
     return next((each for each in view.doors if each.route_name == route_name), None) if view is not None else None
 
 
-def _secret(ground: Ground, namespace: str, name: str) -> tuple[Source, ...]:
+def _secret(ground: Ground, namespace: str, name: str) -> tuple[ObjectSource, ...]:
     """NAME-cacert may be one of its own, or part of NAME."""
     for held in dict.fromkeys((name, name.removesuffix(AUTHORITIES))):
         key = ObjectKey("Secret", namespace, held)
@@ -104,7 +106,7 @@ def _secret(ground: Ground, namespace: str, name: str) -> tuple[Source, ...]:
     return ()
 
 
-def _files(served: Served) -> tuple[str, ...]:
+def _files(served: ServerView) -> tuple[str, ...]:
     tls = served.bound.server.tls
     if tls is None:
         return ()

@@ -17,11 +17,11 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 from envoy.extensions.filters.network.rbac.v3 import rbac_pb2 as network_rbac
 from google.protobuf.any_pb2 import Any as Packed
 
-from weft.explain.decision import Source, policy_source, sources_of
+from weft.explain.decision import ObjectSource, policy_source, sources_of
 from weft.inspect.reasons import rules
 from weft.inspect.reasons.clusters import entrance, workloads
 from weft.inspect.reasons.part import Ground, Part, sources
-from weft.inspect.reasons.rules import Rule
+from weft.inspect.reasons.rules import DecisionRule
 from weft.model.access_log import Reporter
 from weft.model.authorization_policy import Action, AuthorizationPolicy
 from weft.model.inbound_port import InboundPort
@@ -84,7 +84,7 @@ def _entrance(ground: Ground, listener: Listener, chain: FilterChain, place: tup
     yield from guards(ground, chain, place)
 
 
-def _mode(ground: Ground, number: int) -> tuple[tuple[Source, ...], tuple[Rule, ...]]:
+def _mode(ground: Ground, number: int) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
     policies = ground.mesh.policies(PeerAuthentication, ground.group)
     deciding = decider(policies, ground.mesh.settings.root_namespace, number)
     if deciding is None:
@@ -94,9 +94,9 @@ def _mode(ground: Ground, number: int) -> tuple[tuple[Source, ...], tuple[Rule, 
     return sources(deciding.origin, part=part), (rules.PEER_LEVELS,)
 
 
-def _protocol(port: InboundPort | None) -> tuple[Rule, ...]:
+def _protocol(port: InboundPort | None) -> tuple[DecisionRule, ...]:
     if port is None or port.protocol is Protocol.UNDECLARED:
-        alone: tuple[Rule, ...] = (rules.PROTOCOL_DETECTED,)
+        alone: tuple[DecisionRule, ...] = (rules.PROTOCOL_DETECTED,)
     else:
         alone = () if port.carried.detected else (rules.PROTOCOL_DECLARED,)
     return (*alone, rules.CALLERS_TOLD_APART) if port is not None and port.others else alone
@@ -142,7 +142,7 @@ def _policies(ground: Ground, config: http_rbac.RBAC | network_rbac.RBAC, place:
 
 def _policy_rules(
     ground: Ground, name: str, held: RBAC, config: http_rbac.RBAC | network_rbac.RBAC, *, shadow: bool
-) -> tuple[Rule, ...]:
+) -> tuple[DecisionRule, ...]:
     if name in (DISGUISED_PATH, DISGUISED_HEADER):
         return (rules.DISGUISES,)
     source = next(iter(policy_source(name)), None)
@@ -164,11 +164,11 @@ def _policy_rules(
     return (rules.ALLOW if held.action == RBAC.ALLOW else rules.DENY, *several)
 
 
-def _is(policy: AuthorizationPolicy, source: Source) -> bool:
+def _is(policy: AuthorizationPolicy, source: ObjectSource) -> bool:
     return (policy.namespace, policy.name) == (source.namespace, source.name)
 
 
-def _refused(ground: Ground, name: str) -> tuple[Source, ...]:
+def _refused(ground: Ground, name: str) -> tuple[ObjectSource, ...]:
     if name in (DISGUISED_PATH, DISGUISED_HEADER):
         return ()
     return sources(*(each.origin for each in ground.view.authentication if each.refused))
@@ -193,7 +193,9 @@ def _way_out(ground: Ground, listener: Listener, chain: FilterChain, place: tupl
         yield Part(*place, *_stream(ground, listener, chain))
 
 
-def _stream(ground: Ground, listener: Listener, chain: FilterChain) -> tuple[tuple[Source, ...], tuple[Rule, ...]]:
+def _stream(
+    ground: Ground, listener: Listener, chain: FilterChain
+) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
     """Of bytes: by the tcp and tls routes of a VirtualService, or to the service itself."""
     made_by = sources_of(listener.metadata)
     if chain.name:  # on a shared port: it has the name of its host

@@ -7,9 +7,9 @@ from functools import cached_property
 
 import msgspec
 
-from weft.explain.decision import Source
+from weft.explain.decision import ObjectSource
 from weft.inspect.reasons import rules
-from weft.inspect.reasons.rules import Rule
+from weft.inspect.reasons.rules import DecisionRule
 from weft.mesh.mesh import Mesh
 from weft.model.group import Group
 from weft.model.names import ObjectKey, Origin, where_of
@@ -23,8 +23,8 @@ class Part(msgspec.Struct, frozen=True):
 
     path: str
     at: str
-    sources: tuple[Source, ...] = ()  # the deciding one first
-    rules: tuple[Rule, ...] = ()
+    sources: tuple[ObjectSource, ...] = ()  # the deciding one first
+    rules: tuple[DecisionRule, ...] = ()
 
 
 class Ground:
@@ -47,7 +47,7 @@ class Ground:
             self._views[host] = service_view(self.mesh, self.group, self.mesh.scope(self.group), host)
         return self._views[host]
 
-    def outbound(self) -> tuple[tuple[Source, ...], tuple[Rule, ...]]:
+    def outbound(self) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
         """Who says what becomes of calls to unknown hosts."""
         if self.sidecar is not None and self.sidecar.outbound_policy is not None:
             return sources(self.sidecar.origin), (rules.OUTBOUND_BY_SIDECAR, rules.NEAREST_SIDECAR)
@@ -56,7 +56,7 @@ class Ground:
             return (), (rules.OUTBOUND_ALLOW_ANY,)
         return sources(settings.origin), (rules.OUTBOUND_BY_MESH,)
 
-    def on_demand(self) -> tuple[tuple[Source, ...], tuple[Rule, ...]]:
+    def on_demand(self) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
         """Why calls to whom the group was not told of are held."""
         judged = self.mesh.on_demand(self.mesh.scope(self.group))
         stays = "" if judged.on else "; what was held may go on, so that this stays until its proxies are gone"
@@ -64,16 +64,16 @@ class Ground:
         by_mesh = judged.setting is not OnDemand.AUTO
         return sources(self.mesh.settings.origin) if by_mesh else (), (rule,)
 
-    def scope(self) -> tuple[tuple[Source, ...], tuple[Rule, ...]]:
+    def scope(self) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
         """The Sidecar that lets the group see what it sees, if there is one."""
         if self.sidecar is None or not self.sidecar.egress:
             return (), ()
         return sources(self.sidecar.origin), (rules.SIDECAR_SCOPE,)
 
 
-def sources(*origins: Origin | None, line: int = 0, part: str = "") -> tuple[Source, ...]:
+def sources(*origins: Origin | None, line: int = 0, part: str = "") -> tuple[ObjectSource, ...]:
     """Of these objects, each once. `line` and `part`: what is meant of the first."""
-    found: list[Source] = []
+    found: list[ObjectSource] = []
     for position, origin in enumerate(dict.fromkeys(each for each in origins if each is not None)):
         source = _of(origin)
         if position == 0 and (line or part):
@@ -82,7 +82,7 @@ def sources(*origins: Origin | None, line: int = 0, part: str = "") -> tuple[Sou
     return tuple(found)
 
 
-def placed(mesh: Mesh, source: Source) -> Source:
+def placed(mesh: Mesh, source: ObjectSource) -> ObjectSource:
     """With its place: of clusters and listeners only the mesh knows it, for a moved line must not change them."""
     if source.file:
         return source
@@ -99,12 +99,12 @@ def placed(mesh: Mesh, source: Source) -> Source:
     )
 
 
-def origin_of(mesh: Mesh, source: Source) -> Origin | None:
+def origin_of(mesh: Mesh, source: ObjectSource) -> Origin | None:
     values = mesh.get(ObjectKey(source.kind, source.namespace, source.name))
     return next((value.origin for value in values if value.origin is not None), None)
 
 
-def rule_line(mesh: Mesh, source: Source) -> int:
+def rule_line(mesh: Mesh, source: ObjectSource) -> int:
     """Of `rule[2]` of a policy the line where it is written; 0 if nobody knows it."""
     number = source.part.removeprefix("rule[").removesuffix("]")
     if source.kind != "AuthorizationPolicy" or not number.isdecimal():
@@ -117,6 +117,6 @@ def rule_line(mesh: Mesh, source: Source) -> int:
     return 0
 
 
-def _of(origin: Origin) -> Source:
+def _of(origin: Origin) -> ObjectSource:
     key = origin.key
-    return Source(key.kind, key.namespace, key.name, origin.file, origin.line, version=origin.version)
+    return ObjectSource(key.kind, key.namespace, key.name, origin.file, origin.line, version=origin.version)

@@ -9,12 +9,12 @@ from envoy.config.route.v3.route_components_pb2 import Route
 from envoy.config.route.v3.route_components_pb2 import VirtualHost as EnvoyVirtualHost
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
-from weft.explain.decision import Source, sources_of
+from weft.explain.decision import ObjectSource, sources_of
 from weft.inspect.reasons import gateway_api as standard
 from weft.inspect.reasons import rules
 from weft.inspect.reasons.part import Ground, Part, sources
-from weft.inspect.reasons.rules import Rule
-from weft.translate.delegates import Resolved
+from weft.inspect.reasons.rules import DecisionRule
+from weft.translate.delegates import DelegatedRoute
 from weft.translate.routes import chosen, routes
 from weft.translate.view import ServiceView, deciding
 
@@ -37,7 +37,7 @@ def parts(ground: Ground, configuration: RouteConfiguration) -> Iterator[Part]:
         yield from routes_of(view, host, int(port) if port.isdecimal() else 0, (where, at))
 
 
-def _host_rules(view: ServiceView | None, host: str) -> tuple[Rule, ...]:
+def _host_rules(view: ServiceView | None, host: str) -> tuple[DecisionRule, ...]:
     if view is None:
         return (rules.LAST_ACCEPTED,)
     if not view.routes:
@@ -64,7 +64,7 @@ def routes_of(view: ServiceView | None, host: EnvoyVirtualHost, port: int, place
             yield from _action(view, route, resolved, made_by, (f"{where}.route", f"{at}.route"))
 
 
-def _route_rules(view: ServiceView | None, resolved: Resolved | None, *, agree: bool) -> tuple[Rule, ...]:
+def _route_rules(view: ServiceView | None, resolved: DelegatedRoute | None, *, agree: bool) -> tuple[DecisionRule, ...]:
     if view is None or not agree:
         return (rules.LAST_ACCEPTED,)
     if resolved is None:
@@ -75,12 +75,16 @@ def _route_rules(view: ServiceView | None, resolved: Resolved | None, *, agree: 
 
 
 def _action(
-    view: ServiceView, route: Route, resolved: Resolved | None, made_by: tuple[Source, ...], place: tuple[str, str]
+    view: ServiceView,
+    route: Route,
+    resolved: DelegatedRoute | None,
+    made_by: tuple[ObjectSource, ...],
+    place: tuple[str, str],
 ) -> Iterator[Part]:
     written = resolved.route if resolved is not None else None
     joined = (rules.DELEGATED,) if resolved is not None and len(resolved.origins) > 1 else ()
 
-    def part(field: str, said: tuple[Source, ...], *by: Rule) -> Part:
+    def part(field: str, said: tuple[ObjectSource, ...], *by: DecisionRule) -> Part:
         return Part(f"{place[0]}.{field}", f"{place[1]}.{field}", said, by)
 
     if written is not None and written.timeout is not None:

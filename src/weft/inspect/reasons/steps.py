@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from weft.explain.decision import STOPPED, Explanation, Outcome, Source, Stage, Step
+from weft.explain.decision import STOPPED, DecisionStage, Explanation, ObjectSource, Outcome, Step
 from weft.inspect.reasons.part import Ground, placed, sources
 from weft.inspect.reasons.routes import UNCLAIMED
 from weft.mesh.mesh import Mesh
@@ -37,21 +37,21 @@ def sourced(mesh: Mesh, group: Callable[[str], Group | None], explanation: Expla
     return replace(explanation, outcomes=tuple(map(outcome, explanation.outcomes)))
 
 
-def _more(mesh: Mesh, group: Callable[[str], Group | None], step: Step) -> tuple[Source, ...]:
+def _more(mesh: Mesh, group: Callable[[str], Group | None], step: Step) -> tuple[ObjectSource, ...]:
     """The objects that no resource names."""
-    asked = step.about in _UNKNOWN or step.stage in (Stage.TOKEN, Stage.INBOUND)
+    asked = step.about in _UNKNOWN or step.stage in (DecisionStage.TOKEN, DecisionStage.INBOUND)
     owner = group(step.proxy) if asked else None
     if owner is None:
         return ()
-    if step.stage is Stage.TOKEN:
+    if step.stage is DecisionStage.TOKEN:
         return _authentications(mesh, owner, step.about)
     ground = Ground(mesh, owner)
-    if step.stage is Stage.INBOUND:
+    if step.stage is DecisionStage.INBOUND:
         return sources(ground.sidecar.origin, part="ingress") if ground.sidecar and ground.sidecar.ingress else ()
     return (*ground.outbound()[0], *ground.scope()[0])
 
 
-def _authentications(mesh: Mesh, group: Group, issuer: str) -> tuple[Source, ...]:
+def _authentications(mesh: Mesh, group: Group, issuer: str) -> tuple[ObjectSource, ...]:
     """Who checks tokens; those of an issuer, if one is named."""
     found = mesh.policies(RequestAuthentication, group)
     believing = [each for each in found if any(rule.issuer == issuer for rule in each.rules)]

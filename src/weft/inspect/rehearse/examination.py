@@ -16,9 +16,9 @@ from weft.analyze.templates import PLACES, PodTemplate, template_of
 from weft.api.document import Document
 from weft.api.parse import KINDS, NOT_READ, OF_MESHES, OF_PODS
 from weft.base.problem import Problem, Severity
-from weft.inject.annotations import Refused, read
-from weft.inject.settings import Settings
-from weft.inspect.rehearse.pods_from_templates import Injection, would_be
+from weft.inject.annotations import InjectionRefused, read
+from weft.inject.settings import InjectionSettings
+from weft.inspect.rehearse.pods_from_templates import AssumedInjection, would_be
 from weft.inspect.rehearse.rehearsal import Values, rehearsed
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey
@@ -32,7 +32,7 @@ class Running(msgspec.Struct, frozen=True):
 
     values: tuple[Values, ...] = ()  # pods and EndpointSlices
     installed: Installed = Installed()
-    injectors: Mapping[str, Settings] = {}  # by revision
+    injectors: Mapping[str, InjectionSettings] = {}  # by revision
     problems: tuple[Problem, ...] = ()  # what could not be read, who does not answer
 
 
@@ -54,7 +54,7 @@ def examine(
     written = {document.key: document for document in documents}
     fresh = {document.key: document for document in laid_over}
     written |= fresh
-    injection = Injection(written.values(), running.injectors if running is not None else {})
+    injection = AssumedInjection(written.values(), running.injectors if running is not None else {})
     templates = [each for document in written.values() if (each := template_of(document)) is not None]
     looked_at = [document for document in written.values() if _is_read(document)]
     others = [*_present(running, fresh), *_made_of(templates, running, fresh, injection)]
@@ -90,7 +90,7 @@ def _made_of(
     templates: Iterable[PodTemplate],
     running: Running | None,
     fresh: Mapping[ObjectKey, Document],
-    injection: Injection,
+    injection: AssumedInjection,
 ) -> Iterator[Values]:
     """The pods of workloads that are only written."""
     written = (each for each in templates if running is None or each.document.key in fresh)
@@ -103,7 +103,7 @@ def _is_of(value: object, fresh: Mapping[ObjectKey, Document]) -> bool:
     )
 
 
-def _of_annotations(templates: Iterable[PodTemplate], injection: Injection) -> Iterator[Problem]:
+def _of_annotations(templates: Iterable[PodTemplate], injection: AssumedInjection) -> Iterator[Problem]:
     for template in templates:
         if not injection.wants(template):
             for container in template.containers:
@@ -118,7 +118,7 @@ def _of_annotations(templates: Iterable[PodTemplate], injection: Injection) -> I
         said = dict(template.annotations)
         try:
             wishes = read(said, injection.settings_for(template.namespace), str(template.document.key))
-        except Refused as refusal:
+        except InjectionRefused as refusal:
             for problem in refusal.problems:
                 name = problem.where.field.partition("[")[2].removesuffix("]")
                 what = f"{name}: {problem.what}: the injector refuses such a pod"

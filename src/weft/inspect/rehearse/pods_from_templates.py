@@ -9,7 +9,7 @@ from weft.analyze.namespaces import INJECTION, REVISION
 from weft.analyze.templates import PodTemplate, template_of
 from weft.api.document import Document
 from weft.inject.decision import decide
-from weft.inject.settings import Settings
+from weft.inject.settings import InjectionSettings
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, Origin
 
@@ -20,10 +20,10 @@ def written_pods(documents: Iterable[Document]) -> Iterator[tuple[ObjectKey, Ins
     """One of each."""
     written = tuple(documents)
     templates = (each for document in written if (each := template_of(document)) is not None)
-    return would_be(templates, Injection(written))
+    return would_be(templates, AssumedInjection(written))
 
 
-def would_be(templates: Iterable[PodTemplate], injection: Injection) -> Iterator[tuple[ObjectKey, Instance]]:
+def would_be(templates: Iterable[PodTemplate], injection: AssumedInjection) -> Iterator[tuple[ObjectKey, Instance]]:
     for template in templates:
         if template.owner != ("", ""):
             continue
@@ -48,10 +48,10 @@ def would_be(templates: Iterable[PodTemplate], injection: Injection) -> Iterator
         )
 
 
-class Injection:
+class AssumedInjection:
     """Who gets a proxy, as the injector and the API server would have it. `injectors`: those that run, by revision."""
 
-    def __init__(self, documents: Iterable[Document], injectors: Mapping[str, Settings] = {}) -> None:
+    def __init__(self, documents: Iterable[Document], injectors: Mapping[str, InjectionSettings] = {}) -> None:
         self._namespaces = {each.key.name: _labels(each) for each in documents if each.key.kind == "Namespace"}
         self._injectors = injectors
 
@@ -62,11 +62,11 @@ class Injection:
             labels = {INJECTION: "enabled"}
         return decide(template.body(), template.namespace, labels, self.settings(labels)).inject
 
-    def settings(self, labels: Mapping[str, str]) -> Settings:
+    def settings(self, labels: Mapping[str, str]) -> InjectionSettings:
         revision = "default" if INJECTION in labels else labels.get(REVISION, "default")
-        return self._injectors.get(revision) or Settings(revision=revision)
+        return self._injectors.get(revision) or InjectionSettings(revision=revision)
 
-    def settings_for(self, namespace: str) -> Settings:
+    def settings_for(self, namespace: str) -> InjectionSettings:
         return self.settings(self._namespaces.get(namespace, {}))
 
 

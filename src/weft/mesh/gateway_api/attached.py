@@ -16,14 +16,14 @@ from msgspec.structs import replace
 
 from weft.mesh.gateway_api.backend_tls import called_over_tls
 from weft.mesh.gateway_api.gateways import Surroundings, served
-from weft.mesh.gateway_api.route_rules import Precedence, Resolved, Services, resolved
+from weft.mesh.gateway_api.route_rules import Precedence, ResolvedRoute, Services, resolved
 from weft.model.credential import Credential
 from weft.model.destination_rule import DestinationRule
 from weft.model.gateway import CredentialRef, Gateway
 from weft.model.gateway_api import (
     CONTROLLER,
+    AuthorityBundle,
     BackendTls,
-    Bundle,
     GatewayClass,
     ParentRef,
     ReferenceGrant,
@@ -32,7 +32,7 @@ from weft.model.gateway_api import (
     StandardRoute,
 )
 from weft.model.names import Labels, ObjectKey, labels_of
-from weft.model.outcome import ACCEPTED, GatewayOutcome, PolicyOutcome, RouteOutcome, Told, not_accepted
+from weft.model.outcome import ACCEPTED, GatewayOutcome, PolicyOutcome, RouteOutcome, StatusCondition, not_accepted
 from weft.model.service import Service
 from weft.model.settings import Namespace
 from weft.model.virtual_service import MESH, HttpRoute, VirtualService
@@ -66,7 +66,7 @@ class Attached:
         self._classes: dict[str, GatewayClass] = {}
         self._namespaces: dict[str, Labels] = {}
         self._policies: dict[Parent, list[BackendTls]] = defaultdict(list)
-        self._bundles: dict[tuple[str, str], Bundle] = {}
+        self._bundles: dict[tuple[str, str], AuthorityBundle] = {}
         self._grants: dict[tuple[str, str], ReferenceGrant] = {}
         self._below: dict[Parent, set[ObjectKey]] = defaultdict(set)  # the routes that name a parent
         self._sending: dict[tuple[str, str], set[ObjectKey]] = defaultdict(set)  # those that name a Service as backend
@@ -89,7 +89,7 @@ class Attached:
                 self._namespaces[value.name] = value.labels
             case BackendTls():
                 self._policies[_called(value)].append(value)
-            case Bundle():
+            case AuthorityBundle():
                 self._bundles[(value.namespace, value.name)] = value
             case ReferenceGrant():
                 self._grants[(value.namespace, value.name)] = value
@@ -112,7 +112,7 @@ class Attached:
                 self._policies[_called(value)].remove(value)
                 if not self._policies[_called(value)]:
                     del self._policies[_called(value)]
-            case Bundle():
+            case AuthorityBundle():
                 self._bundles.pop((value.namespace, value.name), None)
             case ReferenceGrant():
                 self._grants.pop((value.namespace, value.name), None)
@@ -130,7 +130,7 @@ class Attached:
                 yield from self._gateways
             case BackendTls():
                 yield _called(value)
-            case Bundle():
+            case AuthorityBundle():
                 yield from (
                     place
                     for place, policies in self._policies.items()
@@ -257,7 +257,7 @@ class _Member(msgspec.Struct, frozen=True):
 
 
 def _of_service(
-    parent: Parent, routes: list[StandardRoute], found: Mapping[ObjectKey, Resolved], services: Services
+    parent: Parent, routes: list[StandardRoute], found: Mapping[ObjectKey, ResolvedRoute], services: Services
 ) -> Derived:
     """Routes between workloads. Those of the Service's own namespace (producers) hold for everybody; those of another
     one (consumers) for callers in that namespace alone, and at their ports before the producers'."""
@@ -319,7 +319,7 @@ def _at_service(
     service: Service | None,
     ports: frozenset[int],
     calls: Mapping[int, StandardRoute],
-) -> Told:
+) -> StatusCondition:
     named = f"Service {reference.namespace}/{reference.name}"
     if not route.kind.is_http:
         return not_accepted("NotSupported", f"weft attaches a {route.kind} to Gateways, and not to Services")

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, TrafficPolicy
-from weft.model.gateway_api import BackendTls, Bundle
+from weft.model.gateway_api import AuthorityBundle, BackendTls
 from weft.model.names import ObjectKey
-from weft.model.outcome import ACCEPTED, RESOLVED, PolicyOutcome, Told, not_accepted, unresolved
+from weft.model.outcome import ACCEPTED, RESOLVED, PolicyOutcome, StatusCondition, not_accepted, unresolved
 from weft.model.service import Service
 
 _LAST = "9999-12-31T23:59:59Z"  # younger than any rule that somebody wrote
 
 
 def called_over_tls(
-    policies: Iterable[BackendTls], service: Service | None, bundles: Mapping[tuple[str, str], Bundle]
+    policies: Iterable[BackendTls], service: Service | None, bundles: Mapping[tuple[str, str], AuthorityBundle]
 ) -> tuple[tuple[DestinationRule, ...], tuple[PolicyOutcome, ...]]:
     whole: BackendTls | None = None
     ports: dict[int, BackendTls] = {}
@@ -59,7 +59,7 @@ def called_over_tls(
     return (rule,), tuple(outcomes)
 
 
-def _resolved(policy: BackendTls, bundles: Mapping[tuple[str, str], Bundle]) -> Told:
+def _resolved(policy: BackendTls, bundles: Mapping[tuple[str, str], AuthorityBundle]) -> StatusCondition:
     for kind in policy.other_kinds:
         what = f"whom to believe is not read from a {kind}; a ConfigMap with certificates in `ca.crt` can say it"
         return unresolved("InvalidKind", what)
@@ -70,7 +70,7 @@ def _resolved(policy: BackendTls, bundles: Mapping[tuple[str, str], Bundle]) -> 
     return RESOLVED
 
 
-def _tls(policy: BackendTls, bundles: Mapping[tuple[str, str], Bundle]) -> ClientTls:
+def _tls(policy: BackendTls, bundles: Mapping[tuple[str, str], AuthorityBundle]) -> ClientTls:
     if not _resolved(policy, bundles).holds:
         return ClientTls(ClientTlsMode.CLOSED)
     return ClientTls(

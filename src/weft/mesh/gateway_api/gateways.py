@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import msgspec
 
 from weft.mesh.claims import patterns
-from weft.mesh.gateway_api.route_rules import Precedence, Resolved
+from weft.mesh.gateway_api.route_rules import Precedence, ResolvedRoute
 from weft.model.credential import Credential
 from weft.model.edge import narrower
 from weft.model.gateway import CredentialRef, Gateway, GatewayServer, ServerTls, ServerTlsMode
 from weft.model.gateway_api import (
     GATEWAY_NAME,
     GROUP,
-    Bundle,
+    AuthorityBundle,
     CertificateRef,
     From,
     GrantSource,
@@ -39,7 +39,7 @@ from weft.model.outcome import (
     GatewayOutcome,
     ListenerOutcome,
     RouteOutcome,
-    Told,
+    StatusCondition,
     not_accepted,
     unresolved,
 )
@@ -58,10 +58,10 @@ class Surroundings(msgspec.Struct, frozen=True):
     grants: tuple[ReferenceGrant, ...]
     labels: Callable[[str], Labels]  # of a namespace
     credential: Callable[[CredentialRef], Credential | None]
-    bundles: Mapping[tuple[str, str], Bundle]
+    bundles: Mapping[tuple[str, str], AuthorityBundle]
 
 
-class Served(msgspec.Struct, frozen=True):
+class AttachedGateway(msgspec.Struct, frozen=True):
     gateways: tuple[Gateway, ...]
     routings: tuple[VirtualService, ...]
     routes: tuple[RouteOutcome, ...]
@@ -73,7 +73,7 @@ class _Place(msgspec.Struct):
 
     listener: Listener
     kinds: tuple[RouteKind, ...]
-    told: tuple[Told, ...]  # Accepted, Conflicted, ResolvedRefs
+    told: tuple[StatusCondition, ...]  # Accepted, Conflicted, ResolvedRefs
     accepted: bool
     permitted: bool  # to use what it names; else its names are its own, and closed
     roots: str  # whom its callers must have certificates from, as PEM; "": they need none
@@ -87,9 +87,9 @@ class _Place(msgspec.Struct):
 def served(
     gateway: StandardGateway,
     routes: Iterable[StandardRoute],
-    found: Mapping[ObjectKey, Resolved],
+    found: Mapping[ObjectKey, ResolvedRoute],
     around: Surroundings,
-) -> Served:
+) -> AttachedGateway:
     places = list(_places(gateway, around))
     outcomes = []
     for route in routes:  # the oldest first: of two that exclude each other it stays
@@ -102,7 +102,7 @@ def served(
                     )
                 )
     serving = [place for place in places if place.accepted]
-    return Served(
+    return AttachedGateway(
         tuple(_gateway(gateway, place) for place in serving),
         tuple(routing for place in serving for routing in _routings(gateway, place, serving, found)),
         tuple(outcomes),
@@ -119,7 +119,7 @@ def _places(gateway: StandardGateway, around: Surroundings) -> Iterator[_Place]:
     for listener in gateway.listeners:
         anything = not listener.kinds and not listener.other_kinds  # who asks only for others takes nothing
         kinds = tuple(kind for kind in fitting(listener) if anything or kind in listener.kinds)
-        accepted, conflict = ACCEPTED, Told("Conflicted", holds=False, reason="NoConflicts")
+        accepted, conflict = ACCEPTED, StatusCondition("Conflicted", holds=False, reason="NoConflicts")
         below = "TLS" if listener.protocol in ("HTTPS", "TLS") else listener.protocol
         name = (listener.port, below, listener.hostname)
         if listener.protocol not in PROTOCOLS:
@@ -128,10 +128,10 @@ def _places(gateway: StandardGateway, around: Surroundings) -> Iterator[_Place]:
             accepted = not_accepted("PortUnavailable", f"port {listener.port} is the proxy's own")
         elif spoken.setdefault(listener.port, below) != below:
             what = f"port {listener.port} speaks {spoken[listener.port]} already"
-            conflict = Told("Conflicted", holds=True, reason="ProtocolConflict", message=what)
+            conflict = StatusCondition("Conflicted", holds=True, reason="ProtocolConflict", message=what)
         elif name in taken:
             what = f"another listener of port {listener.port} has the hostname {listener.hostname or 'of all'}"
-            conflict = Told("Conflicted", holds=True, reason="HostnameConflict", message=what)
+            conflict = StatusCondition("Conflicted", holds=True, reason="HostnameConflict", message=what)
         taken.add(name)
         if conflict.holds:
             accepted = not_accepted(conflict.reason, conflict.message)
@@ -154,7 +154,7 @@ def fitting(listener: Listener) -> tuple[RouteKind, ...]:
     return ()
 
 
-def _references(gateway: StandardGateway, listener: Listener, around: Surroundings) -> tuple[Told, bool]:
+def _references(gateway: StandardGateway, listener: Listener, around: Surroundings) -> tuple[StatusCondition, bool]:
     """Whether everything that it names is there; and whether it may use what it names."""
     wrong = [*listener.other_kinds, *(kind for kind in listener.kinds if kind not in fitting(listener))]
     told = RESOLVED
@@ -174,7 +174,9 @@ def _references(gateway: StandardGateway, listener: Listener, around: Surroundin
     return told, True
 
 
-def _authorities(gateway: StandardGateway, listener: Listener, around: Surroundings) -> tuple[Told | None, str]:
+def _authorities(
+    gateway: StandardGateway, listener: Listener, around: Surroundings
+) -> tuple[StatusCondition | None, str]:
     """What is amiss with those whom its callers must have certificates from; and these, as PEM."""
     check = gateway.check_of(listener)
     held = []
@@ -208,7 +210,7 @@ def _permitted(gateway: StandardGateway, reference: CertificateRef, grants: Iter
 
 def _attach(
     route: StandardRoute, reference: ParentRef, gateway: StandardGateway, places: list[_Place], around: Surroundings
-) -> Told:
+) -> StatusCondition:
     """To each listener that is meant and takes it. It is accepted if one does."""
     meant = [
         place
@@ -305,7 +307,7 @@ def _name(gateway: StandardGateway, listener: Listener) -> str:
 
 
 def _routings(
-    gateway: StandardGateway, place: _Place, serving: list[_Place], found: Mapping[ObjectKey, Resolved]
+    gateway: StandardGateway, place: _Place, serving: list[_Place], found: Mapping[ObjectKey, ResolvedRoute]
 ) -> Iterator[VirtualService]:
     bound = (f"{gateway.namespace}/{_name(gateway, place.listener)}",)
 
@@ -371,7 +373,7 @@ def _outcome(gateway: StandardGateway, places: list[_Place]) -> GatewayOutcome:
     for place in places:
         accepted, conflict, resolved = place.told
         good = place.accepted and place.permitted and (resolved.holds or resolved.reason == "InvalidRouteKinds")
-        programmed = Told("Programmed", holds=good, reason="Programmed" if good else "Invalid")
+        programmed = StatusCondition("Programmed", holds=good, reason="Programmed" if good else "Invalid")
         listeners.append(
             ListenerOutcome(
                 place.listener.name,
@@ -385,6 +387,8 @@ def _outcome(gateway: StandardGateway, places: list[_Place]) -> GatewayOutcome:
     accepted = ACCEPTED
     if bad:
         what = f"not every listener is valid: {', '.join(place.listener.name for place in bad)}"
-        accepted = Told("Accepted", holds=len(bad) < len(places), reason="ListenersNotValid", message=what)
-    programmed = Told("Programmed", holds=accepted.holds, reason="Programmed" if accepted.holds else "Invalid")
+        accepted = StatusCondition("Accepted", holds=len(bad) < len(places), reason="ListenersNotValid", message=what)
+    programmed = StatusCondition(
+        "Programmed", holds=accepted.holds, reason="Programmed" if accepted.holds else "Invalid"
+    )
     return GatewayOutcome(gateway.key, (accepted, programmed), tuple(listeners), gateway.origin)

@@ -21,7 +21,7 @@ from weft.model.gateway_api import (
     RouteRule,
     StandardRoute,
 )
-from weft.model.outcome import RESOLVED, Flaw, Told, unresolved
+from weft.model.outcome import RESOLVED, BackendFlaw, StatusCondition, unresolved
 from weft.model.service import Protocol, Service
 from weft.model.virtual_service import (
     Destination,
@@ -40,29 +40,29 @@ _UNKNOWN = DirectResponse(status=500)
 Precedence = tuple[object, ...]
 
 
-class Resolved(msgspec.Struct, frozen=True):
+class ResolvedRoute(msgspec.Struct, frozen=True):
     """A route with the rules that came of it, and whether everybody it names is there."""
 
     http: tuple[tuple[Precedence, HttpRoute], ...] = ()  # one for each match
     streams: tuple[L4Route, ...] = ()
-    told: Told = RESOLVED
-    flaws: tuple[Flaw, ...] = ()
+    told: StatusCondition = RESOLVED
+    flaws: tuple[BackendFlaw, ...] = ()
 
 
 def resolved(
     route: StandardRoute, services: Services, grants: Iterable[ReferenceGrant] | None, called: str = ""
-) -> Resolved:
+) -> ResolvedRoute:
     """What a route comes to. `grants`: None between workloads, who can call one another anyway. `called`: the host that
     is meant where a rule names no backend."""
     permitted = _Permission(route, tuple(grants) if grants is not None else None)
     http: list[tuple[Precedence, HttpRoute]] = []
     streams: list[L4Route] = []
-    flaws: dict[Flaw, None] = {}
+    flaws: dict[BackendFlaw, None] = {}
 
     def usable(backend: Backend, rule: int) -> bool:
         flaw = _flaw(backend, services, permitted)
         if flaw is not None:
-            flaws[Flaw(rule, backend.line or route.rules[rule].line, *flaw, backend.host)] = None
+            flaws[BackendFlaw(rule, backend.line or route.rules[rule].line, *flaw, backend.host)] = None
         return flaw is None
 
     for number, rule in enumerate(route.rules):
@@ -80,7 +80,7 @@ def resolved(
     told = RESOLVED
     if flaws:
         told = unresolved(next(iter(flaws)).reason, "; ".join(dict.fromkeys(flaw.message for flaw in flaws)))
-    return Resolved(tuple(http), tuple(streams), told, tuple(flaws))
+    return ResolvedRoute(tuple(http), tuple(streams), told, tuple(flaws))
 
 
 def precedence(kind: RouteKind, match: HttpMatch) -> Precedence:

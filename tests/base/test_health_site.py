@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import aiohttp
+from prometheus_client.core import GaugeMetricFamily
 from tools.ports import free_port
 
+from weft.base.health_site import HealthSite
 from weft.cli.node import _address
-from weft.node.health import Health
 
 
 async def test_alive_ready_or_why_not_and_in_numbers():
     lack = "kubelet has not come"
-    health = Health(lambda: lack, lambda: {"weft_node_pods": ("gauge", "Pods.", 3.0)})
+    health = HealthSite(lambda: lack, (lambda: [GaugeMetricFamily("weft_node_pods", "Pods.", 3.0)],))
     port = await health.listen("127.0.0.1", 0)
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
 
@@ -21,7 +22,7 @@ async def test_alive_ready_or_why_not_and_in_numbers():
         assert await get("/ready") == (503, "kubelet has not come\n")
         lack = ""
         assert await get("/ready") == (200, "ok\n")
-        expected = "# HELP weft_node_pods Pods.\n# TYPE weft_node_pods gauge\nweft_node_pods 3\n"
+        expected = "# HELP weft_node_pods Pods.\n# TYPE weft_node_pods gauge\nweft_node_pods 3.0\n"
         assert await get("/metrics") == (200, expected)
         assert (await get("/"))[0] == 404
     await health.close()
@@ -30,7 +31,7 @@ async def test_alive_ready_or_why_not_and_in_numbers():
 async def test_kubelet_is_answered_on_addresses_of_both_families():
     """It calls the pod's first address; where that is IPv6, an agent on IPv4 alone would be killed again and again."""
     port = free_port()
-    health = Health(str, dict)
+    health = HealthSite(str, ())
     await health.listen(None, port)
     async with aiohttp.ClientSession() as client:
         for host in ("127.0.0.1", "[::1]"):

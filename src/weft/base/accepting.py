@@ -1,0 +1,67 @@
+"""Connections that come in at a port: each one is handed to a task of its own, or closed if there is no room for it.
+
+Rule: a connection that is one too many is closed before anything is computed for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Coroutine
+
+log = logging.getLogger(__name__)
+
+_PAUSE = 0.1  # seconds after a failure to accept: without file descriptors the next attempt would fail at once
+
+Enter = Callable[[socket.socket, str, int], Coroutine[None, None, None]]
+
+
+class Acceptor:
+    def __init__(self, listening: socket.socket, has_room: Callable[[str], bool], enter: Enter, *, name: str) -> None:
+        """`has_room`: for one more connection from this host. `enter` gets a connection with its peer's host and port,
+        and owns it; it is called at once, and the coroutine that it returns runs as a task."""
+        self._listening, self._has_room, self._enter = listening, has_room, enter
+        self.entering: dict[asyncio.Task[None], str] = {}  # with the peer's host
+        self._accepting = asyncio.create_task(self._accept(), name=name)
+
+    @property
+    def port(self) -> int:
+        port: int = self._listening.getsockname()[1]
+        return port
+
+    async def close(self) -> None:
+        """Take no more, and end those that are entering."""
+        tasks = (self._accepting, *self.entering)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._listening.close()
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, (host, port, *_) = await loop.sock_accept(self._listening)
+            except OSError as error:  # for example: no file descriptors left
+                log.warning("cannot accept a connection: %s", error)
+                await asyncio.sleep(_PAUSE)
+                continue
+            if not self._has_room(host):
+                connection.close()
+                continue
+            entering = asyncio.create_task(self._enter(connection, host, port))
+            self.entering[entering] = host
+            entering.add_done_callback(self.entering.pop)
+
+
+def bind(host: str | None, port: int, *, backlog: int) -> socket.socket:
+    """A socket that listens there; None: on every address. Raises OSError."""
+    if not host:
+        host = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.create_server(
+        (host, port), family=family, backlog=backlog, dualstack_ipv6=host == "::" and socket.has_dualstack_ipv6()
+    )
+    listening.setblocking(False)
+    return listening

@@ -1,0 +1,27 @@
+"""Attaches the debug pages, Istio's and weft's own, to a running control plane.
+
+The control plane does not import `weft.inspect`. Each of its runners (`local/engine.py`, `cluster/cluster_control.py`,
+`weft control`) calls `attach_debug`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from weft.control.plane import ControlPlane
+from weft.inspect.debug.pages import Debug, Page
+from weft.inspect.debug.stream import DebugStream
+
+
+def attach_debug(plane: ControlPlane, namespace: str = "") -> Debug:
+    """Answer debug requests on the plane's xDS streams, and return the pages for HTTP and the Unix socket. `namespace`:
+    the control plane's own; service accounts of it may read the answers."""
+    debug = Debug(plane.diagnosis, plane.mesh, plane.contents, lambda: _own_pages(plane))
+    plane.answer_debug(DebugStream(debug, namespace, plane.owned))
+    return debug
+
+
+def _own_pages(plane: ControlPlane) -> Mapping[str, Page]:
+    from weft.inspect.own_pages import pages  # imports every kind of question; few control planes are asked one
+
+    return pages(plane)

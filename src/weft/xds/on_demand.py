@@ -1,0 +1,35 @@
+"""What on-demand discovery puts into names on the wire: which clusters a held call waits for, and which host or address
+a cluster name is about.
+
+`weft.translate` builds these names and `weft.mesh` bounds how many a group may have; `weft.xds` imports neither, and
+reads the names here. tests/control/test_xds_names.py keeps both sides equal.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+
+HOLD = "hold|"  # hold|PORT|ADDRESS: the cluster that a held call waits for, requested by name only
+RESUMED = "virtualOutboundAgain"  # the listener of held calls that go on; a group that has it is on demand
+CALLED = 5_000  # addresses and hosts that a control plane keeps for one group
+
+
+def is_held_cluster(name: str) -> bool:
+    return name.startswith(HOLD)
+
+
+def held_address(cluster: str) -> str:
+    """The address that a held call goes to; empty if the cluster is none of a held call."""
+    hold, _, rest = cluster.partition("|")
+    port, _, address = rest.partition("|")
+    if f"{hold}|" != HOLD or not (port.isascii() and port.isdecimal()):
+        return ""
+    try:
+        return address if str(ip_address(address)) == address else ""
+    except ValueError:
+        return ""
+
+
+def cluster_host(cluster: str) -> str:
+    """The host of an outbound cluster; empty for every other cluster."""
+    return cluster.rpartition("|")[2] if cluster.startswith("outbound|") else ""

@@ -1,0 +1,18 @@
+"""`weft.xds` reads names that `weft.translate` writes and imports nothing of it: both must mean the same."""
+
+from weft.mesh.calls import MOST
+from weft.translate import names
+from weft.xds import on_demand
+
+
+def test_both_floors_read_the_same_names():
+    assert (on_demand.HOLD, on_demand.RESUMED) == (names.HOLD, names.AGAIN)
+    for address in ("10.0.0.1", "fd00::1"):
+        for cluster in names.held(address):
+            assert on_demand.held_address(cluster) == names.called_at(cluster) == address
+    cluster = names.outbound_cluster("web.shop.svc.cluster.local", 80, "v1")
+    assert on_demand.cluster_host(cluster) == names.called_host(cluster) == "web.shop.svc.cluster.local"
+
+
+def test_both_floors_have_the_same_bound():
+    assert on_demand.CALLED == MOST
