@@ -74,12 +74,16 @@ class Compiled:
     ) -> tuple[Update, frozenset[str]]:
         """Replace the outlook and the pieces of these hosts. Returns what differs, and the hosts that have other routes
         now."""
-        before = {host: self.routes_of(host) for host in contributions}
-        update = merged((self.look_from(outlook), self.contribute(contributions), self.assign(assignments)))
-        return update, frozenset(host for host, known in before.items() if known != self.routes_of(host))
+        joined = self.look_from(outlook)
+        update, rerouted = self._replace(contributions)
+        return merged((joined, update, self.assign(assignments))), rerouted
 
     def contribute(self, contributions: Mapping[str, Contribution]) -> Update:
         """Put these in the place of what the hosts contributed before; NOTHING takes a host away."""
+        return self._replace(contributions)[0]
+
+    def _replace(self, contributions: Mapping[str, Contribution]) -> tuple[Update, frozenset[str]]:
+        rerouted: set[str] = set()
         update: Update = defaultdict(dict)
         stale_routes: set[str] = set()
         stale_listeners: set[str] = set()
@@ -90,6 +94,7 @@ class Compiled:
             if new is old:
                 continue
             if _routes(old) != _routes(new):  # made anew and still the same, it would be refused again
+                rerouted.add(host)
                 stale_routes |= self._forget_suspended({host})
             for cluster in old.clusters:
                 update[cluster.type_url][cluster.name] = None
@@ -102,7 +107,7 @@ class Compiled:
             self._join_listener(name, update)
         for route in self._stale(stale_routes):
             self._join_route(route, update)
-        return self._changed(update)
+        return self._changed(update), frozenset(rerouted)
 
     def contribute_group(self, outlook: Outlook, contribution: Contribution) -> Update:
         """What the group's own listeners depend on has changed: its ports, its policy, the settings."""
