@@ -18,7 +18,7 @@ import msgspec
 
 from bench.figure import Effort, Figure, Say
 from bench.process import Failed
-from weft.cli.meshes import Admission, meshes_in
+from weft.cli.read.mesh_files import FileAdmission, meshes_in
 from weft.inspect.rehearse.examination import examine
 
 _OBJECTS, _QUICK = 10_000, 1_000
@@ -36,7 +36,7 @@ def run(effort: Effort, say: Say) -> list[Figure]:
         ((documents, flaws, _),) = meshes_in([Path(directory)])
         read = time.process_time() - began
         began = time.process_time()
-        examined = examine(documents, admit=Admission())
+        examined = examine(documents, admit=FileAdmission())
         checked = time.process_time() - began
         say(f"{len(documents)} objects: read in {read:.1f} s, checked in {checked:.1f} s")
         expected = sum(number % _WRONG == 0 for number in range(services))

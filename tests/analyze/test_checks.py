@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from weft.analyze.checks import AREAS, CHECKS, RETIRED, in_area
-from weft.cli.meshes import Admission
+from weft.cli.read.mesh_files import FileAdmission
 from weft.files.documents import read_documents
 from weft.inspect.rehearse.examination import examine
 
@@ -35,7 +35,7 @@ def found(text, beside):
         documents += reading.documents
         problems += reading.problems
     assert problems == []
-    return examine(documents, admit=Admission()).problems
+    return examine(documents, admit=FileAdmission()).problems
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -70,9 +70,9 @@ def test_every_check_that_needs_no_cluster_has_a_case():
 
 # Found where files and running programs are at hand, and tested there.
 ELSEWHERE = {
-    "WFT0214",  # tests/cli/test_certificate_files.py
+    "WFT0214",  # tests/cli/read/test_certificate_files.py
     "WFT0314",  # tests/translate/test_findings.py
-    "WFT0818",  # tests/cli/test_programs.py
+    "WFT0818",  # tests/cli/read/test_programs.py
 }
 
 

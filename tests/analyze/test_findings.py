@@ -7,7 +7,7 @@ from analyze.meshes import WEB, facts, istio
 from weft.analyze.findings import OF_RIVALS, findings
 from weft.api.parse import Parsed, parse
 from weft.base.problem import Severity
-from weft.cli.meshes import Admission
+from weft.cli.read.mesh_files import FileAdmission
 from weft.files.documents import read_documents
 from weft.inspect.rehearse.rehearsal import rehearsed
 from weft.model.names import ObjectKey
@@ -42,7 +42,7 @@ def with_refused(documents, refused=None):
         parsed = parse(document, domain)
         return Parsed(meant=parsed.values) if document.key == refused else parsed
 
-    return rehearsed(documents, admit=Admission(), least=Severity.INFO, read=read).problems
+    return rehearsed(documents, admit=FileAdmission(), least=Severity.INFO, read=read).problems
 
 
 def case(path):

@@ -5,7 +5,7 @@ from prometheus_client.core import GaugeMetricFamily
 from tools.ports import free_port
 
 from weft.base.health_site import HealthSite
-from weft.cli.node import _address
+from weft.cli.parts.node import _address
 
 
 async def test_alive_ready_or_why_not_and_in_numbers():

@@ -4,15 +4,16 @@ import re
 import subprocess
 import sys
 
+import click
 import pytest
 import yaml
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from weft.cli import cluster, reach
-from weft.cli.command import load
 from weft.cli.commands import COMMANDS, by_name
+from weft.cli.flags import shared
+from weft.cli.lazy_commands import load
 from weft.cli.main import app
-from weft.cli.start import IN_PODS
+from weft.cli.pod.listed import IN_PODS
 
 
 @pytest.mark.parametrize("module", ["weft", "weft.cli"])
@@ -33,7 +34,8 @@ def test_a_command_is_loaded_only_when_it_is_called():
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    needed = ["command", "commands", "main", "output", "parameters", "start"]
+    needed = ["commands", "flags", "flags.boolean_values", "lazy_commands", "main", "pod", "pod.listed", "print"]
+    needed.append("print.output")
     assert found.stderr.strip() == str([f"weft.cli.{name}" for name in needed])
 
 
@@ -73,12 +75,16 @@ ASKS = {
 }
 # They ask one too, and need more than a mesh of two pods to answer: a service, a file, a place to write to.
 OTHERS = ("authn tls-check", "diff", "bug-report")
-SHARED = {
-    "mesh": (["--mesh"], reach.MESH),
-    "kubernetes": (["--kubernetes"], reach.KUBERNETES),
-    "kubeconfig": (["--kubeconfig"], cluster.KUBECONFIG),
-    "context": (["--context"], cluster.CONTEXT),
-}
+
+
+@click.command()
+@shared.which_mesh
+@shared.system
+def declared(**_):
+    """The flags as `weft.cli.flags.shared` declares them."""
+
+
+SHARED = {each.name: each for each in declared.params}
 
 
 def parameters(words):
@@ -92,11 +98,11 @@ def parameters(words):
 @pytest.mark.parametrize("words", [*ASKS, *OTHERS])
 def test_all_name_a_mesh_or_a_cluster_with_the_same_flags(words):
     found = parameters(words)
-    for name, (flags, shared) in SHARED.items():
-        assert set(flags) <= set(found[name].opts), name
-        assert found[name].help == shared.help, name
+    for name in ("mesh", "kubernetes", "kubeconfig", "context"):
+        assert set(SHARED[name].opts) <= set(found[name].opts), name
+        assert found[name].help == SHARED[name].help, name
     if "system" in found:
-        assert (found["system"].opts, found["system"].help) == (list(reach.SYSTEM.param_decls), reach.SYSTEM.help)
+        assert (found["system"].opts, found["system"].help) == (SHARED["system"].opts, SHARED["system"].help)
     if "namespace" in found:
         assert found["namespace"].opts == ["-n", "--namespace"]
 
@@ -104,7 +110,7 @@ def test_all_name_a_mesh_or_a_cluster_with_the_same_flags(words):
 @pytest.mark.parametrize("words", [*ASKS, "authn tls-check", "diff", "test", "validate", "ps", "status"])
 def test_all_answer_people_and_programs(words):
     output = parameters(words)["output"]
-    forms = set(output.type_descriptor.choices)
+    forms = set(output.type.choices)
     assert output.opts == ["-o", "--output"]
     assert {"json", "yaml"} <= forms and forms & {"text", "table"}
     if words not in ("ps", "status"):  # which have `wide`, and no istioctl to be like
@@ -122,7 +128,7 @@ def test_help_names_every_form_in_which_an_answer_comes():
     asked = 0
     for words, command in commands.items():
         output = next((each for each in command.params if each.name == "output"), None)
-        forms = getattr(getattr(output, "type_descriptor", None), "choices", None) or ()
+        forms = getattr(getattr(output, "type", None), "choices", None) or ()
         said = set(re.findall(r"\w+", output.help)) if forms else set()
         assert set(forms) <= said, f"{words}: {output.help}"
         asked += bool(forms)

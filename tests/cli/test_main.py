@@ -5,13 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from weft.base.problem import Problem, Where
-from weft.cli.command import load
 from weft.cli.commands import COMMANDS
-from weft.cli.main import Commands, app
+from weft.cli.lazy_commands import load
+from weft.cli.main import RootGroup, app
 
 LISTED = [command for commands in COMMANDS.values() for command in commands if not command.hidden]
 
@@ -80,7 +81,7 @@ def test_an_error_with_a_problem_is_printed_with_its_hint_and_no_traceback(monke
     def fails() -> None:
         raise TestError
 
-    monkeypatch.setattr("weft.cli.version.print_here", fails)
+    monkeypatch.setattr("weft.cli.parts.version.print_here", fails)
     result = run("--version")
     assert result.exit_code == 1
     assert result.stderr == "error: namespace x: cannot be made\nhint: run as root\n"
@@ -88,16 +89,13 @@ def test_an_error_with_a_problem_is_printed_with_its_hint_and_no_traceback(monke
 
 def test_a_defect_is_not_dressed_up_as_a_problem():
     with pytest.raises(ZeroDivisionError):
-        CliRunner().invoke(_broken(), [], catch_exceptions=False)
+        CliRunner().invoke(_broken(), ["--flag"], catch_exceptions=False)
 
 
 def _broken():
-    import typer
-
-    broken = typer.Typer(cls=Commands)
-
-    @broken.callback(invoke_without_command=True)
-    def main() -> None:
+    @click.group(cls=RootGroup, invoke_without_command=True)
+    @click.option("--flag", is_flag=True)
+    def broken(flag):
         raise ZeroDivisionError
 
     return broken
@@ -227,7 +225,7 @@ def test_asking_a_mesh_needs_none_of_what_running_one_needs(weft, mesh, argument
 
 @pytest.mark.root
 def test_exec_loads_little_before_it_becomes_another_program(weft, mesh):
-    code = f"import sys, weft.cli.choose, weft.local.client\nprint(sorted({HEAVY} & set(sys.modules)))"
+    code = f"import sys, weft.cli.reach.choose, weft.local.client\nprint(sorted({HEAVY} & set(sys.modules)))"
     command = [sys.executable, "-c", code]
     found = subprocess.run(command, capture_output=True, text=True, check=True, env=weft.environment)
     assert found.stdout.strip() == "[]"

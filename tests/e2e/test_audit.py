@@ -11,7 +11,7 @@ import pytest
 from e2e.looking import envoy
 from e2e.mesh import eventually
 from e2e.objects import http_service, text, to, virtual_service, workload
-from weft.cli.key_search import kinds_of_keys
+from weft.base.key_search import kinds_of_keys
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

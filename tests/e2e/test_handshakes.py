@@ -28,9 +28,9 @@ from ca.making import verifies
 from e2e.mesh import control_directory, tell, unique_name
 from e2e.objects import http_service, istio, service, text, workload
 from e2e.outside import TLS_CLIENTS, Credentials, Outcome, Outside, TrustCenter
+from weft.base.key_search import files_below, search, started_with
 from weft.ca.authority import Terms
 from weft.ca.certificates import certificate_pem
-from weft.cli.key_search import files_below, search, started_with
 from weft.local.client import fetch_admin, fetch_status, read_logs
 from weft.local.error import LocalError
 from weft.local.run_directory import namespace_prefix

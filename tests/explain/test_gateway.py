@@ -11,7 +11,7 @@ from authority import Authority
 from explain.worlds import CALLER
 from gateway_rig import application, ask, entry, gateway, pair, trusting, underscores
 from golden.render import load
-from weft.cli.trial_source import staged
+from weft.cli.read.trial_source import staged
 from weft.control.problems import Problems
 from weft.control.push.push import Push
 from weft.explain.decision import Kind

@@ -2,7 +2,7 @@ import pytest
 
 from authority import Authority
 from gateway_rig import pair
-from weft.cli.trial_source import staged
+from weft.cli.read.trial_source import staged
 from weft.files.documents import read_documents
 from weft.inspect.closed_servers import closed, left_out, unanswered, unsent
 from weft.model.destination_rule import DestinationRule

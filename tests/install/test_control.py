@@ -63,8 +63,8 @@ def test_pull_secrets_come_with_the_account():
 
 
 def test_the_command_knows_every_argument():
-    from weft.cli.command import load
     from weft.cli.commands import by_name
+    from weft.cli.lazy_commands import load
 
     values = values_of({"injection": {"redirectBy": "node"}, "control": {"plaintextXds": True}})
     command, *flags = control.arguments(values)

@@ -74,8 +74,8 @@ def test_it_is_told_how_long_certificates_live():
 
 
 def test_the_command_knows_every_argument():
-    from weft.cli.command import load
     from weft.cli.commands import by_name
+    from weft.cli.lazy_commands import load
 
     values = values_of({"injection": {"redirectBy": "node"}, "control": {"plaintextXds": True}})
     command, *flags = node.arguments(values)

@@ -9,7 +9,7 @@ import pytest
 from e2e.looking import rows
 from on_cluster import apps
 from on_cluster.mesh import until
-from weft.cli.reach_kubernetes import Kubernetes
+from weft.cli.reach.kubernetes import ClusterReach
 from weft.envoy.dump_clusters import COLUMNS
 
 
@@ -124,7 +124,7 @@ def test_who_may_only_look_is_told_which_right_it_takes(mesh, namespace, tmp_pat
 
 
 def test_every_replica_of_the_control_plane_can_be_asked(mesh, namespace):
-    reach = Kubernetes(mesh.cluster.kubeconfig)
+    reach = ClusterReach(mesh.cluster.kubeconfig)
 
     def asked():
         pods = mesh.kubectl("get", "--namespace=istio-system", "pods", "-l", "app=istiod", "-o", "name").split()

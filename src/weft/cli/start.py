@@ -1,7 +1,5 @@
 """Where the program `weft` starts. What runs once or more in every pod, while somebody waits for that pod, is started
 without the rest of the command line: that takes half a second and thirty megabytes, and these need neither.
-
-A command of the kind has a function `run`: arguments come in, the exit status leaves.
 """
 
 from __future__ import annotations
@@ -10,15 +8,8 @@ import errno
 import gc
 import os
 import sys
-from importlib import import_module
 
-# Each with a line for the list of commands.
-IN_PODS = {
-    "iptables": "In a pod's init container: redirect its traffic to its proxy. Takes Istio's arguments.",
-    "redirect": "In a pod that may not do that: have the node's agent do it. Takes the same arguments.",
-    "drain": "In a sidecar, before it stops: send callers elsewhere and wait for what is under way.",
-    "wait": "In a sidecar, after it has started: wait until it is ready.",
-}
+from weft.cli.pod.listed import IN_PODS, run
 
 _SERVING = ("control", "demo", "node", "up")  # these stay, and have to do with little memory
 # So many new objects before Python looks for what nobody refers to. What a command loads, it keeps to its end: to look
@@ -58,17 +49,12 @@ def main() -> None:
         sys.exit(_INTERRUPTED)
 
 
-def run(name: str, arguments: list[str]) -> int:
-    status: int = import_module(f"weft.cli.{name}").run(arguments)
-    return status
-
-
 def _start() -> None:
     if sys.argv[1:] == ["version"]:  # nor does this, where there is no mesh to ask
-        from weft.cli import version_here
+        from weft.cli.reach import local_versions
 
-        if not version_here.is_somebody_there():
-            print("\n".join(version_here.lines(version_here.here())))
+        if not local_versions.is_somebody_there():
+            print("\n".join(local_versions.lines(local_versions.here())))
             return
     from weft.cli.main import main as everything
 

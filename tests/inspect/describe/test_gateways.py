@@ -5,7 +5,7 @@ from tests.inspect.test_closed_servers import EDGE as CLOSED
 from authority import Authority
 from gateway_rig import pair, secret
 from weft.base.problem import Problem, Where
-from weft.cli.trial_source import staged
+from weft.cli.read.trial_source import staged
 from weft.files.documents import read_documents
 from weft.inspect.describe.gateways import served
 from weft.inspect.describe.pods_and_services import describe_pod

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from model.builders import group, instance, put, service
-from weft.cli.trial_source import staged
+from weft.cli.read.trial_source import staged
 from weft.files.documents import read_documents
 from weft.inspect.describe.pods_and_services import describe_service
 from weft.inspect.describe.routes import labels, named, routings, rules

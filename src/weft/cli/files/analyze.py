@@ -1,0 +1,407 @@
+"""`weft analyze`: every check, on files, on a running mesh, or on files laid over one. Runs nothing, writes nothing.
+
+Words go to standard error and findings to standard output, one line each or as JSON or YAML; the exit code is for CI.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+from click.exceptions import Exit
+
+from weft.cli.flags import completions, shared
+from weft.cli.print.output import counted, fail, is_data, print_data, say, trouble_is_no_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from weft.api.document import Document
+    from weft.base.problem import Problem
+    from weft.inspect.rehearse.examination import Examined
+    from weft.kube.inventory import Inventory
+
+PAGE = "docs/reference/checks.md"
+_COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
+
+
+@click.command()
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path), help="Files, directories, or - for standard input.")
+@click.option(
+    "-f", "--filename", "files", multiple=True, type=click.Path(path_type=Path), help="The same, as an option."
+)
+@click.option("-A", "--all-namespaces", is_flag=True, help="Of a cluster, all namespaces.")
+@click.option(
+    "-n",
+    "--namespace",
+    default="",
+    help="Only this namespace; of a cluster, the current one if none is given.",
+    shell_complete=completions.namespaces,
+)
+@shared.mesh
+@click.option("--kubernetes", "-k", "--use-kube", is_flag=True, help=shared.KUBERNETES_HELP)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["log", "text", "short", "json", "yaml"]),
+    default="log",
+    show_default=True,
+    help="log (text and short are the same), json or yaml.",
+)
+@click.option(
+    "--failure-threshold",
+    type=click.Choice(["Info", "Warning", "Error"], case_sensitive=False),
+    default="Warning",
+    show_default=True,
+    help="How bad a finding must be to exit with 1.",
+)
+@click.option(
+    "--output-threshold",
+    type=click.Choice(["Info", "Warning", "Error"], case_sensitive=False),
+    default="Info",
+    show_default=True,
+    help="How bad a finding must be to be shown.",
+)
+@click.option(
+    "-S", "--suppress", multiple=True, help="CODE=OBJECT: not this check on this object; * stands for anything."
+)
+@click.option("-L", "--list", "--list-analyzers", "listing", is_flag=True, help="List every check, and end.")
+@click.option("--explain", default="", help="Say more about one check, and end.")
+@click.option("--ignore-unknown", is_flag=True, help="Pass over files that hold no objects.")
+@click.option("-R", "--recursive", is_flag=True, help="Directories are always read to their end.")
+@click.option("-v", "--verbose", is_flag=True, help="Below each finding, what its check is about.")
+@click.option("--color/--no-color", "colour", default=None, help="Colours; without, if standard output is a terminal.")
+@click.option(
+    "--meshConfigFile",
+    "mesh_config",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="A MeshConfig, in the place of the mesh's own.",
+)
+@shared.system
+@shared.settings_revision
+@shared.which_cluster
+def analyze(
+    paths: tuple[Path, ...],
+    files: tuple[Path, ...],
+    all_namespaces: bool,
+    namespace: str,
+    mesh: str | None,
+    kubernetes: bool,
+    output: str,
+    failure_threshold: str,
+    output_threshold: str,
+    suppress: tuple[str, ...],
+    listing: bool,
+    explain: str,
+    ignore_unknown: bool,
+    recursive: bool,
+    verbose: bool,
+    colour: bool | None,
+    mesh_config: Path | None,
+    system: str,
+    revision: str,
+    kubeconfig: Path | None,
+    context: str | None,
+) -> None:
+    """Find what does not fit together, in files or in a mesh. The mesh is that of this machine, or of a cluster.
+
+    Files alone are taken for a whole mesh. Without files, the mesh that runs here is looked at, else the current
+    cluster. Each finding has a code: docs/reference/checks.md, or --explain CODE.
+
+    \b
+    Exit codes: 0 nothing at or above the threshold, 1 something, 2 there is no answer: no such file, no mesh, a bad
+    command line.
+
+    \b
+    Example: weft analyze examples/shop
+             weft analyze -f payments.yaml --use-kube
+             weft analyze -A --suppress "WFT0307=Service *.legacy"
+    """
+    if listing or explain:
+        _tell(explain)
+        return
+    wanted = [_suppression(text) for text in suppress]
+    given = [*paths, *files]
+    named = mesh is not None or kubernetes or kubeconfig is not None or context is not None
+    cluster = _Cluster(kubernetes, kubeconfig, context, system, revision)
+    with trouble_is_no_answer():
+        written = _written(given, mesh_config)
+        if given and not named and not all_namespaces:
+            examined, source = _of_files(written, namespace), "files"
+        else:
+            examined, source = _of_running(written, mesh, cluster, everywhere=all_namespaces, namespace=namespace)
+    problems = [
+        problem
+        for problem in examined.problems
+        if not any(_is_about(problem, code, name) for code, name in wanted)
+        and (problem.where.object or not ignore_unknown)
+    ]
+    shown = [problem for problem in problems if _at_least(problem, output_threshold)]
+    _show(shown, output, verbose=verbose, colour=colour)
+    say(f"{source}: {counted(examined.objects, 'object')}, {_summary(problems)}")
+    if output == "log" and problems:
+        say(f"hint: what a code means: weft analyze --explain {problems[0].code}, or {PAGE}")
+    if any(_at_least(problem, failure_threshold) for problem in problems):
+        raise Exit(1)
+
+
+class _Cluster(NamedTuple):
+    named: bool  # it is what is meant, whatever else there is
+    kubeconfig: Path | None
+    context: str | None
+    system: str  # the control plane's namespace
+    revision: str
+
+
+def _of_running(
+    written: _Written, mesh: str | None, cluster: _Cluster, *, everywhere: bool, namespace: str
+) -> tuple[Examined, str]:
+    """What was found, and a word for where."""
+    from weft.cli.reach.connect import reach
+    from weft.cli.reach.local import LocalReach
+
+    reached = reach(
+        mesh,
+        kubernetes=cluster.named,
+        kubeconfig=cluster.kubeconfig,
+        context=cluster.context,
+        system=cluster.system,
+        or_files="weft analyze DIR",
+    )
+    reached.close()
+    if isinstance(reached, LocalReach):
+        return _of_mesh(reached.mesh, written, namespace), f"mesh {reached.mesh}"
+    from weft.cli.reach.control import ControlReach
+
+    if isinstance(reached, ControlReach):
+        return _of_directory(reached.directory(), written, namespace), f"weft control at {reached.place}"
+    return _of_cluster(written, cluster, everywhere=everywhere, namespace=namespace)
+
+
+class _Written(NamedTuple):
+    documents: list[Document]
+    flaws: list[Problem]  # of the files
+
+
+def _written(given: list[Path], mesh_config: Path | None = None) -> _Written:
+    """All that is given is one mesh."""
+    from weft.cli.read.mesh_files import meshes_in
+
+    documents: list[Document] = []
+    flaws: list[Problem] = []
+    for found, problems, _ in meshes_in(given):
+        documents += found
+        flaws += problems
+    if given and not documents and not flaws:
+        fail(f"no objects in {', '.join(map(str, given))}", "YAML files end in .yaml, .yml or .json")
+    if mesh_config is not None:
+        own = _settings_of(mesh_config)
+        documents = [*(each for each in documents if each.key != own.key), own]
+    return _Written(documents, flaws)
+
+
+def _settings_of(file: Path) -> Document:
+    """A MeshConfig by itself is no object; the ConfigMap is that holds it."""
+    import json
+
+    from weft.api.mesh_config import NAME
+    from weft.files.documents import read_documents
+    from weft.model.settings import Settings
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        fail(f"{file} cannot be read: {error}", "it should hold a MeshConfig, such as `trustDomain: cluster.local`")
+    metadata = {"name": NAME, "namespace": Settings().root_namespace}
+    held = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"mesh": text}}
+    (document,) = read_documents(json.dumps(held).encode(), str(file)).documents
+    return document
+
+
+def _of_files(written: _Written, namespace: str) -> Examined:
+    from weft.cli.read.mesh_files import FileAdmission
+    from weft.inspect.rehearse.examination import examine
+
+    examined = examine(written.documents, admit=FileAdmission())
+    return _joined(examined, [*written.flaws, *_of_machine(written.documents)], namespace)
+
+
+def _of_directory(directory: Path, over: _Written, namespace: str) -> Examined:
+    """What a control plane serves."""
+    from weft.cli.read.mesh_files import FileAdmission
+    from weft.inspect.rehearse.examination import examine
+
+    own = _written([directory])
+    examined = examine(own.documents, admit=FileAdmission(), laid_over=over.documents)
+    return _joined(examined, [*over.flaws, *own.flaws], namespace)
+
+
+def _of_mesh(name: str, over: _Written, namespace: str) -> Examined:
+    """What is written in its directory; and, as long as nothing is laid over that, what it says itself."""
+    from weft.cli.read.mesh_files import FileAdmission
+    from weft.inspect.rehearse.examination import examine
+    from weft.local.client import fetch_problems, fetch_status
+
+    own = _written([Path(fetch_status(name).directory)])
+    examined = examine(own.documents, admit=FileAdmission(), laid_over=over.documents)
+    told = () if over.documents or over.flaws else fetch_problems(name)
+    known = {(problem.where.object, problem.what) for problem in examined.problems}
+    news = [problem for problem in told if (problem.where.object, problem.what) not in known]
+    of_machine = _of_machine([*own.documents, *over.documents])
+    return _joined(examined, [*over.flaws, *own.flaws, *of_machine, *news], namespace)
+
+
+def _of_cluster(over: _Written, chosen: _Cluster, *, everywhere: bool, namespace: str) -> tuple[Examined, str]:
+    import asyncio
+
+    from weft.cli.reach.cluster import client
+    from weft.cli.read.cluster_state import running
+    from weft.inspect.rehearse.examination import examine
+    from weft.kube.inventory import take
+
+    async def run() -> tuple[Inventory, str, str]:
+        async with client(chosen.kubeconfig, chosen.context) as cluster:
+            taken = await take(cluster, root_namespace=chosen.system, revision=chosen.revision)
+            return taken, cluster.connection.namespace, cluster.connection.server
+
+    inventory, usual, server = asyncio.run(run())
+    examined = examine(inventory.documents, running=running(inventory), laid_over=over.documents)
+    wanted = "" if everywhere else namespace or ("" if over.documents else usual)
+    return _joined(examined, over.flaws, wanted), f"cluster {server}" + (f", namespace {wanted}" if wanted else "")
+
+
+def _of_machine(documents: list[Document]) -> Iterator[Problem]:
+    """Programs and certificate files that a mesh of this machine would need."""
+    from weft.api.parse import parse
+    from weft.cli.read import certificate_files, programs
+    from weft.model.workload import Workload
+
+    if not any(document.key.kind == "Workload" for document in documents):
+        return
+    for document in documents:
+        if document.key.kind == "DestinationRule":
+            yield from certificate_files.problems_of(document)
+        for value in parse(document).values if document.key.kind == "Workload" else ():
+            if isinstance(value, Workload) and (problem := programs.problem_of(value, document)):
+                yield problem
+
+
+def _joined(examined: Examined, others: Iterable[Problem], namespace: str) -> Examined:
+    import msgspec
+
+    from weft.analyze.finding import coded
+
+    problems = {*examined.problems, *map(coded, others)}
+    ours = [problem for problem in problems if not namespace or _is_in(problem, namespace)]
+    ordered = sorted(ours, key=lambda each: (each.where.file, each.where.line, str(each)))
+    return msgspec.structs.replace(examined, problems=tuple(ordered))
+
+
+def _is_in(problem: Problem, namespace: str) -> bool:
+    """Problems of what has no namespace are everybody's."""
+    place, slash, _ = problem.where.object.partition(" ")[2].partition("/")
+    return not slash or place == namespace or problem.where.object == f"Namespace {namespace}"
+
+
+def _suppression(text: str) -> tuple[str, str]:
+    from weft.analyze.checks import CHECKS, RETIRED
+
+    code, equals, name = text.partition("=")
+    if not equals or not name:
+        fail(f"`{text}` is not CODE=OBJECT", 'for example: --suppress "WFT0104=VirtualService web.shop"', code=2)
+    if code != "*" and code not in CHECKS and code not in RETIRED:
+        fail(f"there is no check `{code}`", _known_as(code), code=2)
+    return code, name
+
+
+def _is_about(problem: Problem, code: str, name: str) -> bool:
+    """Objects are named as istioctl names them, `Kind name.namespace`, or as weft does, `Kind namespace/name`."""
+    from fnmatch import fnmatchcase
+
+    shown = problem.where.object
+    return code in ("*", problem.code) and (fnmatchcase(shown, name) or fnmatchcase(_istio_name(shown), name))
+
+
+def _istio_name(shown: str) -> str:
+    kind, _, rest = shown.partition(" ")
+    namespace, slash, name = rest.partition("/")
+    return f"{kind} {name}.{namespace}" if slash else shown
+
+
+def _at_least(problem: Problem, level: str) -> bool:
+    from weft.base.problem import Severity
+
+    return problem.severity.weight >= Severity(level.lower()).weight
+
+
+def _show(problems: list[Problem], output: str, *, verbose: bool, colour: bool | None) -> None:
+    from weft.analyze.checks import CHECKS
+
+    if not is_data(output):
+        for problem in problems:
+            level = click.style(problem.level, fg=_COLOURS[problem.severity])
+            click.echo(str(problem).replace(f"{problem.level}: ", f"{level}: ", 1), color=colour)
+            if verbose:
+                click.echo(f"  {CHECKS[problem.code].title}. {CHECKS[problem.code].more}")
+        return
+    rows = [_row(problem) for problem in problems]
+    print_data(rows, output)
+
+
+def _row(problem: Problem) -> dict[str, str]:
+    """With istioctl's names, and what it has not."""
+    from weft.analyze.checks import CHECKS
+
+    where = problem.where
+    found = {
+        "code": problem.code,
+        "level": problem.severity.value.title(),
+        "origin": _istio_name(where.object),
+        "reference": f"{where.file}:{where.line}" if where.file and where.line else where.file,
+        "message": problem.what,
+        "field": where.field,
+        "hint": problem.hint,
+        "check": CHECKS[problem.code].title,
+        "documentation": _page(problem.code),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _tell(code: str) -> None:
+    from weft.analyze.checks import CHECKS
+
+    if not code:
+        for check in CHECKS.values():
+            click.echo(f"{check.code}  {check.severity.value:8} {check.title}")
+        return
+    check = CHECKS.get(code.upper())  # type: ignore[assignment]
+    if check is None:
+        fail(f"there is no check `{code}`", _known_as(code), code=2)
+    click.echo(f"{check.code} ({check.severity}): {check.title}\n{check.more}")
+    if check.istio:
+        click.echo(f"In istioctl: {', '.join(check.istio)}")
+    click.echo(f"Documentation: {_page(check.code)}")
+
+
+def _known_as(code: str) -> str:
+    """For whoever names a code that is none, or one of istioctl's."""
+    from weft.analyze.checks import CHECKS
+    from weft.base.suggest import did_you_mean
+
+    code, listed = code.upper(), "list them with: weft analyze --list"
+    if not code.startswith("IST"):
+        return did_you_mean(code, CHECKS) or listed
+    same = [check.code for check in CHECKS.values() if code in check.istio]
+    return f"istioctl's {code} is here: {', '.join(same)}" if same else f"nothing here is istioctl's {code}; {listed}"
+
+
+def _page(code: str) -> str:
+    return f"{PAGE}#{code.lower()}"
+
+
+def _summary(problems: list[Problem]) -> str:
+    severities = [problem.severity.value for problem in problems]
+    words = [counted(severities.count(name), name) for name in ("error", "warning")]
+    return ", ".join([*words, f"{severities.count('info')} info"])

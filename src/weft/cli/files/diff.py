@@ -1,0 +1,198 @@
+"""`weft diff`: what a change would change, before it is applied, or what has changed between two moments: which
+objects, which proxies, which of their resources, and to which requests something else would happen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from click.exceptions import Exit
+
+from weft.cli.flags import shared
+from weft.cli.print.output import counted, fail, is_data, print_data, say, trouble_is_no_answer
+
+_MOST_SHOWN = 8  # resources of one group, in the table
+_MOST_SENT = 1_000  # kinds of recent requests that a control plane is asked about
+
+
+@click.command()
+@click.argument(
+    "moments",
+    metavar="[@MOMENT [@MOMENT]]",
+    nargs=-1,
+    help="Of weft history: @17, @-1, @DIGEST, @14:03; one: from then to now.",
+)
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="The change: files, directories, - for standard input.",
+)
+@click.option(
+    "--against",
+    metavar="DIRECTORY",
+    type=click.Path(path_type=Path),
+    help="What is there before, if nothing runs: the mesh's YAML.",
+)
+@shared.text_or_data
+@shared.which_mesh
+@shared.system
+def diff(
+    moments: tuple[str, ...],
+    files: tuple[Path, ...],
+    against: Path | None,
+    output: str,
+    mesh: str | None,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    system: str,
+) -> None:
+    """Show what a change would change, before it is applied. Or what has changed since a moment of weft history. Files
+    are laid over what is there: the mesh of this machine, a cluster, or --against a directory. It is said which objects
+    are others, which proxies are sent what, and to which requests something else happens: those of RequestTests, a call
+    of every HTTP port by everybody, one from outside of every name and path that gateways speak of, and what was really
+    called lately, where proxies write an access log.
+
+    \b
+    Exit codes: 0 nothing changes, 1 something does, 2 there is no answer: no such file or moment, a bad command line.
+
+    \b
+    Example: weft diff -f new-route.yaml
+             weft diff -f new-route.yaml --against examples/shop
+             weft diff @-1
+             weft diff @14:03 @-1
+    """
+    given = list(moments)
+    if given and files:
+        hint = f"without {given[0]}, files are laid over what is there: weft diff -f {files[0]}"
+        fail("files cannot be laid over the past", hint, code=2)
+    for word in given:
+        if not word.startswith("@") and Path(word).exists():
+            fail(f"{word} is a file, and no moment", f"lay it over what is there: weft diff -f {word}", code=2)
+    if not given and not files:
+        fail("say what to compare", "a change: weft diff -f FILE; or the past: weft diff @-1", code=2)
+    if len(given) > 2 or (given and against is not None):
+        fail("that is more than can be compared", "two moments at most, and no --against: weft diff @-3 @-1", code=2)
+    place: dict[str, Any] = {
+        "kubernetes": kubernetes,
+        "kubeconfig": kubeconfig,
+        "context": context,
+        "system": system,
+    }
+    with trouble_is_no_answer():
+        name, found = _past(given, mesh, place) if given else _change(files, against, mesh, place)
+    if is_data(output):
+        print_data(found, output)
+    else:
+        _tell(found)
+    _sum_up(name, found, records=against is None)
+    told = (found["objects"], found["proxies"], found["retold"], found["requests"], found["recent"]["requests"])
+    if any(told):
+        raise Exit(1)
+
+
+# `weft.inspect.compare.what_if.Difference` as plain data: for the past it comes as JSON.
+Found = dict[str, Any]
+
+
+def _change(files: Sequence[Path], against: Path | None, mesh: str | None, place: dict[str, Any]) -> tuple[str, Found]:
+    from datetime import UTC, datetime
+
+    import msgspec
+
+    from weft.analyze.finding import coded
+    from weft.api.parse_cache import Reading
+    from weft.cli.read.mesh_files import FileAdmission
+    from weft.cli.read.trial_source import base_of, check, laid_over, read, staged, warn_of_base
+    from weft.inspect.compare.what_if import difference
+    from weft.inspect.rehearse.rehearsal import rehearsed
+
+    base = base_of(against, mesh, **place)
+    change = read(files)
+    check(change.problems)
+    documents, reading = laid_over(base.documents, change.documents), Reading()
+    before, refused = staged(base.documents, reading, base.running)
+    after, _ = staged(documents, reading, base.running)
+    given = {str(document.key) for document in change.documents}
+    others = [each for each in (*base.problems, *refused) if each.where.object not in given]
+    warn_of_base(base.name, others, runs=base.runs)
+    found_wrong = rehearsed(documents, admit=FileAdmission(), others=base.running or (), read=reading).problems
+    own = [each for each in found_wrong if each.where.object in given]
+    check(own)
+    for problem in dict.fromkeys(map(coded, (*change.problems, *own))):
+        say(str(problem))
+    if any(stage.mesh.on_demand(stage.mesh.scope(group)).on for stage in (before, after) for group in stage.groups()):
+        say("note: some proxies are on demand; what they called is not known here, and is taken to be everything")
+    found = difference(before, after, [*base.cases, *change.cases], datetime.now(UTC), base.recent)
+    return base.name, msgspec.to_builtins(found)
+
+
+def _past(moments: Sequence[str], mesh: str | None, place: dict[str, Any]) -> tuple[str, Found]:
+    """The control plane compares: it has both meshes."""
+    import msgspec
+
+    from weft.cli.reach.connect import answered
+    from weft.cli.read.trial_source import declared_and_seen
+
+    cases, recent = declared_and_seen(mesh, **place)
+    question = {
+        "before": moments[0],
+        "after": moments[1] if len(moments) > 1 else "",
+        "cases": msgspec.to_builtins(cases),
+        "recent": msgspec.to_builtins(recent[:_MOST_SENT]),
+    }
+    past = answered("diff", question, mesh=mesh, **place)
+    for number in past["deserted"]:
+        say(f"note: at @{number} there was no workload or pod yet; which moments there are: weft history -A")
+    return f"from @{past['before']} to @{past['after']}", past["difference"]
+
+
+def _sum_up(name: str, found: Found, *, records: bool) -> None:
+    """`records`: whether there could be recent traffic."""
+    from weft.cli.read.recent_traffic import NOT_RECORDED
+
+    say(
+        f"{name}: {counted(len(found['objects']), 'object')} and {counted(len(found['proxies']), 'group')} of proxies "
+        f"change, {found['untouched']} do not; {len(found['requests'])} of {found['tried']} requests end otherwise"
+    )
+    recent = found["recent"]
+    if recent["judged"] or recent["unjudged"]:
+        turned = sum(each["count"] for each in recent["requests"])
+        judged = f"{counted(recent['judged'], 'recent request')} judged, {turned} change"
+        more = f"; {recent['unjudged']} more were answered otherwise than their URL alone would be, and are not"
+        say(judged + (more if recent["unjudged"] else ""))
+    elif records:
+        say(NOT_RECORDED)
+
+
+def _tell(found: Found) -> None:
+    from weft.cli.print.moments import name_of, place_of
+
+    for each in found["objects"]:
+        click.echo(f"{each['what']} {name_of(each['object'])}{place_of(each['where'])}")
+    for proxies in found["proxies"]:
+        pods, resources = proxies["pods"], proxies["resources"]
+        more = f" and {len(pods) - 3} more" if len(pods) > 3 else ""
+        click.echo(f"{proxies['group']} ({', '.join(pods[:3])}{more})")
+        for resource in resources[:_MOST_SHOWN]:
+            click.echo(f"  {resource['what']} {resource['kind']} {resource['name']}")
+        if len(resources) > _MOST_SHOWN:
+            click.echo(f"  and {len(resources) - _MOST_SHOWN} more; all of them: -o json")
+    for retold in found["retold"]:
+        groups = retold["groups"]
+        more = f" and {len(groups) - 3} more" if len(groups) > 3 else ""
+        becomes = "on demand from now on, and keep what they have" if retold["on_demand"] else "on demand no more"
+        click.echo(f"{', '.join(groups[:3])}{more} are {becomes}: {retold['why']}")
+    for turned in (*found["requests"], *found["recent"]["requests"]):
+        times, place = f"{turned['count']}× " if turned["count"] else "", place_of(turned["where"])
+        click.echo(f"{times}{turned['request']}{place}")
+        for mark, ways in (("-", turned["before"]), ("+", turned["after"])):
+            for line in ways:
+                click.echo(f"  {mark} {line}")
+        if turned["because"]:
+            click.echo(f"  by {turned['because']}")

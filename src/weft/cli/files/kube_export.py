@@ -1,0 +1,138 @@
+"""`weft kube-export`: a mesh of this machine, as `kubectl apply` takes it. Reads files, prints YAML, runs nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.cli.print.output import fail, say
+
+if TYPE_CHECKING:
+    from weft.api.document import Document
+    from weft.model.workload import Workload
+
+_PASSED_OVER = frozenset({"Workload", "Namespace"})
+
+
+@click.command()
+@click.argument("directory", type=click.Path(path_type=Path), help="A directory of YAML, as `weft up` takes it.")
+@click.option("--image", default="", help="An image that has the programs' interpreters; weft's if not given.")
+def kube_export(directory: Path, image: str) -> None:
+    """Print a mesh of this machine as objects of a cluster. Workloads become Deployments and Jobs.
+
+    What else is there stays as it is written. Files in a Workload's working directory go along as a ConfigMap.
+
+    \b
+    Example: weft kube-export examples/shop | kubectl apply -f -
+    """
+    import yaml
+
+    image = image or _own_image()
+    objects = _objects(directory, image)
+    click.echo(yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True), nl=False)
+    programs = sorted({each["command"][0] for made in objects for each in _containers(made) if "command" in each})
+    if programs:
+        say(f"the image {image} must have: {', '.join(programs)}")
+    if any(made["metadata"].get("namespace") == "istio-system" for made in objects):
+        say("some of it is for istio-system, and holds for the whole mesh there")
+    say(f"{len(objects)} objects; to a cluster with: weft kube-export {directory} | kubectl apply -f -")
+
+
+def _containers(made: dict[str, Any]) -> list[dict[str, Any]]:
+    if made["kind"] not in ("Deployment", "Job"):
+        return []
+    found: list[dict[str, Any]] = made["spec"]["template"]["spec"]["containers"]
+    return found
+
+
+def _own_image() -> str:
+    from weft import __version__
+
+    return f"weft:{__version__}"
+
+
+def _objects(directory: Path, image: str) -> list[dict[str, Any]]:
+    from weft.api.parse import parse
+    from weft.base.problem import Severity
+    from weft.install import workloads
+    from weft.model.settings import Namespace
+    from weft.model.workload import Workload
+
+    documents = _documents(directory)
+    labels: dict[str, dict[str, str]] = {}
+    ran: list[Workload] = []
+    for document in documents:
+        parsed = parse(document)
+        wrong = [problem for problem in parsed.problems if problem.severity is Severity.ERROR]
+        if wrong:
+            fail(str(wrong[0]), f"see all that is wrong with: weft validate {directory}")
+        for value in parsed.values:
+            if isinstance(value, Namespace):
+                labels[value.name] = dict(value.labels)
+            elif isinstance(value, Workload):
+                ran.append(value)
+    for workload in ran:
+        labels.setdefault(workload.namespace, {})
+    made: list[dict[str, Any]] = [workloads.namespace(name, labels[name]) for name in sorted(labels)]
+    rest = [_plain(document.body) for document in documents if document.key.kind not in _PASSED_OVER]
+    written = {(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in rest}
+    for workload in ran:
+        for each in _of(workload, image):
+            key = (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"])
+            if key not in written:
+                written.add(key)
+                rest.append(each)
+    return [*made, *rest]
+
+
+def _of(workload: Workload, image: str) -> list[dict[str, Any]]:
+    from weft.install import workloads
+
+    if workload.gateway:
+        made = workloads.gateway(workload)
+        return made if workload.service_account == "default" else [workloads.account(workload), *made]
+    files = workloads.programs(workload, _files(Path(workload.working_directory)))
+    made = [files, workloads.running(workload, image, files["metadata"]["name"])]
+    return made if workload.service_account == "default" else [workloads.account(workload), *made]
+
+
+def _documents(directory: Path) -> list[Document]:
+    from weft.files import scan
+    from weft.files.directory import Directory
+
+    root, shown = str(directory.absolute()), scan.shown(directory)
+    try:
+        seen = scan.look(root, shown)
+    except OSError as error:
+        fail(f"{shown} cannot be read: {error.strerror or error}", "give a directory of YAML: weft kube-export DIR")
+    read = Directory(root, shown)
+    read.apply({name: scan.read(root, name, shown) for name in seen.files})
+    if problems := read.problems():
+        fail(str(problems[0]), f"see all that is wrong with: weft validate {shown}")
+    return list(read.live.values())
+
+
+def _files(directory: Path) -> dict[str, str]:
+    from weft.install.workloads import MOST_BYTES
+
+    found: dict[str, str] = {}
+    for file in sorted(directory.iterdir()) if directory.is_dir() else ():
+        if file.name.startswith(".") or not file.is_file() or file.suffix in (".yaml", ".yml", ".example"):
+            continue
+        try:
+            found[file.name] = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            fail(f"{file} cannot go along: {error}", "programs that are not text belong into an image: --image")
+    size = sum(len(text.encode()) for text in found.values())
+    if size > MOST_BYTES:
+        fail(f"the files of {directory} are {size} bytes", f"at most {MOST_BYTES} fit; use an image of your own")
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Without the reader's own types."""
+    if hasattr(value, "items"):
+        return {str(key): _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,150 @@
+"""`weft kube-inject`: what the webhook would make of these files' pods, without a cluster. YAML comes in and leaves."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.cli.print.output import fail, say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from weft.inject.settings import InjectionSettings
+
+_MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+_VERSION = re.compile(r"v?([0-9]{1,3})\.([0-9]{1,3})(?:\..*)?")
+
+
+@click.command()
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    required=True,
+    help="A file of YAML or JSON, or - for standard input.",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write; standard output if not given.")
+@click.option(
+    "--settings",
+    type=click.Path(path_type=Path),
+    help="The injector's settings: `values` of the ConfigMap istio-sidecar-injector, as JSON.",
+)
+@click.option("--revision", default="", help="The revision that injects, if not that of the settings.")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Of objects that name none.")
+@click.option(
+    "--kubernetes-version",
+    "kubernetes",
+    default="1.34",
+    show_default=True,
+    help="The cluster's: 1.29 brought native sidecars.",
+)
+def kube_inject(
+    files: tuple[Path, ...], output: Path | None, settings: Path | None, revision: str, namespace: str, kubernetes: str
+) -> None:
+    """Put the proxy into the pods of workloads in files. Prints the result: Deployments, Jobs and all the others.
+
+    It is what the webhook does to the same pods. Whatever else is in the files is printed as it is written.
+
+    \b
+    Example: weft kube-inject -f web.yaml | kubectl apply -f -
+             kubectl -n istio-system get cm istio-sidecar-injector -o jsonpath='{.data.values}' > settings.json
+             weft kube-inject -f web.yaml --settings settings.json
+    """
+    from weft.cluster.sidecar_arguments import arguments
+    from weft.inject.annotations import InjectionRefused
+    from weft.inject.workloads import inject_document
+
+    chosen = _settings(settings, revision)
+    native, sleeping = _abilities(kubernetes)
+    parts: list[str] = []
+    documents = list(_documents(files))
+    for name, text, document in documents:
+        try:
+            result = inject_document(
+                document, chosen, arguments, namespace=namespace, native_sidecars=native, sleep_hooks=sleeping
+            )
+        except InjectionRefused as refusal:
+            fail(f"{name}: {refusal.problems[0]}", "\n".join(str(each) for each in refusal.problems[1:]))
+        for note in result.notes:
+            say(f"{name}: {note}")
+        parts.append(_written(result.document) if result.changed else text)
+    if not any(isinstance(document, dict) for _, _, document in documents):
+        fail(f"nothing to inject in {', '.join(map(str, files))}", "give a file with Kubernetes objects in it")
+    whole = "---\n".join(part if part.endswith("\n") else f"{part}\n" for part in parts)
+    if output is None:
+        click.echo(whole, nl=False)
+    else:
+        output.write_text(whole, encoding="utf-8")
+
+
+def _settings(file: Path | None, revision: str) -> InjectionSettings:
+    import msgspec
+
+    from weft.inject.settings import InjectionSettings, read
+
+    try:
+        found = InjectionSettings() if file is None else read(file.read_bytes(), str(file))
+    except OSError as error:
+        fail(f"{file} cannot be read: {error.strerror or error}", "without one, weft's own settings hold")
+    return msgspec.structs.replace(found, revision=revision) if revision else found
+
+
+def _abilities(version: str) -> tuple[bool, bool]:
+    """Whether it has native sidecars, and hooks that sleep."""
+    from weft.inject.injector import has_native_sidecars, has_sleep_hooks
+
+    found = _VERSION.fullmatch(version)
+    if found is None:
+        fail(f"`{version}` is not a version of Kubernetes", "for example: --kubernetes-version 1.34", code=2)
+    return has_native_sidecars(found[1], found[2]), has_sleep_hooks(found[1], found[2])
+
+
+def _documents(files: Sequence[Path]) -> Iterator[tuple[str, str, Any]]:
+    """Each with its file's name and its text."""
+    from weft.api.yaml_text import YamlError, compose
+
+    for file in files:
+        name, text = _read(file)
+        line = 1
+        # A line that begins with `---` begins a document, whatever it is in the middle of.
+        for number, part in enumerate(_MARKER.split(text)):
+            if part.strip():
+                try:
+                    composed = compose(part, line)
+                except YamlError as error:
+                    fail(f"{name}:{error.flaw.line}: {error.flaw.what}", error.flaw.hint)
+                if composed.value is not None and not _is_object(composed.value):
+                    # The marker's own line is the end of the part before.
+                    hint = "give what kubectl apply would take; objects are separated by a line ---"
+                    place = f"{name}:{line + bool(number)}"
+                    fail(f"{place}: this is no Kubernetes object: it has no apiVersion and kind", hint)
+                yield name, part.removeprefix("\n") if number else part, composed.value
+            line += part.count("\n")
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(value.get(each), str) for each in ("apiVersion", "kind"))
+
+
+def _read(file: Path) -> tuple[str, str]:
+    try:
+        if str(file) == "-":
+            return "standard input", sys.stdin.buffer.read().decode()
+        return str(file), file.read_text(encoding="utf-8")
+    except OSError as error:
+        fail(f"{file} cannot be read: {error.strerror or error}", "give a file, or - for standard input")
+    except UnicodeDecodeError as error:
+        fail(f"{file} is not UTF-8 text: {error}", "write it anew in UTF-8, as YAML or JSON")
+
+
+def _written(document: Any) -> str:
+    import yaml
+
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10**9)

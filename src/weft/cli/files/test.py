@@ -1,0 +1,71 @@
+"""`weft test`: what is expected of requests, held against what would happen to them. Nothing is sent or started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from click.exceptions import Exit
+
+from weft.cli.flags import shared
+from weft.cli.print.output import counted, fail, is_data, print_data, say, trouble_is_no_answer
+
+
+@click.command()
+@click.argument(
+    "paths",
+    nargs=-1,
+    type=click.Path(path_type=Path),
+    help="Files and directories: the mesh's YAML, and RequestTests; the current directory if none is given.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Also why, for each that is not as expected.")
+@shared.text_or_data
+def test(paths: tuple[Path, ...], verbose: bool, output: str) -> None:
+    """Test what requests are expected to do. A RequestTest says who calls what, and how that should end; the mesh's
+    YAML decides how it would end. Nothing is started and nothing is sent, so it takes milliseconds, and CI can do it.
+
+    \b
+    Exit codes: 0 all as expected, 1 something is not, or an object is refused,
+                2 there is no answer: no such file, bad YAML, a bad command line.
+
+    \b
+    Example: weft test examples/shop tests/requests.yaml
+    """
+    import time
+    from datetime import UTC, datetime
+
+    from weft.cli.read.trial_source import check, is_error, read, staged, warn
+    from weft.inspect.compare.trial import try_case
+
+    given = list(paths) or [Path()]
+    with trouble_is_no_answer():
+        found = read(given)
+        check(found.problems)
+    if not found.cases:
+        fail("there is no RequestTest in what was given", "docs/explain.md shows how to write one", code=2)
+    if not found.documents:
+        fail("there is no mesh in what was given", f"give its YAML too: weft test DIRECTORY {given[0]}", code=2)
+    with trouble_is_no_answer():
+        stage, refused = staged(found.documents)
+        warn(refused)
+    now, started = datetime.now(UTC), time.monotonic()
+    tried = [try_case(stage, case, now) for case in found.cases]
+    took = 1000 * (time.monotonic() - started) / len(tried)
+    if is_data(output):
+        print_data(
+            [{"request": str(each.case), "where": each.case.where, "wrong": each.wrong} for each in tried], output
+        )
+    else:
+        for each in tried:
+            click.echo(
+                f"{'FAIL' if each.wrong else 'ok  '} {each.case}  ({each.case.where.file}:{each.case.where.line})"
+            )
+            for word in each.wrong:
+                click.echo(f"     {word}")
+            if each.wrong and verbose:
+                for line in each.lines:
+                    click.echo(f"       {line}")
+    wrong = sum(bool(each.wrong) for each in tried)
+    say(f"{counted(len(tried), 'request')}, {wrong} not as expected; {took:.1f} ms each")
+    if wrong or any(map(is_error, refused)):
+        raise Exit(1)

@@ -1,0 +1,36 @@
+"""Flags with a value, as istioctl takes them: `--verbose=false`. click's flags take none, so the value is removed
+before click parses the arguments: `--verbose=true` becomes `--verbose`, and `--verbose=false` its opposite, or nothing.
+
+Rule: only what is plainly a truth value is changed. Anything else is left to click, which knows how to complain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+_BOOLEANS = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}  # as Go reads them
+
+
+def without_values(command: click.Command, context: click.Context, arguments: Sequence[str]) -> list[str]:
+    """The arguments of a command, with plain flags. What belongs to another program is left alone."""
+    flags = {
+        name: each
+        for each in command.get_params(context)
+        if isinstance(each, click.Option) and each.is_flag
+        for name in each.opts
+    }
+    interspersed = command.context_settings.get("allow_interspersed_args", command.allow_interspersed_args)
+    plain: list[str] = []
+    for number, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if argument == "--" or not (argument.startswith("-") or interspersed):
+            return [*plain, *arguments[number:]]
+        if not equals or name not in flags or value.lower() not in _BOOLEANS:
+            plain.append(argument)
+            continue
+        flag, names = flags[name], (*flags[name].opts, *flags[name].secondary_opts)
+        plain = [each for each in plain if each not in names]  # the last one counts
+        plain += [name] if _BOOLEANS[value.lower()] else flag.secondary_opts[:1]
+    return plain

@@ -1,0 +1,102 @@
+"""The request that `weft explain` and `weft bisect` are about: its flags, and the question that they make together."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from weft.cli.flags import completions
+from weft.cli.print.output import fail
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_caller = click.argument(
+    "caller", metavar="FROM", help="Who calls: a pod, a workload, deploy/NAME.", shell_complete=completions.pods
+)
+_to = click.option("--to", metavar="URL", required=True, help="Whom: http://…, https://…, grpc://…, tcp://HOST:PORT.")
+_method = click.option(
+    "-X", "--request", "method", metavar="METHOD", default="GET", show_default=True, help="Of the request."
+)
+_header = click.option("-H", "--header", metavar="'NAME: VALUE'", multiple=True, help="Of the request; repeat it.")
+_jwt = click.option(
+    "--jwt",
+    metavar="TOKEN",
+    multiple=True,
+    help="A token that it carries; @FILE reads one. Or its claims as JSON, as if their issuer had signed them.",
+)
+_source = click.option(
+    "--source-address",
+    "source",
+    metavar="ADDRESS",
+    default="",
+    help="Where a caller from outside is, if FROM is a gateway. Without, it is an address that nobody has.",
+)
+
+
+def of_request(command: F) -> F:
+    """FROM, `--to`, `-X`, `-H`, `--jwt` and `--source-address`."""
+    return _caller(_to(_method(_header(_jwt(_source(command))))))
+
+
+def asked(
+    caller: str,
+    to: str,
+    namespace: str,
+    method: str,
+    header: Sequence[str],
+    jwt: Sequence[str],
+    at: str = "",
+    source: str = "",
+) -> dict[str, Any]:
+    """The question (`weft.inspect.ask.question`), as it goes over a socket."""
+    return {
+        "caller": caller,
+        "to": to,
+        "namespace": namespace,
+        "method": method,
+        "headers": [_header_of(each) for each in header],
+        "tokens": [_token_of(each) for each in jwt],
+        "source": source,
+        "when": at,
+    }
+
+
+def _header_of(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        fail(f"`{text}` is no header", "for example: -H 'x-user: ann'", code=2)
+    return name.strip(), value.strip()
+
+
+def _token_of(text: str) -> dict[str, Any]:
+    """A whole one is verified by whoever has the keys in the config (`signed`)."""
+    import json
+
+    if text.startswith("@"):
+        try:
+            text = sys.stdin.read() if text == "@-" else Path(text[1:]).read_text()
+        except (OSError, ValueError) as error:
+            fail(f"{text[1:]} cannot be read: {error}", "it should hold one token")
+        text = text.strip()
+    if not text.startswith("{"):
+        return _whole(text)
+    try:
+        claims = json.loads(text)
+    except ValueError as error:
+        example = """--jwt '{"iss": "https://issuer.example", "sub": "ann"}'"""
+        fail(f"the claims of the token are no JSON: {error}", f"for example: {example}", code=2)
+    return {"text": "a-token", "claims": claims}
+
+
+def _whole(text: str) -> dict[str, Any]:
+    """What is no token is sent all the same, to see what Envoy says to it."""
+    from weft.explain.token import read_token
+
+    token = read_token(text)
+    if token.malformed:
+        return {"text": text, "verified": False, "malformed": token.malformed}
+    return {"text": text, "claims": dict(token.claims), "signed": True}

@@ -1,0 +1,115 @@
+"""Flags that several commands share, each declared once: which mesh or cluster a command asks, which namespace it looks
+at, and how it prints. Every name here is a decorator, used below `@click.command()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from weft.cli.flags import completions
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+KUBERNETES_HELP = "A cluster's mesh, though one runs on this machine too."
+
+mesh = click.option("--mesh", help="Which mesh of this machine, where several run.", shell_complete=completions.meshes)
+kubernetes = click.option("--kubernetes", is_flag=True, help=KUBERNETES_HELP)
+kubeconfig = click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    help="Which kubeconfig; else $KUBECONFIG, else ~/.kube/config.",
+)
+context = click.option(
+    "--context", help="Which context of it, if not the current one.", shell_complete=completions.contexts
+)
+system = click.option(
+    "-i",
+    "--istio-namespace",
+    "--istioNamespace",
+    "system",
+    default="istio-system",
+    show_default=True,
+    help="Where the control plane of a cluster is.",
+)
+
+
+def which_cluster(command: F) -> F:
+    """`--kubeconfig` and `--context`."""
+    return kubeconfig(context(command))
+
+
+def which_mesh(command: F) -> F:
+    """`--mesh` of this machine, or `--kubernetes`, `--kubeconfig` and `--context` of a cluster."""
+    return mesh(kubernetes(which_cluster(command)))
+
+
+namespace = click.option(
+    "-n",
+    "--namespace",
+    default="",
+    help="Whose namespace, if the name does not say it.",
+    shell_complete=completions.namespaces,
+)
+only_namespace = click.option(
+    "-n",
+    "--namespace",
+    default="",
+    help="Only this namespace; all of them if none is given.",
+    shell_complete=completions.namespaces,
+)
+installed_namespace = click.option(
+    "--namespace", default="istio-system", show_default=True, help="With --kubernetes: where weft is installed."
+)
+settings_revision = click.option(
+    "-r", "--revision", default="default", show_default=True, help="Whose settings count, on a cluster."
+)
+selector = click.option("-l", "--selector", metavar="A=B,…", default="", help="The pods with these labels, instead.")
+
+# How an answer is printed. `short` is istioctl's word for the form that people read.
+text_or_data = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "short", "json", "yaml"]),
+    default="text",
+    show_default=True,
+    help="text (short is the same), json or yaml.",
+)
+table_or_data = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "short", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="table (short is the same), json or yaml.",
+)
+
+
+def wide_table_or_data(help_text: str) -> Callable[[F], F]:
+    """A table that may be wide, or data. The help says what `wide` adds."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "wide", "json", "yaml"]),
+        default="table",
+        show_default=True,
+        help=help_text,
+    )
+
+
+# Which values an installation has.
+values_files = click.option(
+    "-f", "--values", "files", multiple=True, help="A file of values, or - for standard input; the last one wins."
+)
+assignments = click.option(
+    "--set", "assignments", multiple=True, help="One value, such as control.replicas=3; wins over files."
+)
+revision = click.option("--revision", "-r", default="", help="The revision's name, to have several side by side.")
+
+
+def values(command: F) -> F:
+    """`--values`, `--set` and `--revision`."""
+    return values_files(assignments(revision(command)))

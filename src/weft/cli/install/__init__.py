@@ -1,0 +1,1 @@
+"""Commands that install weft on Kubernetes: install, upgrade, uninstall, manifest, crds, precheck."""

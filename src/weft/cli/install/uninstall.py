@@ -1,0 +1,203 @@
+"""`weft uninstall`: one revision of weft goes, or with --purge all of it, the mesh's resources and its CA included."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from weft.cli.flags import shared
+from weft.cli.print.output import fail, say
+
+if TYPE_CHECKING:
+    from weft.kube.client import Client
+    from weft.kube.made_gateways import GatewayObjects
+    from weft.kube.revisions import Revision
+
+_PATIENCE = 120.0  # seconds for the pods of Gateways to finish what they have begun
+
+
+@click.command()
+@click.option("--revision", "-r", default="default", show_default=True, help="Which revision.")
+@click.option(
+    "--purge", is_flag=True, help="Every revision, and the kinds with all of their objects, and the CA's root."
+)
+@click.option("--force", is_flag=True, help="Even if pods still live by it: they lose their identity.")
+@click.option("-y", "--yes", "--skip-confirmation", is_flag=True, help="Do not ask.")
+@shared.which_cluster
+def uninstall(revision: str, purge: bool, force: bool, yes: bool, kubeconfig: Path | None, context: str | None) -> None:
+    """Remove weft from a cluster.
+
+    The webhooks go first, so that no pod is ever stopped by one that nobody answers. The resources of the mesh and
+    the CA's root stay, unless --purge is given: whoever installs again goes on where this ends. Gateways stay, too; the
+    Deployments and Services that weft made for them go.
+
+    \b
+    Example: weft uninstall
+             weft uninstall --revision 0-1-0
+             weft uninstall --purge
+    """
+    import asyncio
+
+    async def run() -> None:
+        from weft.cli.reach.cluster import client
+
+        async with client(kubeconfig, context) as cluster:
+            await _uninstall(cluster, revision, purge=purge, force=force, yes=yes)
+
+    asyncio.run(run())
+
+
+async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool, yes: bool) -> None:
+    from weft.cli.print.progress import confirm
+    from weft.install.names import OWNED_BY, InstallationNames
+    from weft.kube.made_gateways import made
+
+    labels = ",".join(f"{name}={value}" for name, value in OWNED_BY.items())
+    if not purge:
+        labels = InstallationNames(revision, "").selector
+    gone = [each for each in await _installed(cluster) if purge or each.name == revision]
+    left = await _left(cluster, labels, purge=purge)
+    if not left:
+        known = ", ".join(sorted(each.name for each in await _installed(cluster)))
+        fail(
+            f"there is no revision {revision}" if not purge else "weft is not on this cluster",
+            f"installed: {known}" if known else "",
+        )
+    gateways = await made(cluster, None if purge else revision)
+    used = await _used(cluster, {revision} if not purge else None, gateways)
+    if used and not force:
+        _refuse(used)
+    what = "everything of weft, every VirtualService and other resource of the mesh, and the CA's root" if purge else (
+        f"revision {revision} of weft"
+    )  # fmt: skip
+    if gateways:
+        what += f", and what it made for the Gateways {', '.join(map(str, gateways))}"
+    confirm(f"remove {what} ({left + sum(len(each.objects) for each in gateways)} objects)?", yes=yes)
+    await _remove(cluster, labels, revision=None if purge else revision, force=force)
+    if used:
+        from weft.install.node import STATE_DIRECTORY
+
+        say(
+            f"keys of pods that lived by it are left in the memory of their machines, {STATE_DIRECTORY}/REVISION: "
+            "remove it there, or restart the machine; until their certificates end, they are good"
+        )
+    if purge:
+        await _purge(cluster, {each.namespace for each in gone} or {"istio-system"})
+        for namespace in sorted({each.namespace for each in gone}):
+            say(f"the namespace is left: kubectl delete namespace {namespace}")
+    else:
+        await _disclaim(cluster, gone)
+        say("resources of the mesh and the CA's root are still there; to remove those too: weft uninstall --purge")
+
+
+async def _installed(cluster: Client) -> list[Revision]:
+    from weft.kube.revisions import revisions
+
+    return await revisions(cluster)
+
+
+async def _left(cluster: Client, labels: str, *, purge: bool) -> int:
+    from weft.kube.apply import owned
+    from weft.kube.resource import CUSTOM_RESOURCE_DEFINITIONS
+
+    found = [who async for _, who in owned(cluster, labels)]
+    kinds = (await cluster.list(CUSTOM_RESOURCE_DEFINITIONS, dict, labels=labels)).items if purge else ()
+    return len(found) + len(kinds)
+
+
+async def _used(cluster: Client, revisions: set[str] | None, gateways: tuple[GatewayObjects, ...]) -> list[str]:
+    """Namespaces with pods that live by one of these, or by any, in words; without those that go with it."""
+    from weft.kube.revisions import uses
+
+    used = []
+    for use in await uses(cluster, beside={(each.namespace, each.gateway) for each in gateways}):
+        pods = sum(count for name, count in use.pods.items() if revisions is None or name in revisions)
+        if pods:
+            used.append(f"{use.namespace} ({pods} {'pod' if pods == 1 else 'pods'})")
+    return used
+
+
+def _refuse(used: list[str]) -> NoReturn:
+    fail(
+        f"pods still live by it: {', '.join(used)}",
+        "take the label off these namespaces and start their pods anew, or move them: weft upgrade --help\n"
+        "their identities end when the agent goes, and kubelet cannot take their volumes down without it;\n"
+        "if that is meant: --force",
+    )
+
+
+async def _remove(cluster: Client, labels: str, *, revision: str | None, force: bool) -> None:
+    """First who would make pods of Gateways anew, then these, and their nodes' agent after them."""
+    from weft.cli.print.progress import Progress, progress
+    from weft.kube import made_gateways
+    from weft.kube.apply import remove
+    from weft.kube.resource import DEPLOYMENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+
+    count = 0
+
+    async def remove_made(shown: Progress) -> tuple[GatewayObjects, ...]:
+        nonlocal count
+        gateways = await made_gateways.made(cluster, revision)
+        async for who in made_gateways.remove(cluster, gateways):
+            count += 1
+            shown.now(f"removed: {who}")
+        return gateways
+
+    with progress() as shown:
+        async for done in remove(cluster, labels, kinds=(MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, DEPLOYMENTS)):
+            count += 1
+            shown.now(f"{done.outcome}: {done.what}")
+        left = await made_gateways.until_ended(cluster, await remove_made(shown), _PATIENCE)
+        if left and not force:
+            where = ", ".join(f"{namespace} ({pods})" for namespace, pods in left.items())
+            fail(f"pods of Gateways have not ended: {where}", "the node's agent is left for them: run this again")
+        async for done in remove(cluster, labels):
+            count += 1
+            shown.now(f"{done.outcome}: {done.what}")
+        await remove_made(shown)  # what was made in the meantime; nobody may make any more
+    say(f"{count} objects removed")
+
+
+async def _disclaim(cluster: Client, gone: list[Revision]) -> None:
+    """Its roots are nobody's any more, unless another revision has the same: whoever stays takes them out."""
+    from weft.install.names import InstallationNames
+    from weft.kube.resource import CONFIG_MAPS
+    from weft.model.proxy import ROOT_CONFIG_MAP
+
+    claims = [InstallationNames(each.name, each.namespace).roots_annotation for each in gone]
+    for found in (await cluster.list(CONFIG_MAPS, dict, fields=f"metadata.name={ROOT_CONFIG_MAP}")).items:
+        metadata = found["metadata"]
+        held = [each for each in claims if each in (metadata.get("annotations") or {})]
+        if held:
+            patch = {"metadata": {"annotations": dict.fromkeys(held)}}
+            await cluster.patch(CONFIG_MAPS, ROOT_CONFIG_MAP, patch, namespace=metadata["namespace"])
+
+
+async def _purge(cluster: Client, namespaces: set[str]) -> None:
+    """What outlives a revision: kinds, leases, the root, and its copies in every namespace."""
+    from weft.install.crds import crds
+    from weft.install.names import OWNED_BY, ROOT_SECRET
+    from weft.kube.error import ApiError
+    from weft.kube.resource import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, LEASES, NAMESPACES, SECRETS
+    from weft.model.proxy import ROOT_CONFIG_MAP
+
+    for definition in crds():
+        name = definition["metadata"]["name"]
+        try:
+            there = await cluster.get(CUSTOM_RESOURCE_DEFINITIONS, name)
+        except ApiError as error:
+            if error.not_found:
+                continue
+            raise
+        if OWNED_BY.items() <= (there["metadata"].get("labels") or {}).items():
+            await cluster.delete(CUSTOM_RESOURCE_DEFINITIONS, name)
+    for namespace in sorted(namespaces):
+        await cluster.delete(SECRETS, ROOT_SECRET, namespace=namespace)
+        for lease in (await cluster.list(LEASES, dict, namespace=namespace)).items:
+            if lease["metadata"]["name"].startswith("weft-leader"):
+                await cluster.delete(LEASES, lease["metadata"]["name"], namespace=namespace)
+    for found in (await cluster.list(NAMESPACES, dict)).items:
+        await cluster.delete(CONFIG_MAPS, ROOT_CONFIG_MAP, namespace=found["metadata"]["name"])
+    say("the kinds with all of their objects, the CA's root and its copies are removed")

@@ -1,0 +1,146 @@
+"""What an audit reads of a mesh on this machine: its status, what its control plane and each Envoy say, and from the
+kernel how much memory proxies and applications have for themselves."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.base.problem import Problem, Severity, Where
+from weft.inspect.audit import proxy_memory as audit_memory
+from weft.inspect.audit import report as audit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from weft.cli.reach.local import LocalReach
+    from weft.local.status import PodStatus
+
+
+def look_over(reached: LocalReach, namespace: str = "") -> audit.AuditReport:
+    import msgspec
+
+    from weft.local.client import fetch_status
+
+    status = fetch_status(reached.mesh)
+    pods = [pod for pod in status.pods if (not namespace or pod.namespace == namespace) and not _is_over(pod)]
+    asked = {"namespace": namespace} if namespace else {}
+    looked = msgspec.json.decode(reached.ask("audit", asked), type=audit.LookedOver)
+    problems = [each for each in looked.problems if _is_in(each, namespace)]
+    costs = audit_memory.costs(map(_memory, filter(_has_proxy, pods)))
+    told = [each for each in status.problems if _is_in(each, namespace)]
+    sections = (
+        audit.errors(told),
+        _namespaces(pods, problems),
+        _without_proxy(pods),
+        looked.plaintext,
+        _certificates(reached, pods, [each for each in status.problems if each.where.object == "CA"]),
+        audit.policies((*told, *problems)),
+        audit.Section(
+            "memory",
+            "Memory of proxies (the 20 % rule)",
+            (audit_memory.AMBIENT,) if costs else (),
+            audit_memory.findings(costs),
+        ),
+    )
+    return audit.AuditReport(f"mesh {reached.mesh}", sections, costs)
+
+
+def _namespaces(pods: list[PodStatus], problems: list[Problem]) -> audit.Section:
+    counted: dict[str, list[bool]] = defaultdict(list)
+    for pod in pods:
+        counted[pod.namespace].append(_has_proxy(pod))
+    told = [
+        f"{namespace}: {sum(held)} of {len(held)} pods with a proxy; there is no webhook, each Workload decides"
+        for namespace, held in sorted(counted.items())
+    ]
+    return audit.Section(
+        "namespaces", "Webhooks and namespaces", tuple(told), audit.of_codes(problems, audit.OF_NAMESPACES)
+    )
+
+
+def _without_proxy(pods: list[PodStatus]) -> audit.Section:
+    workloads = sorted({(pod.namespace, pod.workload) for pod in pods if not _has_proxy(pod)})
+    findings = [
+        Problem(
+            Where(object=f"Workload {namespace}/{name}"),
+            "it runs without a proxy, as sidecar.istio.io/inject says: no identity, and no policy is enforced there",
+            "remove that label or annotation unless it is meant",
+            Severity.INFO,
+        )
+        for namespace, name in workloads
+    ]
+    return audit.Section("without-proxy", "Workloads without a proxy", findings=tuple(findings))
+
+
+def _certificates(reached: LocalReach, pods: list[PodStatus], authority: list[Problem]) -> audit.Section:
+    from weft.cli.reach.interface import PodProxy
+    from weft.local.error import LocalError
+
+    held: list[audit.Certificate] = []
+    silent: list[Problem] = []
+    for pod in filter(_has_proxy, pods):
+        proxy = PodProxy(pod.name, pod.namespace)
+        try:
+            held += audit.certificates_of(str(proxy), reached.admin(proxy, "/certs"))
+        except (LocalError, ValueError) as error:
+            hint = f"see what it says: weft logs {pod.namespace}/{pod.name} --proxy"
+            what = f"its Envoy does not answer: {_words(error)}"
+            silent.append(Problem(Where(object=f"Proxy {proxy}"), what, hint))
+    return audit.certificates(held, (*authority, *silent))
+
+
+def _words(error: Exception) -> str:
+    """Without a place and a hint of its own, where it stands in a problem that has both."""
+    problem = getattr(error, "problem", None)
+    return problem.what if isinstance(problem, Problem) else str(error)
+
+
+def _memory(pod: PodStatus) -> audit_memory.PodMemory:
+    application = sum(map(_private, _family(pod.pid)))
+    return audit_memory.PodMemory(
+        pod.workload,
+        pod.namespace,
+        node="this machine",
+        proxy=pod.proxy_memory or None,
+        proxy_from="measured" if pod.proxy_memory else "does not run yet",
+        application=application or None,
+        application_from="measured" if application else "does not run",
+    )
+
+
+def _private(pid: int) -> int:
+    """Bytes that are its alone, as the proxy's are counted: what processes share is paid for once."""
+    try:
+        lines = [line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()]
+    except OSError:
+        return 0
+    return sum(int(words[1]) * 1024 for words in lines if words[0] in ("Private_Clean:", "Private_Dirty:"))
+
+
+def _family(pid: int) -> Iterator[int]:
+    """A process and all that it has started, as far as they are there."""
+    if not pid:
+        return
+    yield pid
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            children = task.read_text(encoding="ascii").split()
+        except OSError:
+            continue
+        for child in children:
+            yield from _family(int(child))
+
+
+def _has_proxy(pod: PodStatus) -> bool:
+    return pod.sync.value != "-"
+
+
+def _is_over(pod: PodStatus) -> bool:
+    return pod.phase.value in ("Completed", "Failed", "Ending")
+
+
+def _is_in(problem: Problem, namespace: str) -> bool:
+    place, slash, _ = problem.where.object.partition(" ")[2].partition("/")
+    return not namespace or not slash or place == namespace

@@ -1,0 +1,119 @@
+"""`weft x authz check`: the AuthorizationPolicies that are in force at a pod, as its Envoy has them. What was written
+and never arrived is not there; what was removed and is still enforced is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.cli.lazy_commands import LazyGroup, Listing
+from weft.cli.look.proxy_config import filters
+from weft.cli.look.proxy_config.source import ProxySource, with_source
+from weft.cli.print.output import is_data, print_data, say
+
+if TYPE_CHECKING:
+    from weft.envoy.dump import Dump
+
+COLUMNS = ("ACTION", "AuthorizationPolicy", "RULES")
+
+_RULE = re.compile(r"ns\[(?P<namespace>[^]]*)\]-policy\[(?P<name>[^]]*)\](?:-rule\[\d+\]|-refused)(?P<more>.*)")
+_ORDER = ("CUSTOM", "AUDIT", "DENY", "ALLOW")
+# By the prefix of what they note, as `translate/authorization.py` has it; reading that here would take longer than all
+# the rest.
+_NOTED = {
+    "istio_dry_run_allow_": "ALLOW (dry run)",
+    "istio_dry_run_deny_": "DENY (dry run)",
+    "istio_dry_run_custom_": "CUSTOM (dry run)",
+    "istio_audit_": "AUDIT",
+}
+_FILTERS = ("envoy.filters.http.rbac", "envoy.filters.network.rbac")
+
+GROUP = LazyGroup(
+    "authz",
+    help="Authorization: the policies in force at a pod.",
+    epilog="Example: weft x authz check web-0.shop",
+    listings={
+        "Commands": (
+            Listing(
+                "check",
+                "look.authz_check:check",
+                "Show the AuthorizationPolicies in force at a pod, as its Envoy has them.",
+            ),
+        )
+    },
+)
+
+
+@click.command()
+@with_source
+@filters.output
+def check(source: ProxySource, output: str) -> None:
+    """Show the AuthorizationPolicies in force at a pod, as its Envoy has them. In the order in which actions are looked
+    at, with how many of their rules are there. A dry run is marked: it only takes note.
+
+    \b
+    Example: weft x authz check web-0.shop
+             weft x authz check --file dump.json
+    """
+    from weft.cli.print.columns import lines
+    from weft.envoy.dump import LISTENERS
+
+    found = policies(source.config(LISTENERS))
+    if is_data(output):
+        print_data([{"action": action, "policy": name, "rules": rules} for action, name, rules in found], output)
+        return
+    if not found:
+        say("no policy is in force: everybody may call it")
+    for line in lines(COLUMNS, [(action, name, str(len(rules))) for action, name, rules in found], gap=3):
+        click.echo(line)
+
+
+def policies(dump: Dump) -> list[tuple[str, str, list[str]]]:
+    """Action, NAME.NAMESPACE, and the names of the rules; each policy once, on however many ports it is."""
+    from weft.envoy.dump_listeners import listeners
+
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for listener in listeners(dump):
+        for config in _configs(listener):
+            for action, rule in _rules(config):
+                named = _RULE.fullmatch(rule)
+                name = f"{named['name']}.{named['namespace']}" if named else rule
+                custom = named is not None and named["more"].startswith("-provider[")
+                found.setdefault(("CUSTOM" if custom else action, name), {})[rule] = None
+    ordered = sorted(found.items(), key=lambda item: (_place(item[0][0]), item[0][1]))
+    return [(action, name, list(rules)) for (action, name), rules in ordered]
+
+
+def _configs(listener: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Of every filter that authorizes, of connections and of requests."""
+    from weft.envoy.dump import at, items, text
+
+    default = at(listener, "default_filter_chain")
+    for chain in (*items(listener, "filter_chains"), *([default] if isinstance(default, dict) else [])):
+        for each in items(chain, "filters"):
+            for one in (each, *items(each, "typed_config", "http_filters")):
+                config = at(one, "typed_config")
+                if text(one, "name") in _FILTERS and isinstance(config, dict):
+                    yield config
+
+
+def _rules(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each rule with what its policy does."""
+    from weft.envoy.dump import at, text
+
+    for field in ("rules", "shadow_rules"):
+        action = text(config, field, "action") or "ALLOW"  # the default, which JSON leaves out
+        if field == "shadow_rules":
+            action = _NOTED.get(text(config, "shadow_rules_stat_prefix"), f"{action} (dry run)")
+        elif action == "LOG":
+            action = "AUDIT"
+        held = at(config, field, "policies")
+        yield from ((action, rule) for rule in held or {})
+
+
+def _place(action: str) -> int:
+    first = action.partition(" ")[0]
+    return _ORDER.index(first) if first in _ORDER else len(_ORDER)

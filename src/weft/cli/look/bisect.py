@@ -1,0 +1,73 @@
+"""`weft bisect`: which change made a request end as it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from weft.cli.flags import shared
+from weft.cli.flags.request import asked, of_request
+from weft.cli.print.moments import told_moment, told_time
+from weft.cli.print.output import is_data, print_data
+
+
+@click.command()
+@of_request
+@shared.namespace
+@shared.text_or_data
+@shared.which_mesh
+@shared.system
+def bisect(
+    caller: str,
+    to: str,
+    method: str,
+    header: tuple[str, ...],
+    jwt: tuple[str, ...],
+    source: str,
+    namespace: str,
+    output: str,
+    mesh: str | None,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    system: str,
+) -> None:
+    """Find the change after which a request ended otherwise. The control plane goes back through what it remembers
+    (weft history), and tries the request after each change.
+
+    \b
+    Example: weft bisect frontend --to http://payments/charge
+             weft bisect edge --to https://shop.example/ --source-address 198.51.100.7
+    """
+    from weft.cli.reach.connect import answered
+
+    question = asked(caller, to, namespace, method, header, jwt, source=source)
+    flip = answered(
+        "bisect", question, mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system
+    )
+    if is_data(output):
+        print_data(flip, output)
+        return
+    if flip["moment"] is None:
+        click.echo(_always(flip))
+        for line in flip["after"]:
+            click.echo(f"    {line}")
+        return
+    click.echo("  ".join(told_moment(flip["moment"])))
+    for line in flip["before"]:
+        click.echo(f"  - {line}")
+    for line in flip["after"]:
+        click.echo(f"  + {line}")
+    if flip.get("because"):
+        click.echo(f"  by {flip['because']}")
+
+
+def _always(flip: dict[str, Any]) -> str:
+    if not flip.get("since"):
+        return "it has ended so ever since the control plane started, or for longer than it remembers"
+    since = f"it has ended so since {told_time(flip['since'])}"
+    if flip["whole"]:
+        return f"{since}, and never otherwise: before, those who take part in it were not there"
+    return f"{since}, and maybe for longer: what was before is not remembered"

@@ -1,0 +1,1 @@
+"""`weft bug-report`: the command, the archive it writes, and the removal of secrets from it."""

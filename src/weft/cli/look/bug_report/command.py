@@ -1,0 +1,296 @@
+"""`weft bug-report`: what somebody needs to see what is wrong with a mesh, in one archive: versions, status, problems,
+what each proxy has, logs, and the machine. Rule: Secrets, keys, tokens, environments and what applications print are
+not read; what others say is searched for them before it is written (`archive.py`); what cannot be had is
+named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.exceptions import Exit
+
+from weft.cli.flags import shared
+from weft.cli.print.output import fail, say
+
+if TYPE_CHECKING:
+    from weft.cli.look.bug_report.archive import ReportArchive
+    from weft.cli.print.progress import Progress
+    from weft.cli.reach.interface import MeshReach, PodProxy
+
+MOST_PROXIES = 100
+LOG_LINES = 2_000  # of each proxy
+_PAGES = ("syncz", "adsz", "registryz", "endpointz", "configz", "history", "audit", "version")
+_ADMIN = ("certs", "clusters", "listeners", "memory", "server_info", "stats", "runtime")
+_PROXY_CONTAINER, _CONTROL_LABEL = "istio-proxy", "app=istiod"
+# What the redirect and the proxies depend on.
+_KERNEL = (
+    *("net/ipv4/ip_forward", "net/ipv4/ip_local_port_range", "net/ipv6/conf/all/disable_ipv6", "net/core/somaxconn"),
+    *("fs/file-max", "fs/inotify/max_user_watches", "fs/inotify/max_user_instances"),
+)
+_COMMANDS = (("uname", "-a"), ("iptables", "-V"), ("ip", "-V"), ("ip", "netns", "list"))
+_IN_PODS = (("iptables-save",), ("ip6tables-save",), ("ip", "address"), ("ss", "-lntp"))
+
+
+@click.command()
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Where to; else a name with the time."
+)
+@click.option(
+    "--output-dir",
+    "--dir",
+    "directory",
+    metavar="DIRECTORY",
+    type=click.Path(path_type=Path),
+    default=Path(),
+    show_default=True,
+    help="Where to, by that name; else here.",
+)
+@shared.only_namespace
+@shared.which_mesh
+@shared.system
+def bug_report(
+    output: Path | None,
+    directory: Path,
+    namespace: str,
+    mesh: str | None,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    system: str,
+) -> None:
+    """Collect what is needed to see what is wrong, without secrets. An archive (.tar.gz) with versions, status and
+    problems, what every proxy has and logs, what the control plane says, and what there is to know of this machine.
+
+    \b
+    Example: weft bug-report
+             weft bug-report -o report.tar.gz -n shop
+    """
+    import time
+
+    from weft.cli.look.bug_report.archive import ReportArchive
+    from weft.cli.print.progress import progress
+    from weft.cli.reach.connect import reach
+    from weft.cli.reach.local_versions import is_somebody_there
+
+    named = bool(mesh or kubernetes or kubeconfig or context)
+    path = directory / (output or f"weft-bug-report-{time.strftime('%Y%m%d-%H%M%S')}.tar.gz")
+    reached = None
+    if named or is_somebody_there():
+        reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
+    else:
+        say("no mesh is asked: none runs here that is meant (--mesh NAME), and no cluster is known")
+    try:
+        file = path.open("xb")
+    except OSError as error:
+        fail(f"{path}: {error.strerror}", "give another file: -o FILE")
+    with file, ReportArchive(file, path.name.removesuffix(".gz").removesuffix(".tar")) as bundle, progress() as told:
+        path.chmod(0o600)
+        _of_machine(bundle, told)
+        if reached is not None:
+            try:
+                _of_mesh(reached, bundle, told, namespace)
+                _of_place(reached, bundle, told, namespace, (kubeconfig, context, system))
+            finally:
+                reached.close()
+    for line in bundle.left_out:
+        say(f"left out: {line}")
+    say(f"{len(bundle.names)} files, {path.stat().st_size / 1e6:.1f} MB; look at it before you give it away")
+    click.echo(str(path))
+
+
+def _attempt(bundle: ReportArchive, name: str, get: Callable[[], bytes], *, tail: bool = False) -> bytes:
+    """What cannot be had is named, and stops nothing else."""
+    try:
+        said = get()
+    except Exit:
+        bundle.left_out.append(f"{name}: could not be asked for")
+        return b""
+    except Exception as error:
+        problem = getattr(error, "problem", None)
+        if problem is None and not isinstance(error, (OSError, ValueError)):
+            raise
+        bundle.left_out.append(f"{name}: {problem.what if problem is not None else error}")
+        return b""
+    bundle.add(name, said, tail=tail)
+    return said
+
+
+def _of_machine(bundle: ReportArchive, told: Progress) -> None:
+    import msgspec
+
+    from weft.cli.reach.local_versions import here
+
+    told.now("this machine")
+    bundle.add("versions.json", msgspec.json.format(msgspec.json.encode(here()), indent=2))
+    for command in _COMMANDS:
+        _attempt(bundle, f"machine/{'-'.join(command)}.txt", partial(_output, *command))
+    for name in ("meminfo", "loadavg", "version"):
+        _attempt(bundle, f"machine/{name}.txt", (Path("/proc") / name).read_bytes)
+    _attempt(bundle, "machine/os-release.txt", Path("/etc/os-release").read_bytes)
+    lines = [f"{each.replace('/', '.')} = {_kernel(each)}" for each in _KERNEL]
+    bundle.add("machine/sysctl.txt", "\n".join([*lines, ""]).encode())
+
+
+def _of_mesh(reached: MeshReach, bundle: ReportArchive, told: Progress, namespace: str) -> None:
+    """What is asked for in the same way wherever the mesh is."""
+    import msgspec
+
+    from weft.cli.reach.interface import PodProxy
+
+    said: dict[str, bytes] = {}
+    for page in _PAGES:
+        told.now(f"the control plane's {page}")
+        _attempt(bundle, f"control/{page}.json", partial(_joined, reached, said, page))
+    known = [each for answer in [said.get("syncz", b"")] if answer for each in msgspec.json.decode(answer).values()]
+    names = {str(proxy["proxy"]) for each in known for proxy in each}
+    proxies = [PodProxy(*name.rpartition(".")[::2]) for name in sorted(names)]
+    chosen = [proxy for proxy in proxies if not namespace or proxy.namespace == namespace]
+    if namespace and proxies and not chosen:
+        others = ", ".join(sorted({proxy.namespace for proxy in proxies}))
+        say(f"no proxy is in namespace {namespace}: the report has none\nhint: there are some in {others}")
+    for number, proxy in enumerate(chosen[:MOST_PROXIES], start=1):
+        told.now(f"proxy {number} of {len(chosen)}: {proxy}")
+        _of_proxy(reached, bundle, proxy)
+    bundle.left_out += [f"proxies/{proxy}: there are too many" for proxy in chosen[MOST_PROXIES:]]
+
+
+def _of_proxy(reached: MeshReach, bundle: ReportArchive, proxy: PodProxy) -> None:
+    from weft.envoy.dump import read
+
+    def dump() -> bytes:
+        import msgspec
+
+        return msgspec.json.encode(read(reached.admin(proxy, "/config_dump", {"include_eds": "true"})).document)
+
+    if not _attempt(bundle, f"proxies/{proxy}/config_dump.json", dump):
+        return  # who does not answer this answers nothing
+    for page in _ADMIN:
+        _attempt(bundle, f"proxies/{proxy}/{page}.txt", partial(reached.admin, proxy, f"/{page}"))
+
+
+def _of_place(
+    reached: MeshReach,
+    bundle: ReportArchive,
+    told: Progress,
+    namespace: str,
+    cluster: tuple[Path | None, str | None, str],
+) -> None:
+    """What only one kind of place has: processes and their logs here, pods and theirs there."""
+    from weft.cli.reach.control import ControlReach
+    from weft.cli.reach.local import LocalReach
+
+    if isinstance(reached, LocalReach):
+        _of_pods_here(reached.mesh, bundle, told, namespace)
+    elif not isinstance(reached, ControlReach):
+        _of_cluster(bundle, told, namespace, *cluster)
+
+
+def _of_pods_here(mesh: str, bundle: ReportArchive, told: Progress, namespace: str) -> None:
+    import msgspec
+
+    from weft.local.client import fetch_problems, fetch_status, read_logs
+    from weft.local.run_directory import output_file
+
+    told.now("status and logs")
+    status = fetch_status(mesh)
+    bundle.add("status.json", msgspec.json.format(msgspec.json.encode(status), indent=2))
+    bundle.add("problems.txt", "".join(f"{each}\n" for each in fetch_problems(mesh)).encode())
+    if (file := output_file(mesh)).exists():
+        _attempt(bundle, "logs/mesh.log", file.read_bytes, tail=True)
+    for pod in status.pods:
+        if pod.sync.value == "-" or (namespace and pod.namespace != namespace):
+            continue
+        word, place = f"{pod.namespace}/{pod.name}", f"proxies/{pod.name}.{pod.namespace}"
+        lines = read_logs(mesh, word, proxy=True, lines=LOG_LINES)
+        _attempt(bundle, f"{place}/proxy.log", partial(_text, lines), tail=True)
+        for command in _IN_PODS if pod.pid else ():
+            argv = ("nsenter", "-t", str(pod.pid), "-n", *command)
+            _attempt(bundle, f"{place}/{'-'.join(command)}.txt", partial(_output, *argv))
+
+
+def _of_cluster(
+    bundle: ReportArchive, told: Progress, namespace: str, kubeconfig: Path | None, context: str | None, system: str
+) -> None:
+    """Pods are told by where they are and how they do, without what is written in them: that may hold secrets."""
+    import asyncio
+
+    from weft.cli.reach.cluster import client
+    from weft.kube.resource import PODS
+
+    async def logs() -> None:
+        async with client(kubeconfig, context) as cluster:
+            control = (await cluster.list(PODS, dict, namespace=system, labels=_CONTROL_LABEL)).items
+            pods = (await cluster.list(PODS, dict, namespace=namespace)).items
+            bundle.add("pods.txt", "".join(f"{_pod_line(pod)}\n" for pod in pods).encode())
+            meshed = [pod for pod in pods if _PROXY_CONTAINER in _containers(pod)]
+            for pod, container in (
+                *((each, _containers(each)[0]) for each in control),
+                *((each, _PROXY_CONTAINER) for each in meshed[:MOST_PROXIES]),
+            ):
+                place, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+                told.now(f"the log of {place}/{name}")
+                query = {"container": container, "tailLines": str(LOG_LINES)}
+                try:
+                    said = await cluster.raw("GET", PODS.path(place, name, "log"), query=query)
+                except Exception as error:
+                    problem = getattr(error, "problem", None)
+                    if problem is None:
+                        raise
+                    bundle.left_out.append(f"logs/{name}.{place}.log: {problem.what}")
+                else:
+                    bundle.add(f"logs/{name}.{place}.log", said, tail=True)
+
+    try:
+        asyncio.run(logs())
+    except Exception as error:
+        problem = getattr(error, "problem", None)
+        if problem is None:
+            raise
+        bundle.left_out.append(f"logs: {problem.what}")
+
+
+def _pod_line(pod: dict[str, Any]) -> str:
+    metadata, spec, status = pod["metadata"], pod.get("spec", {}), pod.get("status", {})
+    images = " ".join(str(each.get("image", "")) for each in spec.get("containers") or ())
+    restarts = sum(int(each.get("restartCount", 0)) for each in status.get("containerStatuses") or ())
+    where = f"{metadata['namespace']}/{metadata['name']} {status.get('phase', '')} on {spec.get('nodeName', '-')}"
+    return f"{where}, {restarts} restarts, {' '.join(_containers(pod))}: {images}"
+
+
+def _containers(pod: dict[str, Any]) -> list[str]:
+    spec = pod.get("spec", {})
+    return [str(each.get("name", "")) for field in ("containers", "initContainers") for each in spec.get(field) or ()]
+
+
+def _text(lines: Iterable[str]) -> bytes:
+    return "".join(f"{each}\n" for each in lines).encode()
+
+
+def _joined(reached: MeshReach, said: dict[str, bytes], page: str) -> bytes:
+    """What each replica has said, by its name."""
+    import msgspec
+
+    answers = {name: msgspec.json.decode(answer) for name, answer in reached.ask_all(page).items()}
+    said[page] = msgspec.json.encode(answers)
+    return said[page]
+
+
+def _output(*command: str) -> bytes:
+    import subprocess
+
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=10, check=False)
+    except subprocess.TimeoutExpired:
+        return b"no answer within 10 s"
+    return done.stdout + done.stderr
+
+
+def _kernel(name: str) -> str:
+    try:
+        return (Path("/proc/sys") / name).read_text(encoding="ascii").strip()
+    except OSError:
+        return "-"

@@ -1,0 +1,304 @@
+"""`weft check-inject`: whether a pod gets a proxy, by which webhook and revision, and why. On one machine the Workload
+itself says so; on a cluster its webhooks, the namespace and the pod do, read with the rights of whoever asks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.cli.flags import completions, shared
+from weft.cli.print.output import fail, is_data, print_data, say
+from weft.cli.reach.connect import refuse_two
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from weft.cli.look.check_inject.files import FileVerdict, WrittenPods
+    from weft.cli.look.check_inject.webhooks import Configuration, InjectionVerdict
+    from weft.cli.reach.local import LocalReach
+    from weft.inject.settings import InjectionSettings
+    from weft.kube.client import Client
+    from weft.kube.resource import ResourceKind
+
+COLUMNS = ("WEBHOOK", "REVISION", "INJECTED", "REASON")
+
+
+@click.command()
+@click.argument(
+    "target",
+    metavar="[POD]",
+    required=False,
+    help="POD, POD.NAMESPACE, deploy/NAME or a workload.",
+    shell_complete=completions.pods,
+)
+@click.option("-l", "--labels", metavar="A=B,…", default="", help="A pod with these labels, instead.")
+@click.option(
+    "-f",
+    "--file",
+    "--filename",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Every pod and workload of these files or directories, instead; a cluster is asked only if one is named.",
+)
+@shared.namespace
+@shared.table_or_data
+@shared.which_mesh
+@click.option(
+    "-r", "--revision", default="default", show_default=True, help="With --file and no cluster: who would inject."
+)
+def check_inject(
+    target: str | None,
+    labels: str,
+    file: tuple[Path, ...],
+    namespace: str,
+    output: str,
+    mesh: str | None,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    revision: str,
+) -> None:
+    """Show which webhook injects a pod, and why. Labels count when a pod is made: one that runs may have been made
+    before they changed, and then that is said.
+
+    Files need neither a cluster nor a mesh: a default installation is taken for granted, and the labels of a namespace
+    are those that the files give it.
+
+    \b
+    Example: weft check-inject web-0.shop
+             weft check-inject deploy/web -n shop
+             weft check-inject -n shop -l app=web,sidecar.istio.io/inject=false
+             weft check-inject -f deploy/
+             weft check-inject -f web.yaml -n shop --kubernetes
+    """
+    if sum((target is not None, bool(labels), bool(file))) != 1:
+        fail("one pod is to be named", "give one of: a POD, -l LABELS, or --file FILE", code=2)
+    if file:
+        refuse_two(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
+        named = kubernetes or kubeconfig is not None or context is not None
+        ask = (lambda found: _of_files_there(found, kubeconfig, context)) if named else None
+        _print_of_files(_of_files(file, namespace, revision, ask), output)
+        return
+    from weft.cli.reach.connect import reach
+    from weft.cli.reach.control import only_pods
+    from weft.cli.reach.local import LocalReach
+
+    reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
+    reached.close()
+    only_pods(reached, "injection")
+    if isinstance(reached, LocalReach):
+        if target is None:
+            fail("labels are asked of a cluster", "on one machine, name a pod or a workload: weft ps", code=2)
+        _print([_by_workload(reached, target, namespace)], output)
+        return
+    import asyncio
+
+    from weft.cli.reach.cluster import client
+
+    async def asked() -> list[InjectionVerdict]:
+        async with client(kubeconfig, context) as cluster:
+            within = namespace or cluster.connection.namespace
+            if target is not None:
+                pod, within = await _found(cluster, target, namespace)
+            else:
+                pod = {"metadata": {"labels": _labels(labels)}}
+            return await _of_cluster(cluster, pod, within)
+
+    _print(asyncio.run(asked()), output)
+
+
+def _by_workload(reached: LocalReach, target: str, namespace: str) -> InjectionVerdict:
+    import msgspec
+
+    from weft.cli.look.check_inject.webhooks import InjectionVerdict
+
+    question = msgspec.json.encode({"kind": "pod", "name": target, "namespace": namespace}).decode()
+    proxy = msgspec.json.decode(reached.ask("describe", {"question": question}))["facts"]["proxy"]
+    where = proxy["where"]
+    place = f": {where['object']} ({where['file']}:{where['line']})" if where else ""
+    return InjectionVerdict("-", "-", proxy["has"], f"{proxy['why']}{place}")
+
+
+async def _of_cluster(cluster: Client, pod: dict[str, Any], namespace: str) -> list[InjectionVerdict]:
+    from weft.cli.look.check_inject.webhooks import configurations, verdict
+    from weft.kube.error import ApiError
+    from weft.kube.resource import MUTATING_WEBHOOKS, NAMESPACES
+
+    try:
+        found = await cluster.get(NAMESPACES, namespace)
+    except ApiError as error:
+        if not error.not_found:
+            raise
+        fail(f"there is no namespace {namespace}", "kubectl get namespaces lists them; another one: -n NAMESPACE")
+    labels = found["metadata"].get("labels") or {}
+    webhooks = configurations((await cluster.list(MUTATING_WEBHOOKS, dict)).items)
+    if not webhooks:
+        say(
+            "no webhook of this cluster injects a proxy\n"
+            "hint: weft install, or kubectl get mutatingwebhookconfigurations"
+        )
+    verdicts = [verdict(each, pod, namespace, labels, await _settings(cluster, each)) for each in webhooks]
+    _tell(pod, verdicts)
+    await _tell_unanswered(cluster)
+    return verdicts
+
+
+async def _tell_unanswered(cluster: Client) -> None:
+    """Of weft's own webhooks, those from which the API server gets no answer: no pod of theirs can be made."""
+    from weft.kube.error import ApiError
+    from weft.kube.webhooks import unanswered
+
+    try:
+        problems = await unanswered(cluster, "app.kubernetes.io/name=weft,app=sidecar-injector")
+    except ApiError as error:
+        if not error.forbidden:
+            raise
+        return
+    for problem in problems:
+        say(str(problem))
+
+
+async def _settings(cluster: Client, configuration: Configuration) -> InjectionSettings:
+    """Those of the injector that would be asked; Istio's defaults where nobody may read them."""
+    from weft.inject.settings import InjectionSettings, SettingsError, read
+    from weft.install.names import InstallationNames
+    from weft.kube.error import ApiError
+    from weft.kube.resource import CONFIG_MAPS
+
+    names = InstallationNames(configuration.revision, configuration.namespace)
+    where = f"ConfigMap {names.namespace}/{names.injector}"
+    try:
+        found = await cluster.get(CONFIG_MAPS, names.injector, namespace=names.namespace or "default")
+        return read((found.get("data") or {}).get("values", "{}"), where)
+    except SettingsError:
+        return InjectionSettings()  # of another mesh
+    except ApiError as error:
+        if error.forbidden:
+            say(f"you may not read {where}: the injector is taken to have its defaults")
+        elif not error.not_found:
+            raise
+        return InjectionSettings()
+
+
+async def _found(cluster: Client, word: str, namespace: str) -> tuple[dict[str, Any], str]:
+    """A pod, or what a workload would make, and its namespace."""
+    from weft.cli.reach.names import split
+    from weft.kube import resource
+    from weft.kube.error import ApiError
+
+    kind, name, said = split(word, namespace)
+    within = said or cluster.connection.namespace
+    resources: dict[str, ResourceKind] = {
+        "pod": resource.PODS,
+        "deployment": resource.DEPLOYMENTS,
+        "statefulset": resource.STATEFUL_SETS,
+        "daemonset": resource.DAEMON_SETS,
+        "replicaset": resource.REPLICA_SETS,
+        "job": resource.JOBS,
+    }
+    if kind == "service":
+        fail(f"`{word}` is no workload", "name one of its pods, or deploy/NAME")
+    for each in (kind,) if kind else ("pod", "deployment", "statefulset", "daemonset"):
+        try:
+            found = await cluster.get(resources[each], name, namespace=within)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            continue
+        return (found if each == "pod" else found["spec"]["template"]), within
+    return fail(
+        f"there is no {kind or 'pod or workload'} `{name}` in namespace {within}", f"kubectl get pods -n {within}"
+    )
+
+
+def _of_files(
+    paths: Sequence[Path], namespace: str, revision: str, ask: Callable[[WrittenPods], list[FileVerdict]] | None
+) -> list[FileVerdict]:
+    import msgspec
+
+    from weft.cli.look.check_inject.files import read, verdicts
+    from weft.inject.settings import InjectionSettings
+
+    written = read(paths, namespace or "default")
+    if ask is not None:
+        return ask(written)
+    unknown = sorted(
+        {each.namespace for each in written.templates if each.kind != "Workload"} - written.namespaces.keys()
+    )
+    for name in unknown:
+        say(f"namespace {name} is not in the files: it is taken to have no labels")
+    if unknown:
+        say("hint: give its Namespace too, or ask a cluster: --kubernetes")
+    return verdicts(written, msgspec.structs.replace(InjectionSettings(), revision=revision))
+
+
+def _of_files_there(written: WrittenPods, kubeconfig: Path | None, context: str | None) -> list[FileVerdict]:
+    """As a cluster's webhooks would have it."""
+    import asyncio
+
+    from weft.cli.look.check_inject.files import FileVerdict
+    from weft.cli.reach.cluster import client
+
+    async def asked() -> list[FileVerdict]:
+        async with client(kubeconfig, context) as cluster:
+            return [
+                FileVerdict(each.object, each.where, told.webhook, told.revision, told.injected, told.reason)
+                for each in written.templates
+                for told in await _of_cluster(cluster, dict(each.pod), each.namespace)
+            ]
+
+    return asyncio.run(asked())
+
+
+def _labels(text: str) -> dict[str, str]:
+    pairs = [each.partition("=") for each in text.split(",") if each.strip()]
+    if not pairs or any(not equals or not name.strip() for name, equals, _ in pairs):
+        fail(f"`{text}` are no labels", "for example: -l app=web,version=v1", code=2)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _tell(pod: Mapping[str, Any], verdicts: Iterable[InjectionVerdict]) -> None:
+    """What the table does not say: two that inject, and a pod that is not as it would be made now."""
+    injecting = [each.webhook for each in verdicts if each.injected]
+    if len(injecting) > 1:
+        say(f"warning: several webhooks inject it: {', '.join(injecting)}\nhint: remove one revision's label")
+    if not (pod.get("status") or {}).get("phase"):
+        return
+    from weft.cli.reach.kubernetes import has_proxy
+
+    if has_proxy(dict(pod)) and not injecting:
+        say(
+            "the pod that runs has a proxy: it was made when something injected it\nhint: it goes with the next restart"
+        )
+    if injecting and not has_proxy(dict(pod)):
+        say(
+            "the pod that runs has no proxy: it was made before\n"
+            "hint: make it again: kubectl rollout restart, or delete it"
+        )
+
+
+def _print(verdicts: list[InjectionVerdict], output: str) -> None:
+    from weft.cli.print.columns import lines
+
+    if is_data(output):
+        print_data(verdicts, output)
+        return
+    rows = [(each.webhook, each.revision, "✔" if each.injected else "✘", each.reason) for each in verdicts]
+    for line in lines(COLUMNS, rows):
+        click.echo(line)
+
+
+def _print_of_files(verdicts: list[FileVerdict], output: str) -> None:
+    from weft.cli.print.columns import lines
+
+    if is_data(output):
+        print_data(verdicts, output)
+        return
+    rows = [
+        (each.object, each.where, each.webhook, each.revision, "✔" if each.injected else "✘", each.reason)
+        for each in verdicts
+    ]
+    for line in lines(("OBJECT", "WHERE", *COLUMNS), rows):
+        click.echo(line)

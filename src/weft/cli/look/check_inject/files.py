@@ -1,0 +1,152 @@
+"""Pods that are only written: every pod template in files and directories, with its place and the labels of its
+namespace where the files say them. Whether each would get a proxy is decided without a cluster, as the API server and
+the injector of a default installation would."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weft.cli.print.output import fail
+from weft.inject.decision import decide
+from weft.inject.settings import InjectionSettings
+from weft.inject.webhooks import DEFAULT_REVISION, INJECT_LABEL
+
+_MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+_WORKLOAD = "Workload"  # of one machine: it says by itself whether it has a proxy
+
+
+class Template(msgspec.Struct, frozen=True):
+    """What a pod will be made from."""
+
+    object: str  # Deployment shop/web
+    kind: str
+    namespace: str
+    file: str
+    line: int
+    pod: Mapping[str, Any]
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+class WrittenPods(msgspec.Struct, frozen=True):
+    templates: tuple[Template, ...]
+    namespaces: Mapping[str, Mapping[str, str]]  # the labels of those that are written too
+
+
+class FileVerdict(msgspec.Struct, frozen=True):
+    object: str
+    where: str
+    webhook: str
+    revision: str
+    injected: bool
+    reason: str
+
+
+def read(paths: Sequence[Path], namespace: str) -> WrittenPods:
+    """`namespace` is of objects that name none. Ends the command if a file is no YAML, or if nothing makes pods."""
+    templates: list[Template] = []
+    namespaces: dict[str, Mapping[str, str]] = {}
+    for file in _files(paths):
+        for body, line in _objects(file):
+            metadata = _mapping(body, "metadata")
+            if body.get("kind") == "Namespace":
+                namespaces[str(metadata.get("name"))] = _mapping(metadata, "labels")
+            elif (pod := pod_of(body)) is not None:
+                place = str(metadata.get("namespace") or namespace)
+                name = f"{place}/{metadata.get('name') or metadata.get('generateName') or '?'}"
+                templates.append(Template(f"{body['kind']} {name}", str(body["kind"]), place, str(file), line, pod))
+    if not templates:
+        fail(
+            f"{', '.join(map(str, paths))}: no pod and no workload is written there",
+            "give files with a Pod, a Deployment, or another object that makes pods",
+        )
+    return WrittenPods(tuple(templates), namespaces)
+
+
+def verdicts(written: WrittenPods, settings: InjectionSettings) -> list[FileVerdict]:
+    """As an injector with these settings, and the webhooks that come with it, would have it."""
+    revision = settings.revision or DEFAULT_REVISION
+    found = []
+    for each in written.templates:
+        if each.kind == _WORKLOAD:
+            has, reason = _by_itself(each.pod)
+            found.append(FileVerdict(each.object, each.where, "-", "-", has, reason))
+            continue
+        decision = decide(each.pod, each.namespace, written.namespaces.get(each.namespace, {}), settings)
+        found.append(FileVerdict(each.object, each.where, "-", revision, decision.inject, decision.reason))
+    return found
+
+
+def _by_itself(workload: Mapping[str, Any]) -> tuple[bool, str]:
+    """In the words of `inspect/describe/pods_and_services.py`, which has it from a mesh that runs."""
+    for place in ("label", "annotation"):
+        said = _mapping(_mapping(workload, "metadata"), f"{place}s").get(INJECT_LABEL)
+        if said is not None:
+            return str(said).lower() != "false", f"its {place} {INJECT_LABEL} is {said}"
+    return True, "a Workload has one unless it says otherwise"
+
+
+def pod_of(document: Any) -> dict[str, Any] | None:
+    """The pod that an object is, or makes."""
+    if not isinstance(document, dict):
+        return None
+    if document.get("kind") in ("Pod", _WORKLOAD):
+        return document
+    spec = _mapping(document, "spec")
+    if document.get("kind") == "CronJob":
+        spec = _mapping(_mapping(spec, "jobTemplate"), "spec")
+    template = spec.get("template")
+    # A RequestTest, a Certificate and others have templates too, and no containers in them.
+    return template if isinstance(template, dict) and isinstance(template.get("spec"), dict) else None
+
+
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
+    from weft.files import scan
+
+    for path in paths:
+        if path.is_dir():
+            root = str(path.absolute())
+            yield from (path / name for name in sorted(scan.look(root, str(path)).files))
+        else:
+            yield path
+
+
+def _objects(file: Path) -> Iterator[tuple[dict[str, Any], int]]:
+    """Each with its line; those of a List one by one."""
+    from weft.api.yaml_text import YamlError, compose
+
+    line = 1
+    for part in _MARKER.split(_text(file)):
+        if part.strip():
+            try:
+                composed = compose(part, line)
+            except YamlError as error:
+                fail(f"{file}:{error.flaw.line}: {error.flaw.what}", error.flaw.hint or "give YAML, or JSON")
+            body = composed.value
+            if isinstance(body, dict) and body.get("kind") == "List":
+                for number, item in enumerate(body.get("items") or ()):
+                    if isinstance(item, dict):
+                        yield item, composed.lines.get(("items", number), composed.line)
+            elif isinstance(body, dict):
+                yield body, composed.line
+        line += part.count("\n")
+
+
+def _text(file: Path) -> str:
+    try:
+        return sys.stdin.buffer.read().decode() if str(file) == "-" else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"{file} cannot be read: {getattr(error, 'strerror', '') or error}", "give a file of Kubernetes objects")
+
+
+def _mapping(body: Any, field: str) -> Mapping[str, Any]:
+    found = body.get(field) if isinstance(body, Mapping) else None
+    return found if isinstance(found, Mapping) else {}

@@ -1,0 +1,73 @@
+"""`weft describe`: what a mesh makes of one pod or one service, in plain English."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from weft.cli.flags import completions, shared
+from weft.cli.flags.choices import OneOf
+from weft.cli.print.output import fail, is_data, print_data
+from weft.cli.reach.names import KINDS
+
+
+@click.command()
+@click.argument(
+    "kind", metavar="pod|svc", help="What it is: pod or svc; or at once, as in deploy/web.", type=OneOf("pod", "svc")
+)
+@click.argument(
+    "name",
+    metavar="[NAME]",
+    required=False,
+    help="POD, POD.NAMESPACE, a workload; or a service.",
+    shell_complete=completions.described,
+)
+@shared.namespace
+@shared.text_or_data
+@shared.which_mesh
+@shared.system
+def describe(
+    kind: str,
+    name: str | None,
+    namespace: str,
+    output: str,
+    mesh: str | None,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    system: str,
+) -> None:
+    """Describe a pod or a service in plain English. Who it is, why it has a proxy or none, which services and routes
+    lead to it, which mutual TLS mode holds and who decides that, which policies guard it, and what is wrong with any of
+    these objects.
+
+    \b
+    Example: weft describe pod web-0.shop
+             weft describe svc payments -n shop
+    """
+    from weft.cli.reach.connect import answered
+
+    wanted, word = _wanted(kind, name)
+    question = {"kind": wanted, "name": word, "namespace": namespace}
+    answer = answered(
+        "describe", question, mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system
+    )
+    if is_data(output):
+        print_data(answer["facts"], output)
+        return
+    for line in answer["lines"]:
+        click.echo(line)
+
+
+def _wanted(kind: str, name: str | None) -> tuple[str, str]:
+    if name is None:
+        kind, slash, name = kind.partition("/")
+        if not slash and kind.lower() in KINDS:
+            fail("nobody is named", "for example: weft describe pod web-0, or weft describe svc web", code=2)
+        if not slash:
+            fail(f"is `{kind}` a pod or a service?", f"weft describe pod {kind}, or weft describe svc {kind}", code=2)
+    known = KINDS.get(kind.lower())
+    if known is None:
+        fail(f"`{kind}` cannot be described", "weft describe pod NAME, or weft describe svc NAME", code=2)
+    return ("service" if known == "service" else "pod"), name

@@ -1,0 +1,23 @@
+"""`weft x`: commands whose names or answers may still change, as `istioctl x` has them."""
+
+from __future__ import annotations
+
+from weft.cli.commands import by_name
+from weft.cli.lazy_commands import LazyGroup, Listing
+
+_BESIDE = ("check-inject", "describe", "proxy-status")  # what is called without `x` too
+
+GROUP = LazyGroup(
+    "x",
+    help="Commands that may still change.",
+    epilog="Example: weft x precheck",
+    listings={
+        "Commands": (
+            Listing("authz", "look.authz_check:GROUP", "Authorization: the policies in force at a pod."),
+            *(by_name()[name] for name in _BESIDE),
+            Listing(
+                "precheck", "install.precheck:precheck", "Look whether weft can be installed on a cluster, or updated."
+            ),
+        )
+    },
+)

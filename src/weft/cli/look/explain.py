@@ -1,0 +1,115 @@
+"""`weft explain`: what would happen to a request, decision by decision, and who decided it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from weft.cli.flags import shared
+from weft.cli.flags.request import asked, of_request
+from weft.cli.print.output import fail, is_data, print_data, say
+
+
+@click.command()
+@of_request
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Of a mesh that is only written: files, directories.",
+)
+@click.option("--at", metavar="TIME", default="", help="As it was: 14:03, 2026-11-16T14:03, @17, @-1.")
+@shared.namespace
+@shared.text_or_data
+@shared.which_mesh
+@shared.system
+def explain(
+    caller: str,
+    to: str,
+    method: str,
+    header: tuple[str, ...],
+    jwt: tuple[str, ...],
+    source: str,
+    files: tuple[Path, ...],
+    at: str,
+    namespace: str,
+    output: str,
+    mesh: str | None,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    system: str,
+) -> None:
+    """Explain what would happen to a request. Nothing is sent: the config that the proxies have is read, from the
+    caller's connection to the workload that gets it, or to whoever stops it. Each line is a decision, with the object
+    that made it; the last is how it ends. Where chance decides, every way is told with its odds.
+
+    \b
+    Example: weft explain frontend --to http://payments/charge -X POST
+             weft explain frontend --to http://orders/ -H 'x-user: ann' --at 14:03
+             weft explain frontend --to http://payments/ -f examples/shop
+             weft explain web --to http://api/ --jwt '{"iss": "https://issuer.example", "sub": "ann"}'
+             weft explain edge --to https://shop.example/ --source-address 198.51.100.7
+    """
+    from weft.cli.reach.connect import answered
+
+    question = asked(caller, to, namespace, method, header, jwt, at, source)
+    if files:
+        _print(_offline(files, question), output)
+        return
+    said = answered(
+        "explain",
+        question,
+        mesh=mesh,
+        kubernetes=kubernetes,
+        kubeconfig=kubeconfig,
+        context=context,
+        system=system,
+        or_files="" if at else "-f DIR",
+    )
+    _print(said, output)
+
+
+def _offline(files: Sequence[Path], question: dict[str, Any]) -> dict[str, Any]:
+    from datetime import UTC, datetime
+
+    import msgspec
+
+    from weft.api.parse_cache import Reading
+    from weft.cli.read.mesh_files import FileAdmission
+    from weft.cli.read.trial_source import check, read, stage_of, warn
+    from weft.inspect.ask.answer import answer
+    from weft.inspect.ask.causes import Wrong
+    from weft.inspect.ask.question import Question
+    from weft.inspect.rehearse.rehearsal import rehearsed
+
+    if question["when"]:
+        fail("files have no past", "leave out --at, or -f", code=2)
+    found = read(files)
+    (warn if found.documents else check)(found.problems)
+    asked = msgspec.convert(question, Question)
+    reading = Reading()
+    stage = stage_of(found.documents, reading)
+    problems = rehearsed(found.documents, admit=FileAdmission(), read=reading).problems
+    made: dict[str, Any] = msgspec.to_builtins(answer(stage, asked, datetime.now(UTC), Wrong(problems)))
+    return made
+
+
+def _print(answer: dict[str, Any], output: str) -> None:
+    if is_data(output):
+        problems = answer.get("problems", [])
+        print_data({"request": answer["request"], **answer["explanation"], "problems": problems}, output)
+        return
+    import msgspec
+
+    from weft.base.problem import Problem
+
+    for line in answer["lines"]:
+        click.echo(line)
+    for problem in answer.get("problems", ()):
+        say(str(msgspec.convert(problem, Problem)))

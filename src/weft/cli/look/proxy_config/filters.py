@@ -1,0 +1,55 @@
+"""Flags of `weft proxy-config` that choose what is shown: by address, port, name and others; and how it is printed."""
+
+from __future__ import annotations
+
+import click
+
+from weft.cli.flags import completions
+from weft.cli.flags.choices import HIGHEST_PORT, OneOf
+
+_TYPES = ("HTTP", "TCP", "HTTP+TCP", "UNKNOWN")
+_DIRECTIONS = ("inbound", "outbound")
+_STATUSES = ("healthy", "unhealthy", "draining", "timeout", "degraded", "unknown")  # Envoy's
+
+address = click.option("--address", default="", help="Only with this address.")
+port = click.option(
+    "--port", type=click.IntRange(min=0, max=HIGHEST_PORT), default=0, show_default=True, help="Only with this port."
+)
+listener_type = click.option(
+    "--type", "type_", default="", type=OneOf(*_TYPES), help="Only listeners of this type: HTTP, TCP, HTTP+TCP."
+)
+verbose = click.option(
+    "--verbose/--brief",
+    default=True,
+    show_default=True,
+    help="A line for each filter chain or route, or for each whole.",
+)
+name = click.option(
+    "--name", default="", help="Only the route configuration of this name.", shell_complete=completions.routes
+)
+fqdn = click.option(
+    "--fqdn", default="", help="Only clusters whose service's name has this in it.", shell_complete=completions.hosts
+)
+subset = click.option("--subset", default="", help="Only clusters whose subset has this in it.")
+direction = click.option(
+    "--direction", default="", type=OneOf(*_DIRECTIONS), help="Only clusters of this direction: inbound, outbound."
+)
+cluster = click.option(
+    "--cluster", default="", help="Only endpoints of this cluster.", shell_complete=completions.clusters
+)
+status = click.option(
+    "--status",
+    default="",
+    type=OneOf(*_STATUSES),
+    help="Only endpoints of this status: healthy, unhealthy, draining, timeout, degraded, unknown.",
+)
+why = click.option("--why", is_flag=True, help="Say of each who made it: objects with file and line, and rules.")
+FORMS = ("short", "table", "json", "yaml")  # the first two are the same
+output = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(FORMS),
+    default="short",
+    show_default=True,
+    help="short (table is the same): a line for each; json or yaml: all that Envoy says.",
+)

@@ -1,0 +1,74 @@
+"""`weft proxy-config log`: how much a proxy logs, and to have it log more for a while."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from weft.cli.flags import completions, shared
+from weft.cli.look.proxy_config import filters
+from weft.cli.look.proxy_config.source import ProxySource, with_source
+from weft.cli.print.output import fail, is_data, print_data
+
+if TYPE_CHECKING:
+    from weft.cli.reach.interface import MeshReach, PodProxy
+
+
+@click.command()
+@with_source
+@click.option(
+    "--level", default="", help="[LOGGER:]LEVEL,…, such as rbac:debug,info.", shell_complete=completions.levels
+)
+@shared.selector
+@click.option("-r", "--reset", is_flag=True, help="The levels that it was started with.")
+@filters.output
+def log(source: ProxySource, level: str, selector: str, reset: bool, output: str) -> None:
+    """Show what it logs, or change that until it restarts; of deploy/NAME, or with -l, all pods at once.
+
+    Levels are trace, debug, info, warning, error, critical and off. Without a logger: all of them. What it says then is
+    in `weft logs --proxy`, or on a cluster in `kubectl logs POD -c istio-proxy`.
+
+    \b
+    Example: weft proxy-config log payments-v1 --level rbac:debug,info
+             weft proxy-config log payments-v1 --reset
+             weft proxy-config log -l app=payments --level rbac:debug
+    """
+    from weft.envoy import log_levels
+
+    if source.file is not None:
+        fail("a file has no log", "name a pod: weft proxy-config log POD", code=2)
+    if selector and source.target:
+        fail("a pod is named, and labels", "give one of them: POD, or -l app=payments", code=2)
+    if level and reset:
+        fail("--level and --reset are given", "leave one of them out", code=2)
+    wanted = log_levels.parse(level) if level else []
+    proxies = (
+        source.reach.find_labelled(selector, source.namespace)
+        if selector
+        else source.reach.find_all(source.target, source.namespace)
+    )
+    for proxy in proxies:  # before any of them is changed
+        log_levels.check(wanted, log_levels.read(_ask(source.reach, proxy)))
+    answers = {str(proxy): _set(source.reach, proxy, wanted, reset=reset) for proxy in proxies}
+    if is_data(output):
+        print_data({name: log_levels.read(said) for name, said in answers.items()}, output)
+        return
+    for name, said in answers.items():
+        click.echo(f"{name}:\n{said.decode(errors='replace').rstrip()}")
+
+
+def _set(reach: MeshReach, proxy: PodProxy, wanted: list[tuple[str, str]], *, reset: bool) -> bytes:
+    if reset:
+        import msgspec
+
+        from weft.envoy.log_levels import started_with
+
+        wanted = started_with(msgspec.json.decode(reach.admin(proxy, "/server_info"), type=dict))
+    for logger, level in wanted:
+        reach.admin(proxy, "/logging", {logger: level}, method="POST")
+    return _ask(reach, proxy)
+
+
+def _ask(reach: MeshReach, proxy: PodProxy) -> bytes:
+    return reach.admin(proxy, "/logging", method="POST")

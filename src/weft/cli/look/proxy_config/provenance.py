@@ -1,0 +1,79 @@
+"""`weft proxy-config … --why`: who made each row. The control plane is asked about the same proxy
+(`weft.inspect.ask.why`); what it knows nothing of is part of the proxy's bootstrap."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from weft.cli.print.output import fail
+
+if TYPE_CHECKING:
+    from weft.cli.look.proxy_config.source import ProxySource
+
+_ENDPOINT = re.compile(r"endpoints\[\d+\]\.lb_endpoints\[(.+)\]")
+
+
+class Provenance:
+    """Of a proxy's resources of some kinds."""
+
+    def __init__(self, answers: list[dict[str, Any]]) -> None:
+        self._parts: dict[str, list[dict[str, Any]]] = {}
+        self._words: dict[tuple[str, str], str] = {}
+        for answer in answers:  # of several resources of one name the last one is meant
+            name = answer["name"]
+            self._parts[name] = answer["parts"]
+            for part in answer["parts"]:
+                told = words(part)
+                self._words[name, part["at"]] = told
+                if endpoint := _ENDPOINT.fullmatch(part["path"]):
+                    self._words[name, endpoint[1]] = told
+
+    def words(self, name: str, at: str = "") -> str:
+        """Of a part of a resource; of the resource, if nothing more is known of the part."""
+        return (
+            self._words.get((name, at))
+            or self._words.get((name, ""))
+            or words({"sources": [], "rules": [_bootstrap()]})
+        )
+
+    def parts(self, name: str) -> list[dict[str, Any]]:
+        """All that is known of a resource."""
+        return self._parts.get(name) or [{"path": "", "at": "", "sources": [], "rules": [_bootstrap()]}]
+
+    def beside(self, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The same resources, each with its parts under `why`."""
+        return [{**each, "why": self.parts(str(each.get("name", "")))} for each in found]
+
+
+def provenance(source: ProxySource, *kinds: str) -> Provenance:
+    """Asks the control plane; of a file nobody knows it."""
+    import msgspec
+
+    if source.file is not None:
+        what = "a dump says what Envoy has, and not why: only a control plane knows that"
+        fail(what, "leave out --why, or name a pod instead of --file", code=2)
+    answers: list[dict[str, Any]] = []
+    for kind in kinds:
+        question = {"proxy": str(source.proxy), "kind": kind}
+        said = source.reach.ask("why", {"question": msgspec.json.encode(question).decode()})
+        answers += msgspec.json.decode(said)
+    return Provenance(answers)
+
+
+def words(part: Mapping[str, Any]) -> str:
+    """On one line: the objects, and the names of the rules."""
+    rules = ", ".join(rule["name"] for rule in part["rules"])
+    if not part["sources"]:
+        return f"default: {rules}"
+    return "; ".join(part["sources"]) + (f" [{rules}]" if rules else "")
+
+
+def _bootstrap() -> dict[str, Any]:
+    import msgspec
+
+    from weft.inspect.reasons.rules import BOOTSTRAP
+
+    made: dict[str, Any] = msgspec.to_builtins(BOOTSTRAP)
+    return made

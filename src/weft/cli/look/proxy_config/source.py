@@ -1,0 +1,146 @@
+"""Whom `weft proxy-config` asks: a pod's Envoy, wherever its mesh is, or a file that somebody kept. Every command of
+the group has the same flags for that; it gets them as one `Source`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.cli.flags import completions, shared
+from weft.cli.print.output import fail, print_data
+
+if TYPE_CHECKING:
+    from weft.cli.reach.interface import MeshReach, PodProxy
+    from weft.envoy.dump import Dump, DumpTable
+
+
+class ProxySource:
+    def __init__(
+        self,
+        target: str | None = None,
+        namespace: str = "",
+        file: str | None = None,
+        mesh: str | None = None,
+        kubernetes: bool = False,
+        kubeconfig: Path | None = None,
+        context: str | None = None,
+        system: str = "istio-system",
+    ) -> None:
+        self.target, self.namespace, self.file = target or "", namespace, file
+        self._mesh, self._kubernetes, self._kubeconfig, self._context = mesh, kubernetes, kubeconfig, context
+        self._system = system
+
+    def check(self) -> None:
+        """That it says whom to ask."""
+        if bool(self.target) == (self.file is not None):
+            what = "a pod is named, and a file" if self.target else "no pod is named"
+            fail(what, "give one of them: weft proxy-config clusters POD, or --file DUMP", code=2)
+
+    @cached_property
+    def reach(self) -> MeshReach:
+        from weft.cli.reach.connect import reach
+
+        return reach(
+            self._mesh,
+            kubernetes=self._kubernetes,
+            kubeconfig=self._kubeconfig,
+            context=self._context,
+            system=self._system,
+        )
+
+    @cached_property
+    def proxy(self) -> PodProxy:
+        return self.reach.find(self.target, self.namespace)
+
+    def config(self, kind: str) -> Dump:
+        """One section of /config_dump. A file without it is another's, and not a proxy that has nothing."""
+        from weft.envoy.dump import MASKS
+
+        dump = self._dump("/config_dump", {"mask": MASKS[kind]})
+        if self.file is not None:
+            dump.section(kind)
+        return dump
+
+    def everything(self) -> Dump:
+        from weft.envoy.dump import BOOTSTRAP
+
+        dump = self._dump("/config_dump", {"include_eds": "true"})
+        if self.file is not None and not dump.document.get("configs"):
+            dump.section(BOOTSTRAP)  # which every dump has
+        return dump
+
+    def clusters(self) -> Dump:
+        """What /clusters says of each endpoint."""
+        return self._dump("/clusters", {"format": "json"})
+
+    def close(self) -> None:
+        if "reach" in self.__dict__:  # somebody was asked
+            self.reach.close()
+
+    def _dump(self, path: str, query: Mapping[str, str]) -> Dump:
+        from weft.envoy.dump import read
+
+        if self.file is None:
+            return read(self.reach.admin(self.proxy, path, query), where=str(self.proxy))
+        return read(_contents(self.file), where=self.file)
+
+
+_target = click.argument(
+    "target",
+    metavar="[TARGET]",
+    required=False,
+    help="POD, POD.NAMESPACE, deploy/NAME, or a workload's name; or give --file.",
+    shell_complete=completions.pods,
+)
+_file = click.option(
+    "-f", "--file", metavar="DUMP", help="Read this instead: what Envoy's admin API said. - is standard input."
+)
+
+
+def with_source(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command TARGET and the flags of a source before its own; it gets them as one `source`."""
+
+    @wraps(command)
+    def run(
+        target: str | None,
+        namespace: str,
+        file: str | None,
+        mesh: str | None,
+        kubernetes: bool,
+        kubeconfig: Path | None,
+        context: str | None,
+        system: str,
+        **arguments: Any,
+    ) -> None:
+        source = ProxySource(target, namespace, file, mesh, kubernetes, kubeconfig, context, system)
+        if not arguments.get("selector"):  # which is in the place of a pod
+            source.check()
+        try:
+            command(source=source, **arguments)
+        finally:
+            source.close()
+
+    return _target(shared.namespace(_file(shared.which_mesh(shared.system(run)))))
+
+
+print_whole = print_data  # as JSON or YAML
+
+
+def print_rows(table: DumpTable, *, gap: int | None = None) -> None:
+    from weft.cli.print.columns import GAP, lines
+
+    click.echo("\n".join(lines(table.columns, table.rows, gap=GAP if gap is None else gap)))
+
+
+def _contents(file: str) -> bytes:
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        fail(f"{file} cannot be read: {error.strerror or error}", "--file takes what Envoy's admin API said")

@@ -1,0 +1,375 @@
+"""`weft proxy-config`: what a pod's Envoy has, in the tables that istioctl's users know. Commands of the group go by
+istioctl's names and by all of its short ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from weft.cli.lazy_commands import LazyGroup, Listing
+from weft.cli.look.proxy_config import filters
+from weft.cli.look.proxy_config.provenance import provenance
+from weft.cli.look.proxy_config.source import ProxySource, print_rows, print_whole, with_source
+from weft.cli.print.output import fail, say
+
+_LISTENER_GAP = 1  # as istioctl has it: its rows are the longest
+ALIASES = {
+    "listeners": ("listener", "l"),
+    "routes": ("route", "r"),
+    "clusters": ("cluster", "c"),
+    "endpoints": ("endpoint", "ep", "e"),
+    "secret": ("secrets", "s"),
+    "bootstrap": ("b",),
+    "ecds": ("ec",),
+    "log": ("o",),
+    "rootca-compare": ("rc",),
+    "all": ("a",),
+}
+# By table, whom the control plane is asked about: what it says of routes and of listeners may have the same names.
+_ASKED = {
+    **{kind: (kind,) for kind in ("cluster", "listener", "route", "secret")},
+    "endpoint": ("cluster", "endpoints"),
+}
+
+_LISTINGS = (
+    Listing(
+        "listeners",
+        "look.proxy_config.tables:listeners",
+        "Where it listens, what each filter chain takes, and where that goes.",
+    ),
+    Listing(
+        "routes",
+        "look.proxy_config.tables:routes",
+        "Which paths of which hosts it knows, and the VirtualService behind each.",
+    ),
+    Listing("clusters", "look.proxy_config.tables:clusters", "Whom it can call, and the DestinationRule behind each."),
+    Listing(
+        "endpoints",
+        "look.proxy_config.tables:endpoints",
+        "Every address behind its clusters, and how it finds each.",
+    ),
+    Listing(
+        "secret", "look.proxy_config.tables:secret", "Its certificates and what it trusts, and how long each holds."
+    ),
+    Listing("bootstrap", "look.proxy_config.tables:bootstrap", "What it was started with."),
+    Listing("ecds", "look.proxy_config.tables:ecds", "Filters that it was sent by themselves; weft sends none."),
+    Listing(
+        "log",
+        "look.proxy_config.log:log",
+        "Show what it logs, or change that until it restarts; of deploy/NAME, or with -l, all pods at once.",
+    ),
+    Listing(
+        "rootca-compare",
+        "look.proxy_config.rootca_compare:compare",
+        "Whether two pods trust a root in common: without one, neither believes the other's certificate.",
+    ),
+    Listing(
+        "all",
+        "look.proxy_config.tables:all_",
+        "All of the above, one after the other; with -o json the whole dump.",
+    ),
+)
+
+
+def _group(name: str) -> LazyGroup:
+    return LazyGroup(
+        name,
+        help="Show what a pod's Envoy has. Listeners, routes, clusters, endpoints, certificates; pc is the same.",
+        epilog="Example: weft proxy-config clusters payments-v1",
+        listings={"Commands": _LISTINGS},
+        aliases={alias: name for name, aliases in ALIASES.items() for alias in aliases},
+    )
+
+
+GROUP, PC = _group("proxy-config"), _group("pc")
+
+
+@click.command()
+@with_source
+@filters.address
+@filters.port
+@filters.listener_type
+@filters.verbose
+@filters.why
+@filters.output
+def listeners(source: ProxySource, address: str, port: int, type_: str, verbose: bool, why: bool, output: str) -> None:
+    """Where it listens, what each filter chain takes, and where that goes.
+
+    \b
+    Example: weft proxy-config listeners deploy/payments --port 15006
+             weft pc l payments-v1-0.shop --type HTTP -o json
+    """
+    from weft.envoy import dump_listeners
+    from weft.envoy.dump import LISTENERS
+
+    made = provenance(source, "listener") if why else None
+    found = dump_listeners.listeners(
+        source.config(LISTENERS), dump_listeners.ListenerFilter(address=address, port=port, type=type_)
+    )
+    if _is_table(output):
+        table = dump_listeners.table(found, verbose=verbose, why=made.words if made else None)
+        print_rows(table, gap=_LISTENER_GAP)
+    else:
+        print_whole(made.beside(found) if made else found, output)
+    _tell_of_none(found, "listener")
+
+
+@click.command()
+@with_source
+@filters.name
+@filters.verbose
+@filters.why
+@filters.output
+def routes(source: ProxySource, name: str, verbose: bool, why: bool, output: str) -> None:
+    """Which paths of which hosts it knows, and the VirtualService behind each.
+
+    \b
+    Example: weft proxy-config routes frontend --name 80
+             weft pc r frontend --name 80 -o yaml
+    """
+    from weft.envoy import dump_routes
+    from weft.envoy.dump import ROUTES
+
+    made = provenance(source, "route") if why else None
+    found = dump_routes.routes(source.config(ROUTES), name)
+    if _is_table(output):
+        print_rows(dump_routes.table(found, verbose=verbose, why=made.words if made else None))
+    else:
+        print_whole(made.beside(found) if made else found, output)
+    _tell_of_none(found, "route configuration")
+
+
+@click.command()
+@with_source
+@filters.fqdn
+@filters.port
+@filters.subset
+@filters.direction
+@filters.why
+@filters.output
+def clusters(source: ProxySource, fqdn: str, port: int, subset: str, direction: str, why: bool, output: str) -> None:
+    """Whom it can call, and the DestinationRule behind each.
+
+    \b
+    Example: weft proxy-config clusters frontend
+             weft pc c frontend --fqdn payments.shop.svc.cluster.local --subset v2 -o json
+    """
+    from weft.envoy import dump_clusters
+    from weft.envoy.dump import CLUSTERS
+
+    made = provenance(source, "cluster") if why else None
+    found = dump_clusters.clusters(
+        source.config(CLUSTERS),
+        dump_clusters.ClusterFilter(fqdn=fqdn, port=port, subset=subset, direction=direction),
+    )
+    if _is_table(output):
+        print_rows(dump_clusters.table(found, why=made.words if made else None))
+    else:
+        print_whole(made.beside(found) if made else found, output)
+    _tell_of_none(found, "cluster")
+
+
+@click.command()
+@with_source
+@filters.address
+@filters.port
+@filters.cluster
+@filters.status
+@filters.why
+@filters.output
+def endpoints(source: ProxySource, address: str, port: int, cluster: str, status: str, why: bool, output: str) -> None:
+    """Every address behind its clusters, and how it finds each. With --file: what /clusters?format=json said; of a
+    whole dump (weft pc all POD -o json), what the proxy was told.
+
+    \b
+    Example: weft proxy-config endpoints frontend --status unhealthy
+             weft pc ep frontend --cluster 'outbound|80||payments.shop.svc.cluster.local'
+    """
+    from weft.envoy import dump_endpoints
+
+    made = provenance(source, "cluster", "endpoints") if why else None
+    wanted = dump_endpoints.EndpointFilter(address=address, port=port, cluster=cluster, status=status)
+    dump = source.clusters()
+    words = made.words if made else None
+    is_told = dump_endpoints.is_told(dump)
+    found = (dump_endpoints.assignments if is_told else dump_endpoints.clusters)(dump, wanted)
+    if _is_table(output):
+        shown = dump_endpoints.told(dump, wanted, why=words) if is_told else None
+        print_rows(shown or dump_endpoints.table(found, wanted, why=words))
+    else:
+        print_whole(made.beside(found) if made else found, output)
+    _tell_of_none(found, "endpoint")
+
+
+@click.command()
+@with_source
+@filters.why
+@filters.output
+def secret(source: ProxySource, why: bool, output: str) -> None:
+    """Its certificates and what it trusts, and how long each holds. Never a key.
+
+    \b
+    Example: weft proxy-config secret payments-v1
+    """
+    from weft.envoy import dump_secrets
+    from weft.envoy.dump import SECRETS
+
+    made = provenance(source, "secret") if why else None
+    section = dump_secrets.secrets(source.config(SECRETS))
+    if not _is_table(output):
+        told = (
+            {name: made.beside(each) if isinstance(each, list) else each for name, each in section.items()}
+            if made
+            else {}
+        )
+        print_whole(told or section, output)
+        return
+    table = dump_secrets.table(section, why=made.words if made else None)
+    print_rows(table)
+    _tell_of_none(table.rows, "secret")
+
+
+@click.command()
+@with_source
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(filters.FORMS),
+    default="json",
+    show_default=True,
+    help="json, yaml, or short (table is the same): only the versions.",
+)
+def bootstrap(source: ProxySource, output: str) -> None:
+    """What it was started with.
+
+    \b
+    Example: weft proxy-config bootstrap frontend -o short
+    """
+    from weft.envoy import dump_bootstrap
+    from weft.envoy.dump import BOOTSTRAP
+
+    section = dump_bootstrap.bootstrap(source.config(BOOTSTRAP))
+    if _is_table(output):
+        _print_versions(section)
+    else:
+        print_whole(section, output)
+
+
+@click.command()
+@with_source
+@filters.output
+def ecds(source: ProxySource, output: str) -> None:
+    """Filters that it was sent by themselves; weft sends none.
+
+    \b
+    Example: weft proxy-config ecds frontend
+    """
+    from weft.envoy import dump_extensions
+
+    # Not this section alone: Envoy refuses to be asked for one that it does not have.
+    section = dump_extensions.extensions(source.everything())
+    if not _is_table(output):
+        print_whole(section, output)
+        return
+    table = dump_extensions.table(section)
+    print_rows(table)
+    _tell_of_none(table.rows, "filter")
+
+
+@click.command("all")
+@with_source
+@filters.fqdn
+@filters.port
+@filters.subset
+@filters.direction
+@filters.address
+@filters.listener_type
+@filters.name
+@filters.verbose
+@click.option("--with-headers", is_flag=True, help="A heading before each table.")
+@filters.why
+@filters.output
+def all_(
+    source: ProxySource,
+    fqdn: str,
+    port: int,
+    subset: str,
+    direction: str,
+    address: str,
+    type_: str,
+    name: str,
+    verbose: bool,
+    with_headers: bool,
+    why: bool,
+    output: str,
+) -> None:
+    """All of the above, one after the other; with -o json the whole dump.
+
+    \b
+    Example: weft proxy-config all frontend --with-headers
+             weft pc a frontend -o json > frontend.json
+    """
+    from weft.envoy import dump_bootstrap, dump_clusters, dump_endpoints, dump_listeners, dump_routes, dump_secrets
+
+    if why and not _is_table(output):
+        what = "the whole dump is Envoy's own, and has no place for who made what"
+        fail(what, "ask kind by kind: weft proxy-config clusters POD --why -o json", code=2)
+    told = {kind: provenance(source, *kinds).words if why else None for kind, kinds in _ASKED.items()}
+    dump = source.everything()
+    if not _is_table(output):
+        print_whole(dump.document, output)
+        return
+    by_cluster = dump_clusters.ClusterFilter(fqdn=fqdn, port=port, subset=subset, direction=direction)
+    by_listener = dump_listeners.ListenerFilter(address=address, port=port, type=type_)
+    by_endpoint = dump_endpoints.EndpointFilter(address=address, port=port)
+    tables = [
+        (
+            "CLUSTER",
+            dump_clusters.table(dump_clusters.clusters(dump, by_cluster), named=True, why=told["cluster"]),
+            None,
+        ),
+        (
+            "LISTENER",
+            dump_listeners.table(
+                dump_listeners.listeners(dump, by_listener), verbose=verbose, named=True, why=told["listener"]
+            ),
+            _LISTENER_GAP,
+        ),
+        (
+            "ROUTE",
+            dump_routes.table(dump_routes.routes(dump, name), verbose=verbose, named=True, why=told["route"]),
+            None,
+        ),
+        ("SECRET", dump_secrets.table(dump_secrets.secrets(dump), named=True, why=told["secret"]), None),
+        ("ENDPOINTS", dump_endpoints.told(dump, by_endpoint, why=told["endpoint"]), None),
+    ]
+    _print_heading("BOOTSTRAP", shown=with_headers)
+    _print_versions(dump_bootstrap.bootstrap(dump))
+    for title, table, gap in tables:
+        click.echo()
+        _print_heading(title, shown=with_headers)
+        print_rows(table, gap=gap)
+
+
+def _is_table(output: str) -> bool:
+    return output in ("short", "table")
+
+
+def _print_versions(section: dict[str, Any]) -> None:
+    from weft.envoy.dump_bootstrap import versions
+
+    found = versions(section)
+    width = max((len(title) for title, _ in found), default=0) + 1
+    for title, version in found:
+        click.echo(f"{title:<{width}}{version}")
+
+
+def _print_heading(title: str, *, shown: bool) -> None:
+    if shown:
+        click.echo(f"------ {title} INFO ------\n")
+
+
+def _tell_of_none(found: Any, what: str) -> None:
+    if not found:
+        say(f"there is no such {what}")

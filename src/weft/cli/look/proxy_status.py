@@ -1,0 +1,179 @@
+"""`weft proxy-status`: how far each proxy is with what the control plane wants it to have; for one, what differs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.exceptions import Exit
+
+from weft.cli.flags import completions, shared
+from weft.cli.print.output import fail, is_data, print_data, say
+
+if TYPE_CHECKING:
+    from weft.cli.reach.interface import MeshReach
+    from weft.control.sync_status import ProxySync
+    from weft.envoy.difference import ResourceDifference
+
+
+@click.command()
+@click.argument(
+    "pod",
+    metavar="[POD]",
+    required=False,
+    help="POD, POD.NAMESPACE, deploy/NAME or a workload: what differs at its proxy.",
+    shell_complete=completions.pods,
+)
+@shared.namespace
+@click.option("--file", metavar="DUMP", help="With a POD: what its Envoy said, from here.")
+@shared.table_or_data
+@shared.which_mesh
+@shared.system
+def proxy_status(
+    pod: str | None,
+    namespace: str,
+    file: str | None,
+    output: str,
+    mesh: str | None,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    system: str,
+) -> None:
+    """Show how far each proxy is, or what differs at one. SYNCED: it has answered everything; STALE: not yet, for how
+    long, and since which push; NOT SENT: there is nothing for it; IGNORED: it does not ask for it; ERROR: it refused
+    something.
+
+    With a POD, compare what the control plane wants its proxy to have with what Envoy says that it has, and exit with
+    1 if that is not the same.
+
+    \b
+    Example: weft proxy-status
+             weft proxy-status web-0.shop
+    """
+    from weft.cli.reach.connect import reach
+
+    if file is not None and pod is None:
+        fail("--file is of one proxy", "name its pod: weft proxy-status POD --file DUMP", code=2)
+    reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
+    try:
+        if pod is None:
+            _all(reached, namespace, output)
+        else:
+            _one(reached, pod, namespace, output, file)
+    finally:
+        reached.close()
+
+
+def _all(reached: MeshReach, namespace: str, output: str) -> None:
+    from weft.cli.print.columns import lines
+    from weft.control.sync_status import rows
+
+    proxies = _proxies(reached, namespace)
+    if is_data(output):
+        print_data(proxies, output)
+        return
+    if not proxies:
+        say("no proxy is connected\nhint: weft ps, or kubectl get pods, shows which pods there are")
+        return
+    header, *found = rows(proxies)
+    for line in lines(header, found):
+        click.echo(line)
+    _tell_refusals(proxies)
+
+
+def _one(reached: MeshReach, word: str, namespace: str, output: str, file: str | None) -> None:
+    import msgspec
+
+    from weft.envoy.difference import differences
+    from weft.envoy.dump import CLUSTERS, read
+
+    proxy = reached.find(word, namespace)
+    proxies = [each for each in _proxies(reached, proxy.namespace) if each.proxy == str(proxy)]
+    if not proxies:
+        hint = f"its Envoy says why: weft logs {proxy.namespace}/{proxy.name} --proxy, or kubectl logs -c istio-proxy"
+        fail(f"the proxy of {proxy} is not connected to the control plane", hint)
+    query = {"include_eds": "true"}
+    asked = {"proxyID": str(proxy), **query}
+    sent = msgspec.json.decode(reached.ask("config_dump", asked, replica=proxies[-1].istiod))
+    said = reached.admin(proxy, "/config_dump", query) if file is None else _contents(file)
+    dump = read(said, where=file or str(proxy))
+    dump.section(CLUSTERS)  # what has none is no dump, and not an Envoy without configuration
+    found = differences(sent, dump.document)
+    if is_data(output):
+        print_data(found, output)
+    else:
+        _print_differences(found)
+        _tell_refusals(proxies)
+        _tell_stale(proxies)
+    if found:
+        raise Exit(1)
+
+
+def _proxies(reached: MeshReach, namespace: str) -> list[ProxySync]:
+    """Of every replica. A proxy that has just moved from one to another is told once: by who has it since."""
+    import msgspec
+
+    from weft.control.sync_status import ProxySync
+
+    query = {"namespace": namespace} if namespace else {}
+    said = reached.ask_all("syncz", query).values()
+    every = [proxy for each in said for proxy in msgspec.json.decode(each, type=list[ProxySync])]
+    latest = {each.proxy: each for each in sorted(every, key=lambda each: each.connected_at)}
+    return sorted(latest.values(), key=lambda each: each.proxy)
+
+
+def _contents(file: str) -> bytes:
+    import sys
+
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        fail(f"{file}: {error.strerror}", "give what Envoy answers to /config_dump, or - for standard input")
+
+
+def _print_differences(found: list[ResourceDifference]) -> None:
+    from weft.envoy.difference import KINDS
+
+    for kind in KINDS:
+        of_kind = [each for each in found if each.kind == kind]
+        click.echo(f"{kind} Don't Match" if of_kind else f"{kind} Match")
+        for each in of_kind:
+            words = {"missing": "Envoy does not have it", "unknown": "Envoy has it, and it was not sent"}
+            click.echo(f"  {each.name}: {words.get(each.what, 'not the same')}")
+            if each.note:
+                click.echo(f"    {each.note}")
+            for place in each.places:
+                click.echo(f"    {place.path}: sent {_short(place.sent)}, Envoy has {_short(place.has)}")
+
+
+def _short(value: Any) -> str:
+    import msgspec
+
+    if value is None:
+        return "nothing"
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 100 else f"{text[:99]}…"
+
+
+def _tell_refusals(proxies: list[ProxySync]) -> None:
+    from weft.control.sync_status import SHORT
+
+    for proxy in proxies:
+        for url, sync in proxy.resources.items():
+            if sync.last_error:
+                say(f"{proxy.proxy} refused {SHORT.get(url, url)} {sync.last_error}")
+    if any(sync.last_error for proxy in proxies for sync in proxy.resources.values()):
+        say("hint: weft status shows which object is at fault")
+
+
+def _tell_stale(proxies: list[ProxySync]) -> None:
+    from weft.control.sync_status import SHORT, STALE, cell
+
+    for proxy in proxies:
+        for url, sync in proxy.resources.items():
+            if sync.state == STALE:
+                say(f"{proxy.proxy} has not answered {SHORT.get(url, url)}: {cell(sync)}")

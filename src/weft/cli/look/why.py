@@ -1,0 +1,73 @@
+"""`weft why`: which objects and rules made a resource of a proxy, part by part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from weft.cli.flags import completions, shared
+from weft.cli.print.output import fail, is_data, print_data
+
+
+@click.command()
+@click.argument(
+    "proxy", metavar="PROXY", help="Whose: a pod, a workload, deploy/NAME.", shell_complete=completions.pods
+)
+@click.argument(
+    "resource",
+    metavar="[KIND] RESOURCE[.PATH]",
+    nargs=-1,
+    required=True,
+    help="As weft proxy-config calls it; with a path, only that part of it.",
+    shell_complete=completions.resources,
+)
+@shared.namespace
+@shared.text_or_data
+@shared.which_mesh
+@shared.system
+def why(
+    proxy: str,
+    resource: tuple[str, ...],
+    namespace: str,
+    output: str,
+    mesh: str | None,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    system: str,
+) -> None:
+    """Show which objects and rules made a resource of a proxy. Listeners, routes, clusters, endpoints and secrets, down
+    to the single filter chain, virtual host, route, policy and field: each with the object's file and line, or its
+    version on a cluster, and with the default or the rule by which it counts. KIND is listener, route, cluster,
+    endpoints or secret, where a name alone is not enough.
+
+    \b
+    Example: weft why frontend 'outbound|80|v1|payments.shop.svc.cluster.local'
+             weft why frontend cluster 'outbound|80||payments.shop.svc.cluster.local.circuit_breakers'
+             weft why frontend route 80
+             weft why payments-v1 virtualInbound.filter_chains
+    """
+    from weft.cli.reach.connect import answered
+
+    if len(resource) > 2:
+        fail(f"`{' '.join(resource)}` is no resource", "name a kind and a resource, or only a resource", code=2)
+    *kinds, name = resource
+    question = {"proxy": proxy, "resource": name, "namespace": namespace, "kind": kinds[0].lower() if kinds else ""}
+    answers = answered(
+        "why", question, mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system
+    )
+    if is_data(output):
+        print_data(answers, output)
+        return
+    for answer in answers:
+        version = f", version {answer['version']}" if answer["version"] else ""
+        click.echo(f"{answer['kind']} {answer['name']} of {answer['proxy']}{version}")
+        for refusal in answer["refused"]:
+            click.echo(f"  refused: {refusal}")
+        for part in answer["parts"]:
+            click.echo(f"  {part['path'] or '(the whole)'}")
+            for source in part["sources"]:
+                click.echo(f"    {source}")
+            for rule in part["rules"]:
+                click.echo(f"    {'rule' if part['sources'] else 'default'} {rule['name']}: {rule['says']}")

@@ -1,0 +1,1 @@
+"""Commands that run or inspect one part of weft: control, node, ca, interception, version, completion."""

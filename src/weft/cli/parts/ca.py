@@ -1,0 +1,354 @@
+"""`weft ca`: a root, what certificates there are, and a new root in place of the old one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.exceptions import Exit
+
+from weft.cli.flags import shared
+from weft.cli.lazy_commands import LazyGroup, Listing
+from weft.cli.parts import ca_kubernetes
+from weft.cli.print.output import fail, is_data, print_data, print_table, say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from weft.ca.status import AuthorityStatus, CertificateFacts
+    from weft.cli.print.fit_terminal import FirstThatFits
+
+DIRECTORY = Path("/var/lib/weft/ca")
+_LOOK_SECONDS = 0.2
+
+GROUP = LazyGroup(
+    "ca",
+    help="The certificate authority: look at it, give it a new root.",
+    epilog="Example: weft ca show /var/lib/weft/ca",
+    listings={
+        "Commands": (
+            Listing(
+                "init", "parts.ca:init", "Make a root, so that it can be given to others before anything is signed."
+            ),
+            Listing(
+                "show",
+                "parts.ca:show",
+                "Show a CA's certificates and how far a rotation is; or the certificates of a file.",
+            ),
+            Listing("rotate", "parts.ca:rotate", "Replace a CA's root without an outage."),
+        )
+    },
+)
+
+
+@click.command()
+@click.argument(
+    "directory",
+    type=click.Path(path_type=Path),
+    default=DIRECTORY,
+    help=f"Where it is kept, for its owner alone; {DIRECTORY} if none is given.",
+)
+@click.option("--trust-domain", default="cluster.local", show_default=True, help="What identities begin with.")
+def init(directory: Path, trust_domain: str) -> None:
+    """Make a root, so that it can be given to others before anything is signed. If there is one, it stays.
+
+    \b
+    Example: weft ca init ./ca
+    """
+    from weft.ca.authority import Authority
+    from weft.ca.store import BUNDLE
+
+    authority = Authority.open(directory, trust_domain)
+    try:
+        root = authority.status().certificates[-1]
+    finally:
+        authority.close()
+    say(f"{root.subject}, until {root.expires:%Y-%m-%d}")
+    if (directory / BUNDLE).exists():
+        say(f"for those who shall trust it: {directory / BUNDLE}")
+
+
+@click.command()
+@click.argument(
+    "path",
+    type=click.Path(path_type=Path),
+    default=DIRECTORY,
+    help=f"A CA's directory, or a file of certificates in PEM; {DIRECTORY} if none is given.",
+)
+@click.option("--mesh", help="The CA of this mesh, which runs on this machine.")
+@shared.wide_table_or_data("table, wide (fingerprints), json or yaml.")
+@click.option("--pem", is_flag=True, help="Only the roots, in PEM, for those who shall trust them.")
+@click.option("--kubernetes", is_flag=True, help="The root that a cluster keeps.")
+@shared.which_cluster
+@shared.installed_namespace
+def show(
+    path: Path,
+    mesh: str | None,
+    output: str,
+    pem: bool,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str,
+) -> None:
+    """Show a CA's certificates and how far a rotation is; or the certificates of a file.
+
+    \b
+    Example: weft ca show /var/lib/weft/ca
+             weft ca show chain.pem -o wide
+             weft ca show --mesh shop
+             weft ca show --mesh shop --pem > root.pem
+             weft ca show --kubernetes
+    """
+    from datetime import UTC, datetime
+
+    if kubernetes or mesh is not None or path.is_dir():
+        status = (
+            ca_kubernetes.show(ca_kubernetes.InstalledCa(kubeconfig, context, namespace))
+            if kubernetes
+            else _of_directory(path)
+            if mesh is None
+            else _of_mesh(mesh)
+        )
+        if pem:
+            _print_roots(status.certificates)
+            return
+        if is_data(output):
+            print_data(status, output)
+            return
+        print_table(_table(status.certificates, wide=output == "wide"))
+        domain = f" for {status.trust_domain}" if status.trust_domain else ""
+        say(f"{status.kind}{domain}, {status.phase}: {status.next_step}")
+        if status.issued or status.refused:
+            reasons = ", ".join(f"{count} × {reason}" for reason, count in sorted(status.refused.items()))
+            say(f"issued {status.issued} since it began; refused {f'so far: {reasons}' if reasons else 'none'}")
+        for problem in status.problems(datetime.now(UTC)):
+            say(str(problem))
+        return
+    certificates = _of_file(path)
+    if pem:
+        _print_roots(certificates)
+    elif is_data(output):
+        print_data(certificates, output)
+    else:
+        print_table(_table(certificates, wide=output == "wide"))
+
+
+@click.command()
+@click.argument(
+    "directory",
+    type=click.Path(path_type=Path),
+    default=DIRECTORY,
+    help=f"The CA's directory; {DIRECTORY} if none is given.",
+)
+@click.option(
+    "--propagation", default="", help="How long the new root is trusted before it signs, such as 30s, 10m or 24h."
+)
+@click.option("--mesh", help="The CA of this mesh, which runs on this machine.")
+@click.option("--now", is_flag=True, help="Let a root that is announced already sign now.")
+@click.option(
+    "--wait/--no-wait",
+    default=True,
+    show_default=True,
+    help="Print each phase as it comes, until the old root is gone.",
+)
+@click.option("--kubernetes", is_flag=True, help="The root that a cluster keeps.")
+@shared.which_cluster
+@shared.installed_namespace
+def rotate(
+    directory: Path,
+    propagation: str,
+    mesh: str | None,
+    now: bool,
+    wait: bool,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str,
+) -> None:
+    """Replace a CA's root without an outage.
+
+    The new root is trusted first, signs later, and the old one goes when everything that it signed has expired. The
+    process that signs does all of it: this command can be left at any time.
+
+    \b
+    Example: weft ca rotate /var/lib/weft/ca
+             weft ca rotate --propagation 10m --no-wait
+             weft ca rotate --now
+             weft ca rotate --mesh shop
+             weft ca rotate --kubernetes --propagation 10m
+    """
+    from weft.ca.admin import Wish, ask
+    from weft.ca.rotation import RotationPhase
+
+    pause = _pause(propagation)
+    if kubernetes:
+        if now or mesh is not None:
+            fail("--now and --mesh are for a CA on this machine", "with --kubernetes, choose --propagation", code=2)
+        ca_kubernetes.rotate(ca_kubernetes.InstalledCa(kubeconfig, context, namespace), pause, wait=wait)
+        return
+    if mesh is not None:
+        if now:
+            fail("--now is for the CA of weft control", "a mesh of weft up needs no wait: --propagation 0s", code=2)
+        _rotate_mesh(mesh, pause, wait=wait)
+        return
+    if not directory.is_dir():
+        fail(f"there is no CA in {directory}", "give its directory: weft ca rotate DIR")
+    seconds = None if pause is None else pause.total_seconds()
+    wish = Wish(do="switch" if now else "rotate", propagation=seconds, follow=wait)
+    status: AuthorityStatus | None = None
+    try:
+        for status in ask(directory, wish):
+            say(f"{status.phase}: {status.next_step}")
+    except (FileNotFoundError, ConnectionError):
+        status = _rotate_here(directory, pause, now=now)
+        say(f"{status.phase}: {status.next_step}")
+        say("no process signs with this CA now; the rotation goes on when weft control or weft up runs with it")
+        return
+    except PermissionError:
+        fail(f"{directory} belongs to another user", "run this as the one who runs weft control, or as root")
+    except KeyboardInterrupt:
+        say("the rotation goes on without this command; see: weft ca show")
+        raise Exit(130) from None
+    if wait and (status is None or status.phase is not RotationPhase.STEADY):
+        say("who signs with this CA ended; the rotation goes on when it runs again")
+
+
+def _of_directory(directory: Path) -> AuthorityStatus:
+    """Of the process that signs with it, which knows more, or else of the files."""
+    from weft.ca.admin import Wish, ask
+    from weft.ca.status import read_status
+
+    try:
+        return next(iter(ask(directory, Wish(do="status"))))
+    except (OSError, StopIteration):
+        return read_status(directory)
+
+
+def _of_mesh(mesh: str) -> AuthorityStatus:
+    from weft.cli.reach.choose import choose_mesh
+    from weft.local.client import fetch_ca
+
+    return fetch_ca(choose_mesh(mesh))
+
+
+def _rotate_mesh(mesh: str, pause: timedelta | None, *, wait: bool) -> None:
+    import time
+
+    from weft.ca.rotation import RotationPhase
+    from weft.cli.reach.choose import choose_mesh
+    from weft.local.client import fetch_ca, rotate_ca
+
+    name = choose_mesh(mesh)
+    status = rotate_ca(name, pause)
+    say(f"{status.phase}: {status.next_step}")
+    try:
+        while wait and status.phase is not RotationPhase.STEADY:
+            time.sleep(_LOOK_SECONDS)
+            if (following := fetch_ca(name)).phase is not status.phase:
+                say(f"{following.phase}: {following.next_step}")
+            status = following
+    except KeyboardInterrupt:
+        say(f"the rotation goes on without this command; see: weft ca show --mesh {name}")
+        raise Exit(130) from None
+
+
+def _rotate_here(directory: Path, pause: timedelta | None, *, now: bool) -> AuthorityStatus:
+    from weft.ca.authority import Authority
+    from weft.ca.status import read_status
+
+    authority = Authority.open(directory, read_status(directory).trust_domain or "cluster.local")
+    try:
+        return authority.switch() if now else authority.rotate(pause)
+    finally:
+        authority.close()
+
+
+def _pause(text: str) -> timedelta | None:
+    from weft.ca.admin import LONGEST_WAIT_SECONDS
+    from weft.cli.flags.duration import duration_of
+
+    if not text:
+        return None
+    pause = duration_of(text, "--propagation 10m")
+    if pause.total_seconds() > LONGEST_WAIT_SECONDS:
+        fail(f"`{text}` is longer than a year", "a root that nobody uses for so long is of no use", code=2)
+    return pause
+
+
+def _of_file(path: Path) -> tuple[CertificateFacts, ...]:
+    from cryptography import x509
+
+    from weft.ca.certificates import certificate_pem
+    from weft.ca.status import certificate_facts
+
+    try:
+        found = x509.load_pem_x509_certificates(path.read_bytes())
+    except OSError as error:
+        fail(f"{path} cannot be read: {error.strerror}", "give a CA's directory or a file of certificates")
+    except ValueError:
+        fail(f"{path} holds no certificates in PEM", "it begins with -----BEGIN CERTIFICATE-----")
+    return tuple(
+        certificate_facts(
+            certificate_pem(each), "root" if each.issuer == each.subject else "leaf" if place == 0 else "CA"
+        )
+        for place, each in enumerate(found)
+    )
+
+
+def _print_roots(certificates: Sequence[CertificateFacts]) -> None:
+    click.echo("".join(each.pem for each in certificates if each.is_root), nl=False)
+
+
+def _table(certificates: Sequence[CertificateFacts], *, wide: bool) -> FirstThatFits:
+    """Where there is no room, when it began goes first, then the kind of key; fingerprints never have any."""
+    from datetime import UTC, datetime
+    from functools import partial
+
+    from weft.cli.print.fit_terminal import FirstThatFits, stacked
+
+    now = datetime.now(UTC)
+    rows = [
+        {
+            "ROLE": each.role,
+            "NAME": ", ".join(each.names) or each.subject,
+            "KEY": each.key,
+            "NOT BEFORE": f"{each.not_before:%Y-%m-%d %H:%M}",
+            "EXPIRES": f"{each.expires:%Y-%m-%d %H:%M}",
+            "LEFT": "expired" if each.expires <= now else _left(each.expires - now),
+            **({"SERIAL": each.serial, "SHA-256": each.fingerprint} if wide else {}),
+        }
+        for each in certificates
+    ]
+    names = list(rows[0]) if rows else []
+    tight = [name for name in names if name != "NOT BEFORE"]
+    tightest = [name for name in tight if name != "KEY"]
+    return FirstThatFits(
+        partial(_columns, names, rows),
+        *([] if wide else [partial(_columns, tight, rows), partial(_columns, tightest, rows)]),
+        partial(stacked, names, [list(row.values()) for row in rows]),
+    )
+
+
+def _columns(names: Sequence[str], rows: Sequence[dict[str, str]]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in names:
+        table.add_column(name, no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(row[name]) for name in names))  # as text: `:cd:` in a fingerprint is an emoji otherwise
+    return table
+
+
+def _left(left: timedelta) -> str:
+    seconds = int(left.total_seconds())
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

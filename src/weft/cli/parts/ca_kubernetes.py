@@ -1,0 +1,185 @@
+"""`weft ca show --kubernetes` and `weft ca rotate --kubernetes`: the root that a cluster keeps in its Secret, or the CA
+that somebody plugged in, in theirs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from click.exceptions import Exit
+
+from weft.cli.print.output import fail, say
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+    from pathlib import Path
+
+    from weft.ca.rotation import State
+    from weft.ca.status import AuthorityStatus
+    from weft.kube.client import Client
+    from weft.kube.resource import ResourceKind
+
+_PATIENCE_SECONDS = 60.0  # until a control plane takes note
+
+
+class InstalledCa(NamedTuple):
+    """Where weft is installed."""
+
+    kubeconfig: Path | None
+    context: str | None
+    namespace: str
+
+
+def show(place: InstalledCa) -> AuthorityStatus:
+    import asyncio
+
+    from weft.ca.status import self_made_status
+    from weft.cli.reach.cluster import client
+
+    async def read() -> AuthorityStatus:
+        async with client(place.kubeconfig, place.context) as asked:
+            plugged = await _plugged_in(asked, place.namespace)
+            return plugged or self_made_status(await _state(asked, place.namespace))
+
+    return asyncio.run(read())
+
+
+def rotate(place: InstalledCa, pause: timedelta | None, *, wait: bool) -> None:
+    import asyncio
+
+    from weft.ca.authority import Terms
+    from weft.cli.reach.cluster import client
+
+    propagation = Terms().propagation if pause is None else pause
+
+    async def ask() -> None:
+        from weft.cluster.root_secret import NAME, ROTATE
+        from weft.kube.resource import SECRETS
+
+        namespace = place.namespace
+        async with client(place.kubeconfig, place.context) as asked:
+            if await _plugged_in(asked, namespace):
+                fail("this CA was plugged in: its roots are yours to rotate", "in steps: docs/ca.md")
+            await _refuse_two(asked, namespace)
+            wish = {"metadata": {"annotations": {ROTATE: f"{propagation.total_seconds():g}"}}}
+            await asked.patch(SECRETS, NAME, wish, namespace=namespace)
+            await _follow(asked, namespace, wait=wait)
+
+    try:
+        asyncio.run(ask())
+    except KeyboardInterrupt:
+        say("the rotation goes on without this command; see: weft ca show --kubernetes")
+        raise Exit(130) from None
+
+
+async def _refuse_two(asked: Client, namespace: str) -> None:
+    from weft.ca.rotation import RotationPhase
+
+    state = await _state(asked, namespace)
+    if state.phase is not RotationPhase.STEADY:
+        fail(f"a rotation is under way ({state.phase})", "see how far it is: weft ca show --kubernetes")
+
+
+async def _follow(asked: Client, namespace: str, *, wait: bool) -> None:
+    import asyncio
+    from contextlib import aclosing
+
+    from weft.ca.rotation import RotationPhase
+    from weft.ca.status import self_made_status
+    from weft.cluster.root_secret import states
+
+    told = RotationPhase.STEADY
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS) as patience, aclosing(states(asked, namespace)) as following:
+            async for state in following:
+                if state.phase is told:
+                    continue
+                patience.reschedule(None)
+                told = state.phase
+                say(f"{told}: {self_made_status(state).next_step}")
+                if told is RotationPhase.STEADY or not wait:
+                    return
+    except TimeoutError:
+        fail(
+            "no control plane has begun the rotation yet",
+            f"it begins when one runs: kubectl get pods -n {namespace} -l app=istiod",
+        )
+
+
+async def _plugged_in(asked: Client, namespace: str) -> AuthorityStatus | None:
+    """Of the CA that somebody put into a Secret for the control plane, if that is what signs."""
+    from cryptography import x509
+
+    from weft.ca.certificates import certificate_pem
+    from weft.ca.plugged import CERTIFICATE, CHAIN, ROOTS
+    from weft.ca.status import plugged_status
+    from weft.kube.resource import CONFIG_MAPS, SECRETS
+    from weft.model.proxy import ROOT_CONFIG_MAP
+
+    name = await _secret_of_others(asked, namespace)
+    files = await _data(asked, SECRETS, name, namespace)
+    if CERTIFICATE not in files:
+        return None
+    try:
+        own, chain, roots = (
+            {certificate_pem(each): each for each in x509.load_pem_x509_certificates(_decoded(files[file]))}
+            if file in files
+            else {}
+            for file in (CERTIFICATE, CHAIN, ROOTS)
+        )
+    except ValueError as error:
+        fail(f"the Secret {namespace}/{name} holds no certificates in PEM: {error}", "see what it holds: docs/ca.md")
+    roots = roots or {pem: each for pem, each in own.items() if each.issuer == each.subject}
+    published = (await _data(asked, CONFIG_MAPS, ROOT_CONFIG_MAP, namespace)).get(ROOTS, "")
+    if published and not any(pem in published for pem in roots):
+        say(
+            f"the CA in the Secret {namespace}/{name} does not sign yet: a control plane looks for it when it starts; "
+            f"kubectl rollout restart deployment -n {namespace} -l app=istiod"
+        )
+        return None
+    return plugged_status("", [pem for pem in own | chain if pem not in roots], list(roots))
+
+
+async def _secret_of_others(asked: Client, namespace: str) -> str:
+    """The name that it was installed with."""
+    from weft.install.values import Values
+    from weft.kube.resource import DEPLOYMENTS
+
+    usual = Values().ca.secret
+    for found in (await asked.list(DEPLOYMENTS, dict[str, Any], namespace=namespace, labels="app=istiod")).items:
+        for volume in found["spec"]["template"]["spec"].get("volumes", ()):
+            if volume["name"] == "cacerts":
+                return str(volume.get("secret", {}).get("secretName", usual))
+    return usual
+
+
+async def _data(asked: Client, resource: ResourceKind, name: str, namespace: str) -> dict[str, Any]:
+    """Nothing for what is not there."""
+    from weft.kube.error import ApiError
+
+    try:
+        return (await asked.get(resource, name, namespace=namespace)).get("data") or {}
+    except ApiError as error:
+        if not error.not_found:
+            raise
+        return {}
+
+
+def _decoded(text: str) -> bytes:
+    import base64
+
+    return base64.b64decode(text)
+
+
+async def _state(asked: Client, namespace: str) -> State:
+    from weft.cluster.root_secret import NAME, read_state
+    from weft.kube.error import ApiError
+
+    try:
+        return await read_state(asked, namespace)
+    except ApiError as error:
+        if not error.not_found:
+            raise
+        fail(
+            f"there is no Secret {namespace}/{NAME}: the CA is not weft's own, or weft is not installed there",
+            "roots of a plugged-in CA are yours to rotate (docs/ca.md); else: weft install",
+        )

@@ -1,0 +1,95 @@
+"""`weft interception`: Istio's init container as a command. Prints the rules, or puts them in place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from weft.netns.interception import Interception
+
+_PROCESS_ONE = Path("/proc/1/ns/net")
+
+
+@click.command(
+    context_settings={
+        "ignore_unknown_options": True,
+        "allow_extra_args": True,
+        "help_option_names": ["--help"],  # short names are all Istio's
+    }
+)
+@click.option("--apply", is_flag=True, help="Put the rules into the network namespace this command runs in.")
+@click.option("--remove", is_flag=True, help="Take the rules out of it again.")
+@click.option("--force", is_flag=True, help="Even where that is the machine's own network namespace.")
+@click.pass_context
+def interception(context: click.Context, apply: bool, remove: bool, force: bool) -> None:
+    """Print the iptables rules of a pod. They are those of Istio's init container, for its arguments:
+
+    \b
+      -p PORT    outbound traffic goes to this port of the proxy (15001)
+      -z PORT    inbound traffic goes to this one (15006)
+      -u UID     the proxy's user, whose own connections are let through (1337); -g GID likewise
+      -m MODE    REDIRECT
+      -i RANGES  outbound ranges to intercept, '*' for all; -x RANGES to leave alone
+      -b PORTS   inbound ports to intercept, '*' for all; -d PORTS to leave alone
+      -q PORTS   outbound ports to intercept whatever the ranges say; -o PORTS to leave alone
+      -k, -c     interfaces of virtual machines; interfaces to leave alone
+
+    \b
+    Example: weft interception -p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -x 10.9.0.0/16 -b '*' -d 15090,15021,15020
+    """
+    from weft.cli.print.output import fail, say
+    from weft.netns.interception import Interception
+
+    wanted = Interception.from_arguments(context.args)
+    if not (apply or remove):
+        click.echo(wanted.printed(), nl=False)
+        return
+    if apply and remove:
+        fail("--apply and --remove exclude each other", "leave one of them out", code=2)
+    if _is_machines_own() and not force:
+        fail(
+            "this is the machine's own network namespace, not a pod's: all of its traffic would be intercepted",
+            "ip netns exec NAME weft interception …, or --force if you mean it",
+        )
+    _change(wanted if apply else None)
+    say("the rules are in place" if apply else "the rules are gone")
+
+
+def _is_machines_own() -> bool:
+    """Process 1 lives in it, and we are not process 1, as an init container would be. In doubt: yes."""
+    import os
+
+    from weft.netns.namespace import OWN, is_kernels_first
+
+    here = OWN
+    if is_kernels_first():
+        return True
+    if os.getpid() == 1:
+        return False
+    try:
+        return here.stat().st_ino == _PROCESS_ONE.stat().st_ino
+    except OSError:  # process 1 may not be asked, even by root, where its process is shielded
+        return not _is_named(here)
+
+
+def _is_named(namespace: Path) -> bool:
+    """Whether it is one that `ip netns` knows: somebody made it."""
+    try:
+        made = list(Path("/run/netns").iterdir())
+    except OSError:
+        return False
+    return any(each.stat().st_ino == namespace.stat().st_ino for each in made)
+
+
+def _change(wanted: Interception | None) -> None:
+    from weft.netns import iptables
+    from weft.netns.namespace import own
+
+    here = own()
+    if wanted is None:
+        iptables.remove(here)
+    else:
+        iptables.apply(here, wanted)

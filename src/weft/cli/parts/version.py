@@ -1,0 +1,110 @@
+"""`weft version`: of this command, and, where a mesh can be asked, of its control plane and its proxies. The names and
+shapes are istioctl's. Rule: without a mesh nothing is waited for, and whoever does not answer costs a line, no more."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.exceptions import Exit
+
+from weft.cli.flags import shared
+from weft.cli.print.output import is_data, print_data
+from weft.cli.reach.local_versions import here, is_somebody_there, lines
+
+if TYPE_CHECKING:
+    from weft.cli.reach.interface import MeshReach
+
+
+@click.command()
+@click.option(
+    "--remote",
+    type=click.Choice(["true", "false"]),
+    default="true",
+    show_default=True,
+    help="Ask the mesh too: --remote=false asks nobody.",
+)
+@shared.text_or_data
+@click.option("-s", "--short", is_flag=True, help="As it always is; istioctl has it.")
+@shared.which_mesh
+@shared.system
+def version(
+    remote: str,
+    output: str,
+    short: bool,
+    mesh: str | None,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    system: str,
+) -> None:
+    """Print the versions of the command, the control plane and the proxies. Without a mesh, those of weft, Envoy and
+    Python here.
+
+    \b
+    Example: weft version
+             weft version --remote=false -o json
+    """
+    found: dict[str, Any] = {"clientVersion": here()}
+    if remote == "true":
+        named = mesh is not None or kubernetes or kubeconfig is not None or context is not None
+        if named or is_somebody_there():
+            from weft.cli.reach.connect import reach
+
+            reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
+            with closing(reached):
+                found |= _asked(reached)
+    if is_data(output):
+        print_data(found, output)
+    else:
+        click.echo("\n".join(_lines(found)))
+
+
+def print_here() -> None:
+    """`weft --version`"""
+    for name, said in zip(("weft", "envoy", "python"), here().values(), strict=True):
+        click.echo(f"{name} {said}")
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    shown = lines(found["clientVersion"])
+    if "meshVersion" in found:
+        shown.append(f"control plane version: {_listed([each['Info']['version'] for each in found['meshVersion']])}")
+        proxies = [each["IstioVersion"] for each in found["dataPlaneVersion"]]
+        counts = {each: proxies.count(each) for each in sorted(proxies)}
+        kinds = (f"{each} ({count} {'proxy' if count == 1 else 'proxies'})" for each, count in counts.items())
+        shown.append(f"data plane version: {', '.join(kinds) or 'none'}")
+    return shown
+
+
+def _listed(versions: list[str]) -> str:
+    return ", ".join(sorted(set(versions))) or "unknown"
+
+
+def _asked(reached: MeshReach) -> dict[str, Any]:
+    """Of every replica. Nobody there, or no right to ask: told on standard error, and what is known is printed."""
+    import msgspec
+
+    try:
+        replicas = reached.ask_all("version")
+        proxies = [proxy for said in reached.ask_all("syncz").values() for proxy in msgspec.json.decode(said)]
+    except Exit:  # it has been said why
+        return {}
+    except Exception as error:
+        problem = getattr(error, "problem", None)
+        if problem is None:
+            raise
+        click.echo(f"the mesh does not answer: {problem.what}", err=True)
+        return {}
+    return {
+        "meshVersion": [
+            {"Component": "pilot", "Replica": name, "Info": msgspec.json.decode(said)}
+            for name, said in sorted(replicas.items())
+        ],
+        "dataPlaneVersion": [
+            {"ID": each["proxy"], "IstioVersion": each.get("istio_version") or "unknown"}
+            for each in sorted(proxies, key=lambda each: str(each["proxy"]))
+        ],
+    }

@@ -1,0 +1,18 @@
+"""The commands that run inside pods, each with its line of help. Each is a module of this package with a function
+`run`: arguments come in, the exit status leaves."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+IN_PODS = {
+    "iptables": "In a pod's init container: redirect its traffic to its proxy. Takes Istio's arguments.",
+    "redirect": "In a pod that may not do that: have the node's agent do it. Takes the same arguments.",
+    "drain": "In a sidecar, before it stops: send callers elsewhere and wait for what is under way.",
+    "wait": "In a sidecar, after it has started: wait until it is ready.",
+}
+
+
+def run(name: str, arguments: list[str]) -> int:
+    status: int = import_module(f"weft.cli.pod.{name}").run(arguments)
+    return status

@@ -1,0 +1,80 @@
+"""`weft wait`: what kubelet runs right after it has started a sidecar, so that the application starts only when the
+sidecar is ready; and, where the node's agent sets up the redirect, not before that is in place. As long as this runs,
+kubelet does nothing else for the pod: it neither ends it nor shows its logs. Hence not for ever; what is said at the
+end stands in the pod's status, and kubelet tries again."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+
+_HELP = """Usage: weft wait [TIME] [--redirect ARGUMENTS]
+
+  End when the Envoy of this pod is ready; fail after TIME (60s).
+
+    --redirect ARGUMENTS  before that, have the node's agent redirect this pod's traffic to its proxy. Everything behind
+                          this word is for `weft redirect`. Without the redirect it fails
+
+  Example: weft wait 10s
+"""
+# What stands here when a container ends is its message. kubelet tells what a hook said only of containers that fail,
+# and an Envoy that is told to end does not.
+_LAST_WORDS = "/dev/termination-log"
+
+
+def run(arguments: list[str]) -> int:
+    if "-h" in arguments or "--help" in arguments:
+        print(_HELP, end="")
+        return 0
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        status = _run(arguments)
+    print(said.getvalue(), end="", file=sys.stderr)
+    if status:
+        _leave(said.getvalue())
+    return status
+
+
+def _run(arguments: list[str]) -> int:
+    from weft.envoy.drain import wait_until_ready
+    from weft.inject.duration import seconds_of
+
+    times, wanted = _parted(arguments)
+    most = seconds_of(times[0]) if times else 60.0
+    if most is None or len(times) > 1:
+        print(f"error: `{' '.join(times)}` is not one time\nhint: for example: weft wait 10s", file=sys.stderr)
+        return 2
+    if wanted is not None:
+        from weft.cli.pod import redirect
+
+        if status := redirect.have_redirected(wanted):
+            return status
+    why = wait_until_ready(most=most)
+    if not why:
+        return 0
+    print(
+        f"error: the proxy is not ready after {most:g} s: {why}\n"
+        "hint: kubectl logs POD -c istio-proxy; kubectl -n istio-system get pods",
+        file=sys.stderr,
+    )
+    return 1
+
+
+def _parted(arguments: list[str]) -> tuple[list[str], list[str] | None]:
+    """Ours, and those of the redirect, if one is wanted."""
+    if "--redirect" not in arguments:
+        return arguments, None
+    place = arguments.index("--redirect")
+    return arguments[:place], arguments[place + 1 :]
+
+
+def _leave(words: str) -> None:
+    """For the pod's status, if this runs in a container."""
+    with contextlib.suppress(OSError):
+        last = os.open(_LAST_WORDS, os.O_WRONLY | os.O_TRUNC)
+        try:
+            os.write(last, words.encode())
+        finally:
+            os.close(last)

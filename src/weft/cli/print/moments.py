@@ -1,0 +1,31 @@
+"""Moments of a mesh's history, and the objects that changed in them, on one line each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_MOST_SHOWN = 3  # objects of one moment on its line
+
+
+def told_moment(moment: dict[str, Any]) -> tuple[str, str, str, str]:
+    return f"@{moment['number']}", told_time(moment["at"]), moment["digest"] or "-", _told(moment["changes"])
+
+
+def _told(changes: list[dict[str, Any]]) -> str:
+    shown = [f"{name_of(each['object'])} {each['what']}{place_of(each['where'])}" for each in changes[:_MOST_SHOWN]]
+    rest = len(changes) - len(shown)
+    return ", ".join(shown) + (f", and {rest} more" if rest else "")
+
+
+def name_of(key: dict[str, str]) -> str:
+    return f"{key['kind']} {key['namespace']}/{key['name']}" if key["namespace"] else f"{key['kind']} {key['name']}"
+
+
+def place_of(where: dict[str, Any]) -> str:
+    return f" ({where['file']}:{where['line']})" if where.get("file") else ""
+
+
+def told_time(at: float) -> str:
+    from datetime import datetime
+
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")

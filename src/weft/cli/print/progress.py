@@ -1,0 +1,48 @@
+"""Progress of a long command, on standard error, and the question whether it may begin."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from weft.cli.print.output import fail, say
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ends the command unless somebody agrees. A script must have said so before."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        fail("nobody is there to be asked", "say yes beforehand: -y", code=2)
+    if not click.confirm(question, err=True):
+        fail("nothing was changed", "")
+
+
+class Progress:
+    """One line that changes, on a terminal; elsewhere a line for each thing that happened."""
+
+    def __init__(self, status: Any) -> None:
+        self._status = status
+        self._before = ""
+
+    def now(self, words: str) -> None:
+        if self._status is not None:
+            self._status.update(words)
+        elif words != self._before:
+            say(words)
+        self._before = words
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    if not sys.stderr.isatty():
+        yield Progress(None)
+        return
+    from rich.console import Console
+
+    with Console(stderr=True, highlight=False).status("") as status:
+        yield Progress(status)

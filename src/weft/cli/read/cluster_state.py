@@ -1,0 +1,26 @@
+"""What of a cluster's inventory an examination of its objects needs: which revisions are installed, and the settings of
+each injector."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from weft.inspect.rehearse.examination import Running
+    from weft.kube.inventory import Inventory
+
+
+def running(inventory: Inventory) -> Running:
+    from weft.analyze.proxies import Installed
+    from weft.inject.settings import InjectionSettings, SettingsError, read
+    from weft.inspect.rehearse.examination import Running
+
+    injectors: dict[str, InjectionSettings] = {}
+    problems = list(inventory.problems)
+    for revision, text in inventory.injectors.items():
+        try:
+            injectors[revision] = read(text, f"the injector's settings of revision {revision}")
+        except SettingsError as error:
+            problems.append(error.problem)
+    installed = Installed(inventory.revisions, {name: each.image for name, each in injectors.items()})
+    return Running(inventory.values, installed, injectors, tuple(problems))

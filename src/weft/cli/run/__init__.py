@@ -1,0 +1,1 @@
+"""Commands for a mesh on this machine: demo, up, down, ps, status, logs, exec."""

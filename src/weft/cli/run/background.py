@@ -1,0 +1,139 @@
+"""A mesh in the background: `weft up` started as a process of its own, watched until its pods are ready, and left.
+What it prints goes to a file beside its run directory, for root only, which goes when the mesh goes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from io import FileIO
+from pathlib import Path
+
+from click.exceptions import Exit
+
+from weft.base.own_command import WEFT
+from weft.base.problem import Severity
+from weft.cli.print.output import fail, say
+from weft.cli.print.status_changes import changes
+from weft.cli.run.foreground import no_objects, tell_of_killed
+from weft.local.client import fetch_status
+from weft.local.error import LocalError
+from weft.local.identities import Trust
+from weft.local.run_directory import base_directory, find, output_file
+from weft.local.status import MeshStatus, PodPhase, PodStatus
+
+_WELL = (PodPhase.READY, PodPhase.COMPLETED)
+
+
+def run_background(
+    directory: Path, *, name: str, patience: float, trust: Trust | None = None, history: Path | None = None
+) -> None:
+    """Return once all pods are ready, or fail after so many seconds; the mesh runs on in either case."""
+    record = find(name)
+    if record is not None and record.running:
+        fail(f"a mesh named `{name}` is running already", f"end it with: weft down {name}\nor give another --name")
+    tell_of_killed(name)
+    with _open_log(name) as log:
+        process = subprocess.Popen(
+            [*WEFT, "up", str(directory.absolute()), "--name", name, "--no-live", *_flags(trust or Trust(), history)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        status = _wait(process, name, patience, log)
+    hint = f"look with: weft ps, weft logs WORKLOAD, or: cat {output_file(name)}"
+    if status is None:
+        fail(f"after {patience:g} s it does not answer yet; the mesh goes on", hint)
+    wrong = _what_is_wrong(status, patience)
+    found = _found(status)
+    if wrong:
+        for what in wrong[:-1]:
+            say(f"error: {what}")
+        fail(f"{wrong[-1]}; the mesh goes on", "\n".join((hint, found)))
+    if not status.objects:
+        say(no_objects(status))
+    say(f"mesh {name} runs (pid {process.pid}): weft status, weft logs, weft exec; weft down {name} ends it")
+    if found:
+        say(found)
+
+
+def _flags(trust: Trust, history: Path | None = None) -> list[str]:
+    ca = ["--ca", str(trust.ca)] if trust.ca is not None else []
+    past = ["--history", str(history)] if history is not None else []
+    return [*ca, *past, "--certificate-ttl", f"{trust.certificate_ttl.total_seconds():.3f}s"]
+
+
+def _open_log(name: str) -> FileIO:
+    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    while True:
+        base_directory().mkdir(mode=0o755, parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # the last mesh that ended has just removed the directory
+            file = os.fdopen(os.open(output_file(name), flags, 0o600), "r+b", buffering=0)
+            os.fchmod(file.fileno(), 0o600)
+            return file
+
+
+def _wait(process: subprocess.Popen[bytes], name: str, patience: float, log: FileIO) -> MeshStatus | None:
+    """Until every pod has come to where it stays, saying what happens meanwhile."""
+    status: MeshStatus | None = None
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            output_file(name).unlink(missing_ok=True)
+            log.seek(0)  # ours is still open, whoever has removed the file
+            words = log.read().decode(errors="replace").strip()
+            if words.startswith("error: "):  # it says itself what kept it from starting
+                say(words)
+                raise Exit(1)
+            hint = "watch it start: weft up without --detach"
+            fail(f"the mesh ended with code {process.returncode}" + (words and f":\n{words}"), hint)
+        try:
+            before, status = status, fetch_status(name)
+        except LocalError:
+            time.sleep(0.1)
+            continue
+        for line in changes(before, status):
+            say(line)
+        if _is_over(status):
+            return status
+        time.sleep(0.2)
+    return status
+
+
+def _is_over(status: MeshStatus) -> bool:
+    """The files are read and looked at, and nothing of what they want is still on its way; a failed job is not. Nor is
+    the news, to the proxies of those who may call it, that a pod is ready."""
+    here = all(len(workload.pods) >= workload.replicas for workload in status.workloads)
+    return status.objects is not None and status.is_checked and here and not _unready(status) and status.is_told
+
+
+def _what_is_wrong(status: MeshStatus, patience: float) -> list[str]:
+    """Pods that have failed for good, each apart from those that only need longer."""
+    failed = [pod for pod in status.pods if pod.phase is PodPhase.FAILED]
+    wrong = [f"{pod.name} failed: {pod.message}" for pod in failed]
+    if status.objects is None:
+        wrong.append(f"after {patience:g} s the files have not been read")
+    lacking = [each for each in status.workloads if len(each.pods) < each.replicas]
+    wrong += [f"{each.name} has {len(each.pods)} of {each.replicas} pods" for each in lacking]
+    unready = _unready(status)
+    if unready:
+        wrong.append(f"after {patience:g} s not ready: {', '.join(_state(pod) for pod in unready)}")
+    return wrong
+
+
+def _unready(status: MeshStatus) -> list[PodStatus]:
+    return [pod for pod in status.pods if pod.phase not in (*_WELL, PodPhase.FAILED)]
+
+
+def _state(pod: PodStatus) -> str:
+    return f"{pod.name} ({pod.phase}{pod.message and f': {pod.message}'})"
+
+
+def _found(status: MeshStatus) -> str:
+    """How many problems there are, which have been said line by line, and may have scrolled away."""
+    severities = [problem.severity for problem in status.problems]
+    errors, warnings = severities.count(Severity.ERROR), severities.count(Severity.WARNING)
+    parts = [f"{n} {word}{'s' * (n != 1)}" for n, word in ((errors, "error"), (warnings, "warning")) if n]
+    return f"{', '.join(parts)}: see `weft status --mesh {status.name}`" if parts else ""

@@ -1,0 +1,88 @@
+"""`weft demo`: the example shop, copied to where it can be edited, and run. `--check` does it unattended and judges."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+from click.exceptions import Exit
+
+from weft.cli.print.output import fail, print_table, say
+
+
+@click.command()
+@click.argument(
+    "directory",
+    type=click.Path(path_type=Path),
+    default=Path("weft-demo"),
+    help="Where to copy the shop to, by default weft-demo; used as it is if it exists.",
+)
+@click.option("--check", is_flag=True, help="Run it unattended, assert what it shows, and exit 0 or 1.")
+@click.option("--name", "own_name", help="The mesh's name, for a second demo beside the first.")
+@click.option("--no-live", is_flag=True, help="Plain lines instead of the live view.")
+def demo(directory: Path, check: bool, own_name: str | None, no_live: bool) -> None:
+    """Run the example shop and watch its traffic.
+
+    Nine small workloads, three protocols, two versions behind one name, a job, and steady requests. All of it is mutual
+    TLS, with certificates that live for seconds, and one of the nine is kept out by policy. The shop is copied to where
+    you can edit it, and four things to try are shown.
+
+    \b
+    Example: weft demo
+             weft demo --check
+    """
+    from weft.cli.run.foreground import refuse_without_privileges, run_foreground
+    from weft.demo import shop
+    from weft.local.identities import Trust
+    from weft.local.run_directory import find
+    from weft.local.status import MeshStatus
+
+    # Before anything is copied: a copy that is never run would only be in the way of the next demo.
+    refuse_without_privileges()
+    name = own_name or ("demo" if not check else f"check-{os.getpid()}")
+    record = find(name)
+    if record is not None and record.running:
+        again = "--check" if check else directory
+        fail(
+            f"a mesh named `{name}` is running already ({record.directory})",
+            f"end it with: weft down {name}\nor run another beside it: weft demo {again} --name {name}-2",
+        )
+    if check:
+        raise Exit(_check(name))
+    if directory.exists():
+        say(f"using {directory} as it is (remove it for a fresh copy)")
+    else:
+        try:
+            shop.copy_to(directory)
+        except OSError as error:
+            fail(f"the shop cannot be copied to {directory}: {error}", "give another place: weft demo DIRECTORY")
+        say(f"copied the shop to {directory}; edit it while it runs")
+
+    def tips(status: MeshStatus) -> list[tuple[str, list[str]]]:
+        pids = [pod.pid for each in status.workloads if each.name == "catalog" for pod in each.pods if pod.pid]
+        return shop.things_to_try(directory, pids[0] if pids else 0)
+
+    trust = Trust(certificate_ttl=shop.CERTIFICATE_TTL)
+    run_foreground(directory, name=name, live=not no_live, tips=tips, trust=trust)
+
+
+def _check(name: str) -> int:
+    """Exit code 0 if everything was seen as promised."""
+    import sys
+
+    from weft.cli.print.demo_steps import is_one_place, steps_table
+    from weft.demo.check import run
+
+    report = run(name, say)
+    count = len(report.steps)
+    # Each step has been said on standard error. Who sees both streams needs no table of the same.
+    if is_one_place(sys.stdout, sys.stderr):
+        say(f"{count - report.failed} of {count} steps passed")
+    else:
+        print_table(steps_table(report.steps))
+    if not report.failed:
+        return 0
+    say(f"\n{report.failed} of {count} steps failed; the end of weft's own log ({report.log}):")
+    say("\n".join(report.log_end))
+    return 1

@@ -1,0 +1,34 @@
+"""Directories that are given to `weft up` and `weft control`: the YAML of a mesh, and where its history is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from weft.cli.print.output import fail
+
+
+def refuse_without_directory(directory: Path) -> None:
+    if not directory.is_dir():
+        what = "is not a directory" if directory.exists() else "does not exist"
+        fail(f"{directory} {what}", "give a directory of YAML files, or see the example: weft demo")
+
+
+def past_directory(directory: Path | None) -> Path | None:
+    """A directory for it that is its owner's alone."""
+    from weft.base.private_directory import NotPrivate, make_private
+
+    if directory is None:
+        return None
+    try:
+        make_private(directory)
+    except (OSError, NotPrivate) as error:
+        fail(str(error), "what objects say may not be for everybody: give a directory that is not there yet, or 0700")
+    return directory.absolute()
+
+
+def name_of(directory: Path) -> str:
+    """The directory's own name, as far as it can be a mesh's."""
+    import re
+
+    plain = re.sub(r"[^a-z0-9]+", "-", directory.absolute().resolve().name.lower()).strip("-")
+    return plain[:32].rstrip("-") or "mesh"

@@ -1,0 +1,46 @@
+"""`weft exec`: run a command in a pod, as its app runs: the same network, user, files and environment."""
+
+from __future__ import annotations
+
+import click
+
+from weft.cli.flags import completions, shared
+
+
+@click.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument(
+    "target", metavar="TARGET", help="A pod, or a workload: one of its ready pods.", shell_complete=completions.pods
+)
+@click.argument("command", metavar="[COMMAND]", nargs=-1, help="After two dashes; `sh` if none is given.")
+@shared.mesh
+def exec_(target: str, command: tuple[str, ...], mesh: str | None) -> None:
+    """Run a command in a pod. Its input, output, terminal and exit code are passed through; 127 if it cannot start.
+
+    \b
+    Example: weft exec frontend -- python3 ask.py http://payments/pay 100 --summary
+             weft exec catalog
+    """
+    import os
+    import sys
+
+    from weft.cli.print.output import fail
+    from weft.cli.reach.choose import choose_mesh, choose_pod
+    from weft.local.client import fetch_entrance, fetch_status
+    from weft.local.error import CannotStart
+
+    # Options after the target are the command's own; the two dashes that say so are not.
+    words = list(command or ())
+    if words and words[0].startswith("-") and words[0] != "--":
+        fail(f"`{words[0]}` cannot be a command", "options go before the target: weft exec --mesh NAME TARGET", code=2)
+    words = words[words[:1] == ["--"] :] or ["sh"]
+    name = choose_mesh(mesh)
+    pod = choose_pod(fetch_status(name), target)
+    try:
+        entrance = fetch_entrance(name, f"{pod.namespace}/{pod.name}", words)
+    except CannotStart as error:
+        fail(f"{error.problem.where}: {error.problem.what}", error.problem.hint, code=127)
+    environment = entrance.environment
+    if sys.stdin.isatty() and "TERM" in os.environ:
+        environment = {"TERM": os.environ["TERM"], **environment}
+    # Becoming the command, instead of starting it, passes signals, terminal and exit code on without a word of code.
+    os.execve(entrance.argv[0], entrance.argv, environment)  # noqa: S606

@@ -1,0 +1,68 @@
+"""`weft logs`: what a workload's app, or its proxy, has printed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from weft.cli.flags import completions, shared
+
+if TYPE_CHECKING:
+    from weft.local.status import PodStatus
+
+
+@click.command()
+@click.argument(
+    "target", metavar="TARGET", help="A workload (all of its pods) or one pod.", shell_complete=completions.pods
+)
+@click.option("-f", "--follow", is_flag=True, help="Go on with new lines until Ctrl-C.")
+@click.option("--proxy", is_flag=True, help="The Envoy's lines instead of the app's.")
+@click.option("--tail", type=click.IntRange(min=0), help="Only so many of the last lines.")
+@shared.mesh
+def logs(target: str, follow: bool, proxy: bool, tail: int | None, mesh: str | None) -> None:
+    """Print what a workload or pod has printed.
+
+    \b
+    Example: weft logs -f loadgen
+             weft logs --proxy --tail 20 payments-v1
+    """
+    from weft.cli.reach.choose import choose_mesh, choose_pods
+    from weft.local.client import fetch_status
+
+    name = choose_mesh(mesh)
+    pods = choose_pods(fetch_status(name), target)
+    read = _Reader(name, follow=follow, proxy=proxy, lines=tail)
+    try:
+        if len(pods) == 1:
+            read.print(pods[0], prefix="")
+        elif follow:
+            _print_together(read, pods)
+        else:
+            for pod in pods:
+                read.print(pod, prefix=f"{pod.name}: ")
+    except KeyboardInterrupt:
+        pass
+
+
+class _Reader:
+    def __init__(self, mesh: str, *, follow: bool, proxy: bool, lines: int | None) -> None:
+        self._mesh, self._follow, self._proxy, self._lines = mesh, follow, proxy, lines
+
+    def print(self, pod: PodStatus, prefix: str) -> None:
+        from weft.local.client import read_logs
+
+        word = f"{pod.namespace}/{pod.name}"
+        for line in read_logs(self._mesh, word, follow=self._follow, proxy=self._proxy, lines=self._lines):
+            click.echo(f"{prefix}{line}")
+
+
+def _print_together(read: _Reader, pods: list[PodStatus]) -> None:
+    """Several pods at once, each line with its pod's name, until the last of them is gone."""
+    from threading import Thread
+
+    threads = [Thread(target=read.print, args=(pod, f"{pod.name}: "), daemon=True) for pod in pods]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

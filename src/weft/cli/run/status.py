@@ -1,0 +1,46 @@
+"""`weft status`: everything a mesh says of itself, once or again and again."""
+
+from __future__ import annotations
+
+import click
+
+from weft.cli.flags import completions, shared
+from weft.cli.print.output import fail, is_data, print_data, print_table
+
+
+@click.command()
+@click.argument(
+    "name",
+    required=False,
+    help="The mesh's name; may be left out where only one runs.",
+    shell_complete=completions.meshes,
+)
+@click.option("--mesh", help="The same.", shell_complete=completions.meshes)
+@shared.wide_table_or_data("table (wide is the same), json or yaml.")
+@click.option("-w", "--watch", is_flag=True, help="Go on showing it until Ctrl-C; the mesh runs on.")
+def status(name: str | None, mesh: str | None, output: str, watch: bool) -> None:
+    """Show workloads, traffic and problems. Everything that `weft up` shows, once, or with --watch as it changes.
+
+    \b
+    Example: weft status
+             weft status --watch
+             weft status -o json
+    """
+    from weft.cli.reach.choose import choose_mesh, one_name
+    from weft.local.client import fetch_status
+
+    chosen = choose_mesh(one_name(name, mesh))
+    if watch:
+        from weft.cli.run.watch import watch_mesh
+
+        if output != "table":
+            fail("--watch shows a table, or lines where there is no terminal", "leave -o out", code=2)
+        watch_mesh(chosen)
+        return
+    now = fetch_status(chosen)
+    if is_data(output):
+        print_data(now, output)
+    else:
+        from weft.cli.print.mesh_tables import mesh_view
+
+        print_table(mesh_view(now, problems=None))

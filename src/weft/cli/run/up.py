@@ -1,0 +1,80 @@
+"""`weft up`: run the mesh of a directory, in the foreground with a live view or, detached, in the background."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from weft.local.identities import Trust
+
+
+@click.command()
+@click.argument(
+    "directory",
+    type=click.Path(path_type=Path),
+    default=Path(),
+    help="A directory of YAML; the current one if none is given.",
+)
+@click.option("--name", help="The mesh's name; the directory's name if none is given.")
+@click.option("--detach", "-d", is_flag=True, help="Go on in the background once all pods are ready.")
+@click.option(
+    "--patience", type=float, default=60.0, show_default=True, help="With --detach: seconds to wait for all pods."
+)
+@click.option("--no-live", is_flag=True, help="Plain lines instead of the live view.")
+@click.option(
+    "--ca",
+    type=click.Path(path_type=Path),
+    help="A directory that keeps the mesh's CA, or has one; by default it ends with the mesh.",
+)
+@click.option("--certificate-ttl", default="24h", show_default=True, help="How long a pod's certificate lives.")
+@click.option(
+    "--history",
+    type=click.Path(path_type=Path),
+    help="A directory that keeps what weft history shows; by default it ends with the mesh.",
+)
+def up(
+    directory: Path,
+    name: str | None,
+    detach: bool,
+    patience: float,
+    no_live: bool,
+    ca: Path | None,
+    certificate_ttl: str,
+    history: Path | None,
+) -> None:
+    """Run the mesh of a directory. Files may be edited while it runs; Ctrl-C ends it and leaves nothing behind.
+
+    \b
+    Example: weft up examples/shop
+             weft up . --name shop --detach
+             weft up . --ca ~/.weft/ca --certificate-ttl 1h
+    """
+    from weft.cli.run.directories import name_of, past_directory, refuse_without_directory
+
+    refuse_without_directory(directory)  # at once: the rest takes a second to load
+    from weft.cli.run.foreground import refuse_what_cannot_run, run_foreground
+
+    name = name or name_of(directory)
+    trust = _trust(ca, certificate_ttl)
+    if detach:
+        from weft.cli.run.background import run_background
+
+        refuse_what_cannot_run(directory, trust)
+        run_background(directory, name=name, patience=patience, trust=trust, history=past_directory(history))
+    else:
+        run_foreground(directory, name=name, live=not no_live, trust=trust, history=past_directory(history))
+
+
+def _trust(ca: Path | None, certificate_ttl: str) -> Trust:
+    from weft.cli.flags.duration import duration_of
+    from weft.cli.print.output import fail
+    from weft.local.identities import LONGEST_TTL, SHORTEST_TTL, Trust
+
+    ttl = duration_of(certificate_ttl, "--certificate-ttl 24h")
+    if not SHORTEST_TTL <= ttl <= LONGEST_TTL:
+        hint = "for example: --certificate-ttl 24h"
+        fail(f"a certificate lives from {SHORTEST_TTL.seconds} s to {LONGEST_TTL.days} days", hint, code=2)
+    return Trust(ca.absolute() if ca else None, ttl)

@@ -1,0 +1,1 @@
+"""The example shop, and the judge behind `weft demo --check`: it runs the shop, edits it and checks what happens."""

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+from click.testing import CliRunner
+
+from weft.cli.main import app
+
+SHOP = Path(__file__).parents[3] / "examples" / "shop"
+
+
+def export(*arguments):
+    return CliRunner().invoke(app, ["kube-export", *map(str, arguments)])
+
+
+def by_key(text):
+    return {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text)}
+
+
+def test_the_shop_goes_to_a_cluster_as_it_is_written():
+    result = export(SHOP, "--image", "shop:1")
+    assert "the image shop:1 must have: perl, python3" in result.stderr
+    assert "holds for the whole mesh" in result.stderr
+    made = by_key(result.stdout)
+    written = {
+        (each["kind"], each["metadata"]["name"]): each
+        for file in SHOP.glob("*.yaml")
+        for each in yaml.safe_load_all(file.read_text())
+    }
+    for key, each in written.items():
+        if key[0] not in ("Workload", "Namespace"):
+            assert made[key] == each
+    workloads = {name for kind, name in written if kind == "Workload"}
+    assert workloads == {name for kind, name in made if kind in ("Deployment", "Job")}
+    assert ("Job", "migrate") in made
+    assert made[("Namespace", "shop")]["metadata"]["labels"]["istio-injection"] == "enabled"
+    deployment = made[("Deployment", "frontend")]
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "shop:1"
+    [volume] = deployment["spec"]["template"]["spec"]["volumes"]
+    assert made[("ConfigMap", volume["configMap"]["name"])]["data"]["frontend.py"] == (
+        SHOP / "programs" / "frontend.py"
+    ).read_text(encoding="utf-8")
+    assert ("ServiceAccount", "frontend") in made
+
+
+def test_a_wrong_object_is_told_and_nothing_is_printed(tmp_path):
+    (tmp_path / "wrong.yaml").write_text(
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: x}\nspec: {hosts: [a], http: 7}\n"
+    )
+    result = export(tmp_path)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "wrong.yaml:4" in result.stderr
+
+
+def test_a_directory_that_is_not_there_is_told(tmp_path):
+    result = export(tmp_path / "nowhere")
+    assert result.exit_code == 1
+    assert "nowhere" in result.stderr
+
+
+def test_a_gateway_goes_to_a_cluster_as_a_deployment_that_the_injector_completes():
+    result = export(SHOP.parent / "edge")
+    assert result.exit_code == 0, result.stderr
+    made = by_key(result.stdout)
+    template = made[("Deployment", "edge")]["spec"]["template"]
+    assert template["metadata"]["annotations"]["inject.istio.io/templates"] == "gateway"
+    assert made[("Service", "edge-published")]["spec"]["ports"][0]["targetPort"] == 80

@@ -1,0 +1,226 @@
+import json
+import os
+import threading
+
+import pytest
+from click.testing import CliRunner
+
+from analyze import meshes
+from cli.files.test_test import TESTS
+from weft.cli.main import app
+from weft.demo import shop
+
+GOOD = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n"
+BAD = """\
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: payments, namespace: shop}
+spec:
+  hosts: [payments]
+  http:
+    - retires: {attempts: 3}
+      route: [{destination: {host: payments}}]
+"""
+
+
+WEB = f"{meshes.WEB.lstrip()}---\n"
+ROUTES = """\
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: web, namespace: shop}
+spec:
+  hosts: [web]
+  http:
+    - route: [{destination: {host: wbe}}]
+"""
+
+
+def run(*arguments, **more):
+    return CliRunner().invoke(app, ["validate", *map(str, arguments)], **more)
+
+
+def test_the_shop_is_well():
+    result = run(shop.source())
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "objects, 0 errors, 0 warnings" in result.stderr
+
+
+def test_files_may_be_given_as_options_too(tmp_path):
+    for name, text in (("good.yaml", GOOD), ("bad.yaml", BAD)):
+        (tmp_path / name).write_text(text)
+    both = run("-f", tmp_path / "good.yaml", "-f", tmp_path / "bad.yaml")
+    assert "2 objects, 1 error" in both.stderr
+    assert run("-f", tmp_path / "good.yaml", tmp_path / "bad.yaml").stdout == both.stdout
+
+
+def test_even_its_fault_is_well_given_as_a_file():
+    result = run(shop.source() / "fault.yaml.example")
+    assert result.exit_code == 0
+    assert result.stderr.startswith("1 object, 0 errors, 0 warnings\n")
+
+
+def test_a_problem_has_file_line_and_hint_and_the_exit_code_is_1(tmp_path):
+    (tmp_path / "good.yaml").write_text(GOOD)
+    (tmp_path / "bad.yaml").write_text(BAD)
+    result = run(tmp_path)
+    assert result.exit_code == 1
+    (line,) = result.stdout.splitlines()
+    assert line.startswith(f"{tmp_path}/bad.yaml:7: VirtualService shop/payments: ")
+    assert line.endswith("error [WFT0001]: unknown field `retires` (hint: did you mean `retries`?)")
+    assert result.stderr == "2 objects, 1 error, 0 warnings\n"
+
+
+def test_garbage_is_said_and_hides_nothing_else(tmp_path):
+    (tmp_path / "a.yaml").write_bytes(b"\x00\xff{{{")
+    (tmp_path / "b.yaml").write_text(BAD)
+    result = run(tmp_path)
+    assert result.exit_code == 1
+    assert f"{tmp_path}/a.yaml:1: " in result.stdout
+    assert f"{tmp_path}/b.yaml:7: " in result.stdout
+
+
+def test_problems_can_be_had_as_json(tmp_path):
+    (tmp_path / "bad.yaml").write_text(BAD)
+    (problem,) = json.loads(run(tmp_path, "-o", "json").stdout)
+    assert (problem["where"]["line"], problem["severity"]) == (7, "error")
+
+
+def test_several_files_are_read_in_one_go(tmp_path):
+    (tmp_path / "a.yaml").write_text(GOOD)
+    (tmp_path / "b.yaml").write_text(BAD)
+    assert run(tmp_path / "a.yaml", tmp_path / "b.yaml").stderr.startswith("2 objects, 1 error")
+
+
+def test_the_current_directory_is_the_default(tmp_path, monkeypatch):
+    (tmp_path / "a.yaml").write_text(GOOD)
+    monkeypatch.chdir(tmp_path)
+    assert run().exit_code == 0
+
+
+def test_what_is_not_there_or_holds_nothing_is_no_answer(tmp_path):
+    missing = run(tmp_path / "no.yaml")
+    assert missing.exit_code == 2
+    assert "does not exist" in missing.stderr
+    empty = run(tmp_path)
+    assert empty.exit_code == 2
+    assert "hint: YAML files end in .yaml" in empty.stderr
+
+
+def test_references_within_a_directory_are_checked(tmp_path):
+    (tmp_path / "mesh.yaml").write_text(f"{WEB}{ROUTES}")
+    result = run(tmp_path)
+    assert result.exit_code == 0
+    (line,) = result.stdout.splitlines()
+    assert (
+        "mesh.yaml:22: VirtualService shop/web: warning [WFT0104]: destination wbe.shop.svc.cluster.local does not"
+        in line
+    )
+    assert result.stderr == "4 objects, 0 errors, 1 warning\n"
+
+
+def test_files_with_a_workload_are_a_mesh_and_files_without_are_a_part_of_one(tmp_path):
+    (tmp_path / "web.yaml").write_text(WEB.removesuffix("---\n"))
+    (tmp_path / "routes.yaml").write_text(ROUTES)
+    together = run(tmp_path / "web.yaml", tmp_path / "routes.yaml")
+    assert "destination wbe.shop.svc.cluster.local does not exist" in together.stdout
+    alone = run(tmp_path / "routes.yaml")
+    assert (alone.exit_code, alone.stdout) == (0, "")
+    assert "references to other objects were not checked" in alone.stderr
+
+
+def test_warnings_fail_only_if_strict_and_the_help_says_so(tmp_path):
+    (tmp_path / "mesh.yaml").write_text(f"{WEB}{ROUTES}")
+    assert run(tmp_path).exit_code == 0
+    assert run(tmp_path, "--strict").exit_code == 1
+    text = run("--help").stdout
+    assert "Exit codes: 0 no errors, 1 an error (with --strict, or a warning)" in text
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdin"])
+def test_standard_input_can_be_checked(name):
+    result = run(name, input=BAD)
+    assert result.exit_code == 1
+    assert result.stdout.startswith("stdin:7: VirtualService shop/payments: ")
+
+
+def test_a_pipe_can_be_checked(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(BAD,))
+    writer.start()
+    assert run(pipe).stdout.startswith(f"{pipe}:7: ")
+    writer.join(10)
+
+
+def test_paths_are_shown_without_detours(tmp_path):
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "good").mkdir()
+    (tmp_path / "good" / "a.yaml").write_text(BAD)
+    for given in (tmp_path / "bad" / ".." / "good", tmp_path / "bad" / ".." / "good" / "a.yaml"):
+        assert run(given).stdout.startswith(f"{tmp_path}/good/a.yaml:7: ")
+
+
+def test_a_program_that_is_not_there_is_said(tmp_path):
+    (tmp_path / "mesh.yaml").write_text(WEB.removesuffix("---\n").replace("sleep, infinity", "slepe, infinity", 1))
+    (line,) = run(tmp_path).stdout.splitlines()
+    assert (
+        "mesh.yaml:9: Workload shop/web-v1: spec.command[0]: warning [WFT0818]: there is no program `slepe` in " in line
+    )
+
+
+def test_a_directory_that_cannot_be_read_is_an_error(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("weft.files.scan.look", refuse)
+    assert "cannot be read: Permission denied" in run(tmp_path).stderr
+
+
+def test_a_directory_and_a_file_are_one_mesh(tmp_path):
+    mesh = tmp_path / "mesh"
+    mesh.mkdir()
+    (mesh / "web.yaml").write_text(WEB)
+    extra = tmp_path / "extra.yaml"
+    extra.write_text(ROUTES)
+    result = run(mesh, extra)
+    (line,) = result.stdout.splitlines()
+    assert line.startswith(f"{extra}:7: VirtualService shop/web: ") and "[WFT0104]" in line
+    assert "part of a mesh" not in result.stderr
+
+
+def test_an_object_in_two_of_the_paths_is_looked_at_twice(tmp_path):
+    for name, text in (("a", BAD), ("b", BAD.replace("retires", "retries"))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "route.yaml").write_text(text)
+    assert f"{tmp_path}/a/route.yaml:7: " in run(tmp_path / "a", tmp_path / "b").stdout
+
+
+@pytest.mark.parametrize("command", ["validate", "analyze"])
+@pytest.mark.parametrize("alone", [True, False])
+def test_errors_of_a_request_test_are_told_with_their_place(tmp_path, command, alone):
+    (tmp_path / "tests.yaml").write_text(TESTS.replace("expect: allowed", "expect: maybe"))
+    given = tmp_path / "tests.yaml" if alone else tmp_path
+    result = CliRunner().invoke(app, [command, str(given)])
+    assert result.exit_code == 1
+    assert f"{tmp_path}/tests.yaml:7: RequestTest shop/web: " in result.stdout and "[WFT0001]" in result.stdout
+    (tmp_path / "tests.yaml").write_text(TESTS)
+    assert CliRunner().invoke(app, [command, str(given)]).stdout == ""
+
+
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  selector: {matchLabels: {app: web}}
+  template: {metadata: {labels: {app: web}}, spec: {containers: [{name: app, image: app}]}}
+"""
+
+
+@pytest.mark.parametrize("text", [DEPLOYMENT, WEB + DEPLOYMENT])
+def test_validate_and_analyze_say_the_same_of_a_deployment(tmp_path, text):
+    (tmp_path / "web.yaml").write_text(text)
+    said = [CliRunner().invoke(app, [command, str(tmp_path)]).stdout for command in ("validate", "analyze")]
+    runs = [[line for line in each.splitlines() if "does not run a Deployment" in line] for each in said]
+    assert runs[0] == runs[1] and len(runs[0]) == (text != DEPLOYMENT)
+    assert "does not read" not in said[0] + said[1]

@@ -1,0 +1,27 @@
+import pytest
+from click.testing import CliRunner
+
+from weft.cli.flags.istioctl_flags import instead_of
+from weft.cli.main import app
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["proxy-status", "--xds-address", "istiod:15012"], "weft finds the control plane by itself"),
+        (["proxy-config", "routes", "web", "--proxy-admin-port=15000"], "leave it out"),
+        (["kube-inject", "-f", "x.yaml", "--injectConfigFile", "y"], "--settings FILE"),
+        (["validate", "--meshConfigFile", "y"], "the ConfigMap istio of istio-system"),
+        (["manifest", "generate", "--charts", "y"], "comes with weft itself"),
+        (["analyze", "--remote-contexts", "y"], "--context NAME"),
+    ],
+)
+def test_an_option_of_istioctl_that_makes_no_sense_here_is_refused_with_what_does(arguments, hint):
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: no such option: --")
+    assert hint in result.stderr.splitlines()[-1]
+
+
+def test_of_what_nobody_has_nothing_is_known():
+    assert instead_of("--bogus") == instead_of("") == ""

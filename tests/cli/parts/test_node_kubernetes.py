@@ -1,0 +1,45 @@
+"""What the command line says of itself; the running daemon is in tests/node/test_daemon.py."""
+
+import pytest
+from click.testing import CliRunner
+
+from authority import Authority
+from weft.cli.main import app
+
+
+@pytest.fixture
+def run(tmp_path):
+    roots = tmp_path / "root-cert.pem"
+    roots.write_bytes(Authority().root)
+
+    def invoke(*arguments: str) -> tuple[int, str]:
+        given = ["node", "--kubernetes", "--ca-root", str(roots), *arguments]
+        done = CliRunner().invoke(app, given, env={"NODE_NAME": None})
+        return done.exit_code, done.output
+
+    return invoke
+
+
+def test_a_node_must_have_a_name(run):
+    code, said = run()
+    assert code == 2 and "NODE_NAME" in said
+
+
+def test_what_is_for_machines_without_kubernetes_is_refused(run, tmp_path):
+    code, said = run("--node-name", "w", "--workloads", str(tmp_path))
+    assert code == 2 and "without Kubernetes" in said
+
+
+def test_roots_that_cannot_be_read_are_said(run, tmp_path):
+    code, said = run("--node-name", "w", "--ca-root", str(tmp_path / "none.pem"))
+    assert code == 1 and "istio-ca-root-cert" in said
+
+
+def test_a_directory_that_is_not_kubelets_is_said(run, tmp_path):
+    code, said = run("--node-name", "w", "--kubelet-root", str(tmp_path / "nowhere"), "--health", "127.0.0.1:0")
+    assert code == 1 and "--kubelet-root" in said and "nowhere" in said
+
+
+def test_an_address_that_is_none_is_said(run):
+    code, said = run("--node-name", "w", "--health", "here")
+    assert code == 2 and "`here` is no address" in said

@@ -1,0 +1,33 @@
+import pytest
+
+from weft.cli.pod import drain
+from weft.envoy import drain as of_envoy
+
+
+@pytest.mark.parametrize(
+    ("given", "least", "until_idle"), [([], 5.0, False), (["90s"], 90.0, False), (["--until-idle", "500ms"], 0.5, True)]
+)
+def test_says_how_long_and_until_when(monkeypatch, given, least, until_idle):
+    asked = []
+    monkeypatch.setattr(of_envoy, "drain", lambda **options: asked.append(options))
+    assert drain.run(given) == 0
+    ((options),) = asked
+    assert (options["least"], options["until_idle"]) == (least, until_idle)
+
+
+@pytest.mark.parametrize("given", [["soon"], ["5s", "6s"], ["-5s"]])
+def test_a_time_that_is_none_is_said(given, capsys):
+    assert drain.run(given) == 2
+    assert "hint: for example: weft drain 5s" in capsys.readouterr().err
+
+
+def test_without_an_envoy_it_is_done_and_says_why(capsys):
+    assert drain.run(["0s"]) == 0
+    assert "Envoy does not answer" in capsys.readouterr().err
+
+
+def test_a_gateway_is_drained_as_one(monkeypatch):
+    asked = []
+    monkeypatch.setattr(of_envoy, "drain", lambda **options: asked.append(options))
+    assert drain.run(["--gateway", "2s"]) == 0
+    assert (asked[0]["gateway"], asked[0]["least"]) == (True, 2.0)

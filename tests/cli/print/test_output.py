@@ -1,0 +1,52 @@
+import io
+import sys
+
+import click
+import pytest
+from rich.table import Table
+
+from weft.base.problem import Problem, Where
+from weft.cli.print.output import fail, print_json, print_table, say, trouble_is_no_answer
+
+
+def test_words_go_to_standard_error_and_data_to_standard_output(capsys):
+    say("ending …")
+    print_json({"a": 1})
+    captured = capsys.readouterr()
+    assert captured.err == "ending …\n"
+    assert captured.out == '{\n  "a": 1\n}\n'
+
+
+def test_failing_prints_the_error_then_each_hint_and_ends_with_its_code(capsys):
+    with pytest.raises(click.exceptions.Exit) as ended:
+        fail("no mesh is running", "weft up DIR\nweft demo", code=2)
+    assert ended.value.exit_code == 2
+    assert capsys.readouterr().err == "error: no mesh is running\nhint: weft up DIR\nhint: weft demo\n"
+
+
+def test_a_pipe_gets_whole_rows_without_colours(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    table = Table("[red]A[/red]", "B", box=None)
+    table.add_row("x " * 400, "y")
+    table.add_row("x", "y")
+    print_table(table)
+    first, second, third = sys.stdout.getvalue().splitlines()
+    assert (first.split(), len(second.split()), third.split()) == (["A", "B"], 401, ["x", "y"])
+    assert third == third.rstrip()
+
+
+def test_a_word_that_nobody_could_read_is_cut_in_an_error(capsys):
+    with pytest.raises(click.exceptions.Exit):
+        fail(f"no mesh named `{'x' * 5_000}` is running", "")
+    assert capsys.readouterr().err == f"error: no mesh named `{'x' * 199}… is running\n"
+
+
+def test_trouble_is_told_apart_from_an_answer(capsys):
+    with pytest.raises(click.exceptions.Exit) as ended, trouble_is_no_answer():
+        fail("no", "")
+    assert ended.value.exit_code == 2
+    error = ValueError()
+    error.problem = Problem(Where("a.yaml", 3), "no", "try another")
+    with pytest.raises(click.exceptions.Exit) as ended, trouble_is_no_answer():
+        raise error
+    assert ended.value.exit_code == 2 and "error: a.yaml:3: no\nhint: try another\n" in capsys.readouterr().err

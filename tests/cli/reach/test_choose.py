@@ -1,0 +1,92 @@
+import click
+import pytest
+
+from cli.statuses import mesh, pod, workload
+from weft.base.ambiguous import Ambiguous
+from weft.cli.reach.choose import choose_mesh, choose_pod, choose_pods, one_name
+from weft.local import run_directory
+from weft.local.status import PodPhase
+
+STATUS = mesh(
+    workload("catalog", pod("catalog", PodPhase.STARTING), pod("catalog", index=1)),
+    workload("ledger", pod("ledger")),
+    workload("ledger", pod("ledger", namespace="bank"), namespace="bank"),
+)
+
+
+@pytest.fixture
+def start(monkeypatch, tmp_path):
+    monkeypatch.setenv("WEFT_RUN_DIR", str(tmp_path))
+    held = []
+
+    def start(name):
+        held.append(run_directory.acquire(name, "/meshes"))
+
+    yield start
+    for each in held:
+        each.release()
+
+
+def refused(capsys, ask, *arguments):
+    with pytest.raises(click.exceptions.Exit) as ended:
+        ask(*arguments)
+    return ended.value.exit_code, capsys.readouterr().err
+
+
+def test_the_only_mesh_that_runs_is_the_one_meant(start):
+    start("shop")
+    assert choose_mesh(None) == "shop"
+    assert choose_mesh("shop") == "shop"
+
+
+def test_with_no_mesh_it_says_how_to_start_one(start, capsys):
+    code, said = refused(capsys, choose_mesh, None)
+    assert code == 1
+    assert "hint: start one with: weft up DIR" in said and "--kubeconfig" not in said
+    with pytest.raises(click.exceptions.Exit):
+        choose_mesh(None, or_cluster=True)
+    assert "hint: or ask a cluster: --kubernetes, or --kubeconfig FILE" in capsys.readouterr().err
+
+
+def test_with_several_meshes_it_asks_which(start, capsys):
+    start("shop")
+    start("bank")
+    code, said = refused(capsys, choose_mesh, None)
+    assert code == 2
+    assert "bank, shop" in said
+    assert "--mesh bank" in said
+    assert choose_mesh("shop") == "shop"
+
+
+def test_a_mistyped_mesh_is_answered_with_the_one_that_was_meant(start, capsys):
+    start("shop")
+    assert "did you mean `shop`?" in refused(capsys, choose_mesh, "shpo")[1]
+
+
+def test_a_workload_stands_for_its_ready_pod_and_a_pod_for_itself():
+    assert choose_pod(STATUS, "catalog").name == "catalog-1"
+    assert choose_pod(STATUS, "catalog-0").name == "catalog-0"
+    assert choose_pod(STATUS, "shop/catalog").name == "catalog-1"
+
+
+def test_a_workload_stands_for_all_of_its_pods_where_many_are_possible():
+    assert [each.name for each in choose_pods(STATUS, "catalog")] == ["catalog-0", "catalog-1"]
+
+
+def test_a_name_in_several_namespaces_has_to_be_told_apart():
+    with pytest.raises(Ambiguous) as caught:
+        choose_pod(STATUS, "ledger")
+    assert caught.value.problem.hint == "say which: bank/ledger, or shop/ledger"
+    assert choose_pod(STATUS, "bank/ledger").namespace == "bank"
+
+
+def test_an_unknown_name_is_answered_with_the_one_that_was_meant(capsys):
+    code, said = refused(capsys, choose_pod, STATUS, "catlog")
+    assert code == 1
+    assert "did you mean `catalog`?" in said
+
+
+def test_a_mesh_is_named_as_an_argument_or_as_an_option_but_not_two_meshes(capsys):
+    assert (one_name("shop", None), one_name(None, "shop"), one_name("shop", "shop")) == ("shop",) * 3
+    assert one_name(None, None) is None
+    assert refused(capsys, one_name, "shop", "bank")[0] == 2

@@ -1,0 +1,242 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from weft.cli.run.background import _is_over
+from weft.local.run_directory import has_ended
+from weft.local.status import MeshStatus
+
+pytestmark = pytest.mark.root
+
+# Without its readiness it would be ready for as long as it runs.
+FAILS = """\
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {name: broken, namespace: shop}
+spec: {command: [sh, -c, 'exit 3'], restart: Never, readiness: {tcp: {port: 9}}}
+"""
+
+NEVER_READY = """\
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {name: deaf, namespace: shop}
+spec: {command: [sleep, '600'], readiness: {tcp: {port: 9}}}
+"""
+
+
+def test_returns_once_all_pods_are_ready_and_says_what_happened_meanwhile(weft, mesh_directory):
+    name = f"back-{os.getpid()}"
+    try:
+        result = weft("up", mesh_directory, "--name", name, "--detach")
+        assert result.returncode == 0
+        assert result.stdout == ""
+        assert "shop/talker-0: Ready" in result.stderr
+        assert f"weft down {name} ends it" in result.stderr.splitlines()[-1]
+    finally:
+        weft("down", name)
+
+
+def test_a_name_that_is_taken_is_refused_and_the_mesh_that_has_it_stays(weft, mesh, mesh_directory):
+    result = weft("up", mesh_directory, "--name", mesh, "--detach")
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"error: a mesh named `{mesh}` is running already\nhint: ")
+    assert weft("status", "--mesh", mesh).returncode == 0
+
+
+def test_says_what_failed_for_good_and_lets_the_mesh_go_on(weft, tmp_path):
+    tmp_path.chmod(0o755)
+    (tmp_path / "mesh.yaml").write_text(FAILS)
+    name = f"fails-{os.getpid()}"
+    try:
+        result = weft("up", tmp_path, "--name", name, "--detach")
+        assert result.returncode == 1
+        assert "error: broken-0 failed: exited with status 3; the mesh goes on" in result.stderr
+        assert weft("status", "--mesh", name).returncode == 0
+    finally:
+        weft("down", name)
+
+
+def test_is_patient_only_so_long(weft, tmp_path):
+    tmp_path.chmod(0o755)
+    (tmp_path / "mesh.yaml").write_text(NEVER_READY)
+    name = f"slow-{os.getpid()}"
+    try:
+        result = weft("up", tmp_path, "--name", name, "--detach", "--patience", "8")
+        assert result.returncode == 1
+        assert "error: after 8 s not ready: deaf-0 (Running: not ready: port 9: connection refused)" in result.stderr
+        log = Path(weft.environment["WEFT_RUN_DIR"], f"{name}.log")
+        assert f"cat {log}" in result.stderr
+        assert log.stat().st_mode & 0o777 == 0o600
+        os.kill(find_pid(weft, name), signal.SIGTERM)  # not by `weft down`, and its log goes all the same
+        deadline = time.monotonic() + 20
+        while log.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not log.exists()
+    finally:
+        weft("down", name)
+
+
+def find_pid(weft, name):
+    return json.loads(weft("status", "--mesh", name, "-o", "json").stdout)["pid"]
+
+
+SLOW = """\
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {name: slow, namespace: shop}
+spec: {command: [sleep, '600'], readiness: {exec: {command: [test, -e, FLAG]}, period: 100ms}}
+"""
+
+
+def test_one_that_failed_does_not_keep_the_others_from_being_waited_for(weft, tmp_path):
+    tmp_path.chmod(0o755)
+    flag = tmp_path / "ready"
+    (tmp_path / "mesh.yaml").write_text(f"{FAILS}---\n{SLOW.replace('FLAG', str(flag))}")
+    name = f"late-{os.getpid()}"
+    command = [sys.executable, "-m", "weft.cli", "up", str(tmp_path), "--name", name, "--detach"]
+    starting = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=weft.environment)
+    try:
+        assert starting.stderr is not None
+        said = []
+        for line in starting.stderr:
+            said.append(line)
+            if {"shop/broken-0: Failed", "shop/slow-0: Running"} <= {each.partition(" –")[0].strip() for each in said}:
+                flag.touch()
+        assert starting.wait() == 1
+        assert "shop/slow-0: Ready\n" in said
+        assert "error: broken-0 failed: exited with status 3; the mesh goes on\n" in said
+        assert not [line for line in said if line.startswith("error") and "slow-0" in line]
+    finally:
+        weft("down", name)
+        starting.kill()
+
+
+def test_a_directory_without_objects_is_said_to_have_none_and_not_waited_for(weft, tmp_path):
+    tmp_path.chmod(0o755)
+    name = f"empty-{os.getpid()}"
+    try:
+        result = weft("up", tmp_path, "--name", name, "--detach", timeout=30)
+        assert result.returncode == 0, result.stderr
+        first, last = result.stderr.splitlines()
+        assert first == f"no objects in {tmp_path} yet; waiting for files"
+        assert last.startswith(f"mesh {name} runs ")
+        (tmp_path / "mesh.yaml").write_text(FAILS)
+        assert weft("status", "--mesh", name).returncode == 0
+    finally:
+        weft("down", name)
+
+
+def test_the_last_line_counts_the_problems_in_the_files(weft, tmp_path, mesh_directory):
+    tmp_path.chmod(0o755)
+    (tmp_path / "mesh.yaml").write_text((mesh_directory / "mesh.yaml").read_text())
+    (tmp_path / "bad.yaml").write_text("kind: [unfinished")
+    name = f"bad-{os.getpid()}"
+    try:
+        result = weft("up", tmp_path, "--name", name, "--detach")
+        assert result.returncode == 0, result.stderr
+        assert result.stderr.splitlines()[-1] == f"1 error: see `weft status --mesh {name}`"
+    finally:
+        weft("down", name)
+
+
+def test_says_that_it_cleans_up_behind_a_mesh_that_was_killed(weft, mesh_directory):
+    name = f"again-{os.getpid()}"
+    try:
+        assert weft("up", mesh_directory, "--name", name, "--detach").returncode == 0
+        pid = find_pid(weft, name)
+        os.kill(pid, signal.SIGKILL)
+        while Path(f"/proc/{pid}/ns").exists() and not has_ended(pid):
+            time.sleep(0.01)
+        asked = weft("ps", "--mesh", name)
+        assert asked.returncode == 1
+        assert asked.stderr == f"error: mesh `{name}` was killed\nhint: clean up behind it with: weft down {name}\n"
+        assert f"mesh {name} was killed; clean up behind it with: weft down {name}" in weft("ps").stderr
+        result = weft("up", mesh_directory, "--name", name, "--detach")
+        assert result.returncode == 0
+        assert result.stderr.splitlines()[0] == f"cleaning up behind mesh {name}, which had been killed"
+    finally:
+        weft("down", name)
+
+
+def test_a_mesh_that_is_ended_while_it_starts_is_said_to_be(weft, tmp_path):
+    tmp_path.chmod(0o755)
+    (tmp_path / "mesh.yaml").write_text(NEVER_READY)
+    name = f"ended-{os.getpid()}"
+    command = [sys.executable, "-m", "weft.cli", "up", str(tmp_path), "--name", name, "--detach"]
+    starting = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=weft.environment)
+    try:
+        assert starting.stderr is not None
+        while "deaf-0: Running" not in (line := starting.stderr.readline()):
+            assert line, "it ended by itself"
+        assert weft("down", name).returncode == 0
+        said = starting.stderr.read()
+        assert "error: the mesh ended with code 0" in said and "Traceback" not in said
+        assert starting.wait() == 1
+    finally:
+        weft("down", name)
+        starting.kill()
+
+
+def test_counts_what_does_not_fit_together_before_it_returns(weft, tmp_path):
+    tmp_path.chmod(0o755)
+    (tmp_path / "mesh.yaml").write_text(
+        """\
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {name: idle, namespace: shop}
+spec: {command: [sleep, '600']}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: nobody, namespace: shop}
+spec: {selector: {app: nobody}, ports: [{name: http, port: 80}]}
+"""
+    )
+    name = f"fit-{os.getpid()}"
+    try:
+        result = weft("up", tmp_path, "--name", name, "--detach")
+        assert result.stderr.splitlines()[-1] == f"1 warning: see `weft status --mesh {name}`"
+    finally:
+        weft("down", name)
+
+
+def test_a_root_for_another_trust_domain_is_said_by_the_mesh_itself_and_nothing_goes_on(weft, tmp_path):
+    mesh, ca = tmp_path / "mesh", tmp_path / "ca"
+    mesh.mkdir()
+    (mesh / "mesh.yaml").write_text(FAILS)
+    assert weft("ca", "init", ca, "--trust-domain", "other.example").returncode == 0
+    result = weft("up", mesh, "--name", f"other-{os.getpid()}", "--detach", "--ca", ca)
+    assert result.returncode == 1
+    what, hint = result.stderr.splitlines()
+    assert what.startswith(f"error: {ca}/authority.json: its root is for the trust domain 'other.example'")
+    assert hint.startswith("hint: ")
+
+
+def test_a_module_in_the_directory_one_stands_in_is_never_run(weft, tmp_path):
+    here, mesh = tmp_path / "here", tmp_path / "mesh"
+    here.mkdir()
+    mesh.mkdir()
+    for module in ("jwt", "click", "yaml", "grpc", "msgspec"):
+        (here / f"{module}.py").write_text(f"open({str(here / 'was-run')!r}, 'w')\n")
+    name = f"safe-{os.getpid()}"
+    command = [sys.executable, "-P", "-m", "weft.cli", "up", str(mesh), "--name", name, "--detach"]
+    try:
+        done = subprocess.run(command, cwd=here, env=weft.environment, capture_output=True, text=True, timeout=60)
+        assert not (here / "was-run").exists()
+        assert done.returncode == 0, done.stderr
+    finally:
+        weft("down", name)
+
+
+def test_a_mesh_is_waited_for_until_its_proxies_know_of_every_pod():
+    """Who calls at once would else find nobody behind the service whose pod was ready last."""
+    ready = MeshStatus("shop", "/mesh", 1, 2.0, objects=1)
+    assert _is_over(ready)
+    assert not _is_over(msgspec.structs.replace(ready, is_told=False))
