@@ -185,7 +185,7 @@ async def test_files_are_shown_and_read_again_when_they_are_replaced(edge, autho
 
 
 async def test_files_that_are_refused_are_shown_once_they_are_mended(edge, authority, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("weft.control.unread_secrets._FIRST_SECONDS", 0.1)
+    monkeypatch.setattr("weft.control.push.unread_secrets._FIRST_SECONDS", 0.1)
     shown, renewed = authority.issue(HOST), Authority().issue(HOST)
     (tmp_path / "tls.crt").write_bytes(shown.certificate)
     (tmp_path / "tls.key").write_bytes(renewed.key)

@@ -20,8 +20,8 @@ from weft.control.direct_streams import Direct
 from weft.control.intake import Intake
 from weft.control.node_metadata import UnknownProxy, group_of
 from weft.control.problems import Problems
-from weft.control.push.gathering import Timing
 from weft.control.push.push import Push
+from weft.control.push.schedule import PushTiming
 from weft.control.quarantine import Quarantine
 from weft.control.relays import Placements, Relays
 from weft.history.history import History
@@ -35,7 +35,6 @@ from weft.model.instance import Instance
 from weft.model.names import ObjectKey, where_of
 from weft.model.settings import Settings
 from weft.model.value import Admit, Value
-from weft.translate.names import called_host
 from weft.xds.access import Authenticate
 from weft.xds.clients import Peer, Sync
 from weft.xds.debug import Debugger
@@ -44,7 +43,6 @@ from weft.xds.request import NodeInfo, StreamRefused
 from weft.xds.server import XdsServer
 from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
-from weft.xds.types import CLUSTER, is_held
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +66,7 @@ class ControlPlane:
         *,
         domain: str = "cluster.local",
         admit: Admit | None = None,
-        timing: Timing | None = None,
+        timing: PushTiming | None = None,
         placements: Placements | None = None,
         replica: str = "",
         memory: Memory | None = None,
@@ -343,11 +341,9 @@ class ControlPlane:
     def want(self, group: Group, names: Iterable[str], had: tuple[str, ...] = ()) -> None:
         """Proxies of a group wait for these clusters, and have those from before: then they have called them, and must
         not be told that they are gone."""
-        known = (*names, *had)
-        matters = not self._loaded or self._push.is_on_demand(group)
-        hosts = {host for name in known if (host := called_host(name))} if matters else set()
-        held = (name for name in known if is_held(CLUSTER, name))
-        self._push.call(group, held, hosts, CallReason.HAD if hosts else CallReason.CALLED, soon=not had)
+        self._push.want(
+            group, (*names, *had), with_hosts=not self._loaded or self._push.is_on_demand(group), soon=not had
+        )
 
     def expect(self, group: Group, addresses: Iterable[str]) -> None:
         """Workloads of a group have learned these addresses, and so are about to call whoever has them."""

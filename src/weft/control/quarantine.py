@@ -3,32 +3,30 @@
 A refused resource goes back to what was accepted (`xds/snapshot.py`) and becomes a problem of the objects it was made
 from. A port's route configuration holds everybody's routes, so there the one host at fault is looked for: all that is
 new in it is put back, and tried again by halves. One bad host then holds back nobody else, now or later. Where several
-objects are left, or one with many parts, `inquiry.py` finds the one at fault, down to its line. Secrets in files are
-tried again by themselves (`rereading.py`).
+objects are left, or one with many parts, `push/culprit_search.py` finds the one at fault, down to its line. Secrets
+in files are tried again by themselves (`push/unread_secrets.py`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from weft.base.problem import Problem, Where
-from weft.control.culprit_search import Guilty, Inquiries, is_trial
 from weft.control.problems import Problems
+from weft.control.push.culprit_search import Found, Guilty, Inquiries, is_trial, without_heading
 from weft.control.push.push import Push
-from weft.control.unread_secrets import Rereading
+from weft.control.push.unread_secrets import Rereading
 from weft.model.group import Group
 from weft.model.names import ObjectKey
-from weft.translate.suspects import TRIAL, Lineup, Suspect
 from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
 from weft.xds.types import ROUTE, SECRET
 
 _DUMPED = re.compile(r"goo\.gle/debug\w+ .*", re.DOTALL)
 _CONSTRAINT = "Proto constraint validation failed ("
-_TRIED = re.compile(rf"Error adding/updating \w+\(s\) {TRIAL}: ")
 _HINT = "proxies keep the last version that worked; mend the object and save it"
 _FILES_HINT = "mend the files, and let the proxy (user 1337) read them; they are tried again by themselves"
 
@@ -65,9 +63,9 @@ class Quarantine:
             built = self._push.resource(group, resource.type_url, resource.name)
             refusal = _Refusal(group, resource.type_url, resource.name)
             is_file = resource.type_url == SECRET and self._rereading.refused(group, resource.name, resource.version)
-            suspects = tuple(map(Suspect, built.sources if built else ()))
-            self._report(refusal, resource, suspects, _FILES_HINT if is_file else _HINT)
-            self._inquire(refusal, resource, self._push.suspects(group, built) if built else None)
+            self._report(refusal, resource, built.sources if built else (), _FILES_HINT if is_file else _HINT)
+            lineup = self._push.suspects(group, built) if built else None
+            self._inquiries.open(group, refusal, lineup, self._reporter(refusal, resource))
 
     def accepted(self, group: Group, type_url: str) -> None:
         """A proxy of the group has taken something: go on with what is still to be tried."""
@@ -123,8 +121,9 @@ class Quarantine:
             # Where VirtualServices state the routes, the service only names the host.
             stated = tuple(key for key in refused.sources if key.kind == "VirtualService")
             refusal = _Refusal(group, ROUTE, resource.name, host)
-            self._report(refusal, resource, tuple(map(Suspect, stated or refused.sources)))
-            self._inquire(refusal, resource, self._push.suspect_routes(group, host, refused))
+            self._report(refusal, resource, stated or refused.sources)
+            lineup = self._push.suspect_routes(group, host, refused)
+            self._inquiries.open(group, refusal, lineup, self._reporter(refusal, resource))
         elif suspects:
             hosts = tuple(suspects)
             half = len(hosts) // 2
@@ -140,23 +139,25 @@ class Quarantine:
             del self._trials[(group, name)]
         self._push.resume(group, name, hosts)
 
-    def _inquire(self, refusal: _Refusal, resource: NackedResource, lineup: Lineup | None) -> None:
-        def found(guilty: Guilty) -> None:
-            if guilty:  # else each alone is taken, and it is all of them together
-                self._tell(refusal, resource, guilty)
+    def _reporter(self, refusal: _Refusal, resource: NackedResource) -> Found:
+        def report(guilty: Guilty) -> None:
+            if guilty:  # else each alone is accepted, and it is all of them together
+                lines = [(self._line(suspect.key, suspect.line), message) for suspect, message in guilty]
+                self._tell(refusal, resource, lines)
 
-        if lineup is not None:
-            self._inquiries.open(refusal.group, refusal, lineup, found)
+        return report
 
     def _report(
-        self, refusal: _Refusal, resource: NackedResource, suspects: tuple[Suspect, ...], hint: str = _HINT
+        self, refusal: _Refusal, resource: NackedResource, sources: tuple[ObjectKey, ...], hint: str = _HINT
     ) -> None:
-        self._tell(refusal, resource, tuple((suspect, resource.message) for suspect in suspects), hint)
+        self._tell(refusal, resource, [(self._where(key), resource.message) for key in sources], hint)
 
-    def _tell(self, refusal: _Refusal, resource: NackedResource, guilty: Guilty, hint: str = _HINT) -> None:
+    def _tell(
+        self, refusal: _Refusal, resource: NackedResource, guilty: Iterable[tuple[Where, str]], hint: str = _HINT
+    ) -> None:
         kind = resource.type_url.rpartition(".")[2]
-        places = [(self._place(suspect), reason(message)) for suspect, message in guilty]
-        places = list(dict.fromkeys(places)) or [(Where(), reason(resource.message))]
+        places = list(dict.fromkeys((where, reason(message)) for where, message in guilty))
+        places = places or [(Where(), reason(resource.message))]
         self._refusals.add(refusal)
         named = "; ".join(str(place) for place, _ in places if str(place))
         said = f"{refusal.host or resource.name}: {places[0][1]}"
@@ -166,9 +167,9 @@ class Quarantine:
             [Problem(place, f"Envoy refuses {kind} {resource.name}: {why}", hint) for place, why in places],
         )
 
-    def _place(self, suspect: Suspect) -> Where:
-        where = self._where(suspect.key)
-        return msgspec.structs.replace(where, line=suspect.line) if where.file and suspect.line else where
+    def _line(self, key: ObjectKey, line: int) -> Where:
+        where = self._where(key)
+        return msgspec.structs.replace(where, line=line) if where.file and line else where
 
     def _stands(self, refusal: _Refusal) -> bool:
         if refusal.host:
@@ -181,7 +182,7 @@ class Quarantine:
 def reason(message: str) -> str:
     """What is wrong, in a proxy's words. Before it Envoy writes all of what it is wrong with, each time under another
     heading, and ends after 4096 characters, whether it has come to the point or not."""
-    message = _TRIED.sub("", message)
+    message = without_heading(message)
     beginning, _, cause = message.partition(_CONSTRAINT)
     if cause:
         return _DUMPED.sub("", beginning) + cause.rpartition("| caused by ")[2].removesuffix(")")

@@ -10,7 +10,7 @@ EVERYWHERE = "*"
 
 
 class Touched(msgspec.Struct, frozen=True):
-    """What a change may have changed, in the words that `control/push/push.py` thinks in. Hosts may be wildcards."""
+    """What a change may have changed, in the terms of `control/push/due.py`. Hosts may be wildcards."""
 
     hosts: frozenset[str] = frozenset()  # services, routes or rules under these names
     endpoints: frozenset[str] = frozenset()  # only who answers under these names

@@ -1,5 +1,5 @@
-"""What one host adds to a group's config. `control/push/push.py` has it made once for all groups with an equal view
-of the host; `control/push/compiled.py` keeps each group's, and joins them."""
+"""What one host adds to a group's config. `control/push/contribute.py` has it made once for all groups with an equal
+view of the host; `control/push/compiled.py` keeps each group's, and joins them."""
 
 from __future__ import annotations
 

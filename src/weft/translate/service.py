@@ -1,5 +1,5 @@
-"""The two questions that `control/push/push.py` asks: what does a service add to a group's config, and what does the
-group need by itself? Both are pure: equal views give equal contributions."""
+"""The two functions that `control/push/contribute.py` calls: what a service adds to the config of a group, and what the
+group needs by itself. Both are pure: equal views give equal contributions."""
 
 from __future__ import annotations
 

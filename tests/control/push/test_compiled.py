@@ -2,7 +2,8 @@ from envoy.config.listener.v3.listener_components_pb2 import FilterChain
 from envoy.config.listener.v3.listener_pb2 import Listener
 
 from model.builders import group
-from weft.control.push.compiled import NOTHING, Compiled
+from weft.control.push.compiled import Compiled
+from weft.control.push.contribute import NOTHING
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
 from weft.translate.built import from_bytes

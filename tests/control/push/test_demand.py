@@ -145,7 +145,7 @@ async def test_who_was_told_of_to_all_is_kept_by_who_lives_when_he_gets_an_addre
     assert host not in clusters(rig, group("new"))
     before = rig.versions(WEB)
     rig.put(service("ext", selector=None, external=True, addresses=("10.96.0.50",), origin=entry))
-    assert rig.versions(WEB) == before and len(rig.push._places) == 2
+    assert rig.versions(WEB) == before and len(rig.push._viewpoints.all()) == 2
     rig.push.touch(rig.mesh.apply(ObjectKey("Service", "shop", "ext"), ()))
     rig.push.flush()
     assert host not in clusters(rig), "it is gone"
@@ -184,6 +184,16 @@ async def test_a_group_whose_call_cannot_be_answered_keeps_no_other_waiting(rig,
     await asyncio.sleep(0)
     assert ORDERS in clusters(rig, group("other")) and ORDERS not in clusters(rig)
     assert "a push failed" in caplog.text
+
+
+async def test_clusters_that_a_proxy_subscribes_to_are_calls_that_it_holds_or_hosts_that_it_had(rig):
+    shop(rig)
+    wanted = ["hold|15001|10.96.0.1", f"outbound|80||{CART}", "BlackHoleCluster"]
+    rig.push.want(WEB, wanted, with_hosts=False, soon=False)
+    assert clusters(rig) == {ORDERS, "10.96.0.1"}
+    rig.push.want(WEB, wanted, with_hosts=True, soon=False)
+    assert clusters(rig) == {ORDERS, CART, "10.96.0.1"}
+    assert rig.push.calls.of(WEB).hosts[CART].why is CallReason.HAD
 
 
 async def test_another_group_knows_nothing_of_the_calls(rig):
@@ -347,7 +357,7 @@ async def test_going_up_and_down_for_ever_takes_nothing_and_adds_up_to_nothing(f
         assert few.versions(WEB) == down
         few.put(LATER)
         assert few.versions(WEB) == up
-    assert len(few.push._places) == 1
+    assert len(few.push._viewpoints.all()) == 1
 
 
 async def test_it_is_counted_from_where_a_group_looks(few):
@@ -451,16 +461,16 @@ async def test_what_it_costs_depends_on_the_change_and_not_on_what_is_called(rig
     rig.push.join(WEB)
     rig.push.call(WEB, [f"hold|15001|10.96.1.{number}" for number in range(50)], soon=False)
     asked = []
-    at, leads, answer = rig.mesh.services_at, Demand._leads, hold.answer
+    at, targets, answer = rig.mesh.services_at, Demand._targets, hold.answer
     monkeypatch.setattr(rig.mesh, "services_at", lambda *given: asked.append(given) or at(*given))
-    monkeypatch.setattr(Demand, "_leads", lambda *given: asked.append(given[3]) or leads(*given))
+    monkeypatch.setattr(Demand, "_targets", lambda *given: asked.append(given[-1]) or targets(*given))
     monkeypatch.setattr(hold, "answer", lambda name: asked.append(name) or answer(name))
     rig.put(service("s1", addresses=("10.96.1.1",), target=9090))
     rig.put(service("another", addresses=("10.96.2.1",)))
     assert len(asked) <= 2
     asked.clear()
     rig.push.call(WEB, ["hold|15001|10.96.2.1"], soon=False)
-    assert asked == [("10.96.2.1",), *names_of("10.96.2.1"), "another.shop.svc.cluster.local"]
+    assert asked == [("10.96.2.1",), "another.shop.svc.cluster.local", *names_of("10.96.2.1")]
 
 
 ADDRESSES = {"orders": ("10.96.0.1",), "cart": ("10.96.0.2", "fd00::2"), "late": ("10.97.0.1",)}
@@ -517,8 +527,9 @@ async def test_whatever_happened_a_group_has_what_one_that_comes_now_would_get(s
     for each in groups:
         rig.push.leave(each)
     demand = rig.push._demand
-    assert not (rig.push._places or demand._seen or demand._roots or demand._fresh or demand._found)
-    assert not (rig.push._translation._made or any(rig.push._watching._by_host.values()) or rig.mesh._reach._hosts)
+    assert not (rig.push._viewpoints.all() or demand._called or demand._roots or demand._fresh or demand._turn_of)
+    assert not (demand._shown or rig.push._translated._by_view or any(rig.push._translated._viewers.values()))
+    assert not rig.mesh._reach._hosts
     rig.push.close()
 
 

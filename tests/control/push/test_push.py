@@ -8,9 +8,9 @@ from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 from eventually import eventually
 from model.builders import group, instance, put, service
 from weft.control.problems import Problems
-from weft.control.push import push, watching
-from weft.control.push.gathering import Timing
+from weft.control.push import contribute, view
 from weft.control.push.push import Push
+from weft.control.push.schedule import PushTiming
 from weft.mesh.mesh import Mesh
 from weft.model.access_log import Reporter
 from weft.model.authorization_policy import Action, AuthorizationPolicy, AuthorizationRule
@@ -32,7 +32,7 @@ from weft.model.settings import Settings
 from weft.model.sidecar import EgressListener, OutboundPolicy, Sidecar
 from weft.model.telemetry import AccessLogging, Telemetry
 from weft.model.virtual_service import Delegate, Destination, HttpMatch, HttpRoute, VirtualService, WeightedDestination
-from weft.translate.service import contribute
+from weft.translate.service import contribute as translate
 from weft.translate.view import service_view
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
@@ -47,7 +47,7 @@ class Rig:
         self.mesh = mesh or Mesh()
         self.snapshots = Snapshots()
         self.problems = Problems()
-        self.push = Push(self.mesh, self.snapshots, self.problems, Timing(0.0, 0.0, 0.0))
+        self.push = Push(self.mesh, self.snapshots, self.problems, PushTiming(0.0, 0.0, 0.0))
 
     def put(self, *values):
         """Apply and push; returns group → type → names that changed."""
@@ -76,47 +76,62 @@ async def rig():
 async def test_a_group_whose_push_fails_takes_nothing_from_the_others(rig, monkeypatch, caplog):
     for name in ("bad", "web"):
         rig.push.join(group(name))
-    translate = push.base
+    translate = contribute.base
 
     def base(view):
         if any(each.name == "poison" for each in view.authorization):
             raise ValueError("poison")
         return translate(view)
 
-    monkeypatch.setattr(push, "base", base)
+    monkeypatch.setattr(contribute, "base", base)
     selected = AuthorizationPolicy("poison", "shop", selector=labels_of({"app": "bad"}))
     changed = rig.put(selected, AuthorizationPolicy("all", "shop", Action.DENY, rules=(AuthorizationRule(),)))
     assert changed == {group("web"): {(LISTENER, "virtualInbound")}}
     assert "proxies keep what they have" in caplog.text
 
 
-async def test_a_place_whose_push_fails_takes_nothing_from_the_others(rig, monkeypatch, caplog):
+async def test_a_viewpoint_whose_push_fails_takes_nothing_from_the_others(rig, monkeypatch, caplog):
     for namespace in ("bad", "shop"):
         rig.push.join(group("web", namespace))
-    translate = rig.push._push_place
+    translate = rig.push._view._from_viewpoint
 
-    def push_place(place, hosts, views):
-        if place.scope.namespace == "bad":
+    def from_viewpoint(look):
+        if look.viewpoint.key.scope.namespace == "bad":
             raise ValueError("poison")
-        return translate(place, hosts, views)
+        return translate(look)
 
-    monkeypatch.setattr(rig.push, "_push_place", push_place)
+    monkeypatch.setattr(rig.push._view, "_from_viewpoint", from_viewpoint)
     changed = rig.put(service("orders"), AuthorizationPolicy("all", "bad", Action.DENY, rules=(AuthorizationRule(),)))
     assert (LISTENER, "virtualInbound") in changed[group("web", "bad")]
     assert (CLUSTER, f"outbound|80||{ORDERS}") in changed[group("web", "shop")]
     assert "proxies of bad failed" in caplog.text
 
 
-async def test_a_place_that_cannot_be_looked_from_is_forgotten(rig, monkeypatch):
+async def test_a_viewpoint_that_cannot_be_looked_from_is_forgotten(rig, monkeypatch):
     rig.put(service("orders"))
-    refresh = rig.push._watching.refresh_place
-    monkeypatch.setattr(rig.push._watching, "refresh_place", lambda *_: 1 / 0)
+    look_from = rig.push._view._from_viewpoint
+    monkeypatch.setattr(rig.push._view, "_from_viewpoint", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         rig.push.join(group("web"))
-    monkeypatch.setattr(rig.push._watching, "refresh_place", refresh)
-    assert not rig.push._places
+    monkeypatch.setattr(rig.push._view, "_from_viewpoint", look_from)
+    assert not rig.push._viewpoints.all() and not rig.snapshots.groups() and not rig.push._join._compiled
     rig.push.join(group("api"))
     assert (CLUSTER, f"outbound|80||{ORDERS}") in rig.versions(group("api"))
+
+
+async def test_a_group_whose_new_viewpoint_cannot_be_looked_from_stays_where_it_is(rig, monkeypatch, caplog):
+    rig.put(service("orders"), service("cart"))
+    for name in ("web", "api"):
+        rig.push.join(group(name))
+    before, viewpoint = rig.versions(group("web")), rig.push._viewpoints.of(group("web"))
+    own = Sidecar("own", "shop", labels_of({"app": "web"}), egress=(EgressListener((f"./{CART}",)),))
+    with monkeypatch.context() as patched:
+        patched.setattr(rig.push._view, "_from_viewpoint", lambda _look: 1 / 0)
+        assert rig.put(own) == {}
+    assert rig.push._viewpoints.of(group("web")) is viewpoint and rig.push._viewpoints.all() == (viewpoint,)
+    assert rig.versions(group("web")) == before and "its proxies keep what they have" in caplog.text
+    rig.put(msgspec.structs.replace(own, egress=(EgressListener((f"./{ORDERS}",)),)))
+    assert f"outbound|80||{CART}" not in rig.snapshots.resources(group("web"), CLUSTER)
 
 
 async def test_endpoints_follow_the_policies_of_another_root_namespace(rig):
@@ -266,7 +281,7 @@ async def test_endpoints_do_not_wait_for_the_quiet_that_other_changes_wait_for()
     rig = Rig()
     rig.put(service("orders"), instance("orders-0", "orders", meshed=True))
     rig.push.join(group("web"))
-    rig.push._gathering._timing = Timing(endpoints=0.0, quiet=3600, most=3600)
+    rig.push._schedule._timing = PushTiming(endpoints=0.0, quiet=3600, most=3600)
     before = rig.versions(group("web"))
     rig.push.touch(put(rig.mesh, routes("orders", ORDERS)))
     rig.push.touch(put(rig.mesh, instance("orders-0", "orders", address="10.244.9.9", meshed=True)))
@@ -275,7 +290,7 @@ async def test_endpoints_do_not_wait_for_the_quiet_that_other_changes_wait_for()
     rig.push.close()
 
 
-@pytest.mark.parametrize("timing", [Timing(0.001, 0.03, 0.1), Timing(0.03, 0.001, 0.1)])
+@pytest.mark.parametrize("timing", [PushTiming(0.001, 0.03, 0.1), PushTiming(0.03, 0.001, 0.1)])
 async def test_who_waits_for_a_push_finds_everything_that_came_before_in_the_snapshots(timing):
     mesh, snapshots = Mesh(), Snapshots()
     push = Push(mesh, snapshots, Problems(), timing)
@@ -321,9 +336,9 @@ async def test_what_is_translated_step_by_step_equals_what_is_translated_afresh(
 
 
 async def test_changes_that_never_pause_are_pushed_all_the_same(rig):
-    rig.push._gathering._timing = Timing(quiet=3600, most=60)
+    rig.push._schedule._timing = PushTiming(quiet=3600, most=60)
     rig.push.touch(put(rig.mesh, service("orders")))
-    assert rig.push._gathering._timer.when() <= asyncio.get_running_loop().time() + 60
+    assert rig.push._schedule._timer.when() <= asyncio.get_running_loop().time() + 60
 
 
 async def test_a_policy_changes_the_way_in_of_whom_it_selects_and_nothing_else(rig):
@@ -385,9 +400,7 @@ async def test_a_telemetry_changes_listeners_of_those_it_is_for_and_nothing_else
 
 async def test_groups_that_log_alike_share_all_work_and_old_settings_are_forgotten(rig, monkeypatch):
     asked = []
-    monkeypatch.setattr(
-        "weft.control.push.translation.contribute", lambda view, own: asked.append(view) or contribute(view, own)
-    )
+    monkeypatch.setattr(contribute, "contribute", lambda view, own: asked.append(view) or translate(view, own))
     rig.put(service("orders", protocol=Protocol.TCP, addresses=("10.96.0.1",)))
     groups = [group(name) for name in ("a", "b", "c")]
     for each in groups:
@@ -399,7 +412,7 @@ async def test_groups_that_log_alike_share_all_work_and_old_settings_are_forgott
     assert own[0].version != own[2].version
     rig.push.touch(rig.mesh.apply(ObjectKey("Telemetry", "shop", "c"), ()))
     rig.push.flush()
-    assert len(rig.push._translation._made[ORDERS]) == 1
+    assert len(rig.push._translated._by_view[ORDERS]) == 1
     assert len(asked) == 2
 
 
@@ -501,10 +514,14 @@ async def test_whatever_happened_a_group_has_what_one_that_comes_now_would_get(r
     for each in groups:
         rig.push.leave(each)
     assert not (
-        rig.push._places
-        or rig.push._place_of
-        or rig.push._translation._made
-        or any(rig.push._watching._by_host.values())
+        rig.push._viewpoints.all()
+        or rig.push.groups()
+        or rig.push._translated._by_view
+        or rig.push._translated._readers
+        or any(rig.push._translated._viewers.values())
+        or rig.push._translated._hosts
+        or rig.push._join._compiled
+        or rig.push._record._layers
     )
     assert not rig.snapshots._upon
 
@@ -525,17 +542,17 @@ async def test_only_where_a_rule_asks_does_it_matter_where_a_group_is(rig):
     )
     rig.push.join(here)
     rig.push.join(there)
-    assert len(rig.push._places) == 1
+    assert len(rig.push._viewpoints.all()) == 1
     ejecting = DestinationRule("orders", "shop", ORDERS, TrafficPolicy(outlier_detection=OutlierDetection()))
     rig.put(ejecting)
-    assert len(rig.push._places) == 2
+    assert len(rig.push._viewpoints.all()) == 2
     assert (_ranks(rig, here), _ranks(rig, there)) == ({"eu": 0, "us": 1}, {"eu": 1, "us": 0})
     changed = rig.put(instance("orders-0", "orders", locality="eu", ready=False))
     assert changed.keys() == {here, there}
     assert (_ranks(rig, here), _ranks(rig, there)) == ({"us": 0}, {"us": 0})
     rig.push.touch(rig.mesh.apply(ObjectKey("DestinationRule", "shop", "orders"), ()))
     rig.push.flush()
-    assert len(rig.push._places) == 1
+    assert len(rig.push._viewpoints.all()) == 1
     assert _ranks(rig, here) == {"us": 0}
 
 
@@ -595,7 +612,7 @@ async def test_a_route_for_gateways_alone_is_nothing_to_sidecars(rig, monkeypatc
         rig.push.join(each)
     looked = []
     monkeypatch.setattr(
-        watching, "service_view", lambda *given, **more: looked.append(given[3]) or service_view(*given, **more)
+        view, "service_view", lambda *given, **more: looked.append(given[3]) or service_view(*given, **more)
     )
     changed = rig.put(at_gateway("a", "*"))
     assert looked == ["*", ORDERS] or looked == [ORDERS, "*"]

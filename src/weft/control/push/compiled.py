@@ -1,9 +1,9 @@
-"""Config kept in pieces: a contribution per host, joined into the resources that Envoy wants whole.
+"""The config of one viewer, kept in pieces: a contribution per host, joined into the resources that Envoy wants whole.
 
-When a host changes, only its own pieces are made again and only the resources they are part of are joined again. What
-differs from before leaves as an update for the snapshot. Groups that look at the mesh from one place have most of it in
-common: that is one `Compiled` without a group, and lies under those of the groups, which keep only what is their own. A
-resource that both have pieces of is the group's own.
+When a host changes, only its own pieces are replaced and only the resources they are part of are joined again. What
+differs from before leaves as an `Update` for the snapshot. The groups of a viewpoint have most of their config in
+common: that is the viewpoint's `Compiled`. It lies under those of the groups, which keep only what is their own. A
+resource of which both have pieces is the group's own.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
-from weft.translate import hold, names
+from weft.control.push.contribute import NOTHING
+from weft.control.push.viewpoints import ViewpointKey
+from weft.translate import hold, names, routes
 from weft.translate.blame import put_back
 from weft.translate.built import Built
 from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, VirtualHost
@@ -21,18 +24,32 @@ from weft.translate.view import GroupView
 from weft.xds.types import CLUSTER, LISTENER, ROUTE
 
 Update = dict[str, dict[str, Built | None]]  # type URL → name → resource, None if it goes
-Configure = Callable[[str, tuple[VirtualHost, ...], GroupView], Built]  # a route configuration out of virtual hosts
+Outlook = GroupView | ViewpointKey  # what joining depends on beside the pieces: `policy`, `settings` and `telling`
+Configure = Callable[[str, tuple[VirtualHost, ...], Outlook], Built]  # a route configuration out of virtual hosts
 
-NOTHING = Contribution()
 _EVERY_ADDRESS = "0.0.0.0"
 _GROUP = ""  # what the group itself contributes is kept under a host that cannot exist
 
 
+class RouteConfigurations:
+    """Route configurations of the same virtual hosts are built once, and kept while any viewer has them."""
+
+    def __init__(self) -> None:
+        self._built: WeakValueDictionary[tuple[object, ...], Built] = WeakValueDictionary()
+
+    def get(self, name: str, hosts: tuple[VirtualHost, ...], outlook: Outlook) -> Built:
+        key = (name, outlook.policy, *hosts)
+        built = self._built.get(key)
+        if built is None:
+            built = self._built[key] = routes.configuration(name, hosts, outlook.policy)
+        return built
+
+
 class Compiled:
-    def __init__(self, view: GroupView, configure: Configure, under: Compiled | None = None) -> None:
-        """`under`: what the group has in common with others. Its hosts are others than those that come here."""
-        self.view = view
-        self.under = under
+    def __init__(self, outlook: Outlook, configure: Configure, under: Compiled | None = None) -> None:
+        """`under`: the config that the group has in common with others. Its hosts are not among those here."""
+        self._outlook = outlook
+        self._under = under
         self._configure = configure
         self._contributions: dict[str, Contribution] = {}
         self._assignments: dict[str, tuple[Built, ...]] = {}
@@ -42,24 +59,31 @@ class Compiled:
         self._suspended: dict[tuple[str, str], VirtualHost | None] = {}  # (route, host) → what stands in for it
         self._resources: dict[str, dict[str, Built]] = defaultdict(dict)  # by type: all that is here now
 
-    @property
-    def hosts(self) -> Set[str]:
-        """Without those of what lies under it."""
-        return self._contributions.keys() - {_GROUP}
-
-    def has(self, host: str) -> bool:
-        """The same of one."""
-        return host != _GROUP and host in self._contributions
-
     def resource(self, type_url: str, name: str) -> Built | None:
         found = self._resources.get(type_url, {}).get(name)
-        return self.under.resource(type_url, name) if found is None and self.under else found
+        return self._under.resource(type_url, name) if found is None and self._under else found
 
     def routes_of(self, host: str) -> list[tuple[str, bytes]]:
         return [(route, made.fragment) for route, made in self._contributions.get(host, NOTHING).hosts]
 
+    def renew(
+        self,
+        outlook: Outlook,
+        contributions: Mapping[str, Contribution],
+        assignments: Mapping[str, tuple[Built, ...]],
+    ) -> tuple[Update, frozenset[str]]:
+        """Replace the outlook and the pieces of these hosts. Returns what differs, and the hosts that have other routes
+        now."""
+        joined = self.look_from(outlook)
+        update, rerouted = self._replace(contributions)
+        return merged((joined, update, self.assign(assignments))), rerouted
+
     def contribute(self, contributions: Mapping[str, Contribution]) -> Update:
         """Put these in the place of what the hosts contributed before; NOTHING takes a host away."""
+        return self._replace(contributions)[0]
+
+    def _replace(self, contributions: Mapping[str, Contribution]) -> tuple[Update, frozenset[str]]:
+        rerouted: set[str] = set()
         update: Update = defaultdict(dict)
         stale_routes: set[str] = set()
         stale_listeners: set[str] = set()
@@ -70,6 +94,7 @@ class Compiled:
             if new is old:
                 continue
             if _routes(old) != _routes(new):  # made anew and still the same, it would be refused again
+                rerouted.add(host)
                 stale_routes |= self._forget_suspended({host})
             for cluster in old.clusters:
                 update[cluster.type_url][cluster.name] = None
@@ -82,31 +107,32 @@ class Compiled:
             self._join_listener(name, update)
         for route in self._stale(stale_routes):
             self._join_route(route, update)
-        return self._changed(update)
+        return self._changed(update), frozenset(rerouted)
 
-    def contribute_group(self, view: GroupView, contribution: Contribution) -> Update:
-        """What the group's own listeners read has changed: its ports, its policy, the settings."""
+    def contribute_group(self, outlook: Outlook, contribution: Contribution) -> Update:
+        """What the group's own listeners depend on has changed: its ports, its policy, the settings."""
         update = self.contribute({_GROUP: contribution})
-        return merged((update, self.look_from(view)))
+        return merged((update, self.look_from(outlook)))
 
-    def look_from(self, view: GroupView) -> Update:
-        before, self.view = self.view, view
-        if (before.policy, before.settings, _shape(before)) == (view.policy, view.settings, _shape(view)):
+    def look_from(self, outlook: Outlook) -> Update:
+        before, self._outlook = self._outlook, outlook
+        if _joined_by(before) == _joined_by(outlook):
             return {}
         return self._rejoin_all()
 
     def rest_upon(self, under: Compiled) -> Update:
         """Another one lies under it."""
-        if self.under is under:
+        if self._under is under:
             return {}
-        before, self.under = self.under, under
+        before, self._under = self._under, under
         changed = {host for _, host in self._suspended if not before or before.routes_of(host) != under.routes_of(host)}
         return self.rejoin(changed)
 
     def rejoin(self, changed: Set[str]) -> Update:
         """What lies under it has changed; `changed`: the hosts that have other routes now."""
         stale = self._forget_suspended(changed)
-        if not (stale or self.hosts or self._suspended or any(self._routes.values())):
+        has_own = bool(self._contributions.keys() - {_GROUP})
+        if not (stale or has_own or self._suspended or any(self._routes.values())):
             return {}
         update: Update = defaultdict(dict)
         for route in stale:
@@ -175,16 +201,16 @@ class Compiled:
     # The pieces here, with those of what lies under them
 
     def _all_routes(self, route: str) -> Mapping[str, VirtualHost]:
-        return _both(self.under._routes.get(route) if self.under else None, self._routes.get(route))
+        return _both(self._under._routes.get(route) if self._under else None, self._routes.get(route))
 
     def _all_claims(self, name: str) -> Mapping[str, Built]:
-        return _both(self.under._claims.get(name) if self.under else None, self._claims.get(name))
+        return _both(self._under._claims.get(name) if self._under else None, self._claims.get(name))
 
     def _all_chains(self, port: int) -> Mapping[str, tuple[Chain, ...]]:
-        return _both(self.under._chains.get(port) if self.under else None, self._chains.get(port))
+        return _both(self._under._chains.get(port) if self._under else None, self._chains.get(port))
 
     def _route_names(self) -> set[str]:
-        return {*self._routes, *(self.under._routes if self.under else ())} - {EVERY_ROUTE}
+        return {*self._routes, *(self._under._routes if self._under else ())} - {EVERY_ROUTE}
 
     def _has_route(self, route: str) -> bool:
         return bool(self._all_routes(route))
@@ -192,12 +218,12 @@ class Compiled:
     def _has_host_without_listener(self, route: str) -> bool:
         """Whether the routes of a port are for anybody who is not called at an address alone."""
         hosts = self._all_routes(route)
-        stays = self.view.telling.shared or bool(self._all_routes(EVERY_ROUTE))
+        stays = self._outlook.telling.shared or bool(self._all_routes(EVERY_ROUTE))
         return bool(hosts and stays) or any(route not in self._contribution(host).addressed for host in hosts)
 
     def _contribution(self, host: str) -> Contribution:
         found = self._contributions.get(host)
-        return self.under._contribution(host) if found is None and self.under else found or NOTHING
+        return self._under._contribution(host) if found is None and self._under else found or NOTHING
 
     def _has_part_in_route(self, route: str) -> bool:
         return (
@@ -249,7 +275,7 @@ class Compiled:
         http = self._has_host_without_listener(str(port))
         if not chains and not http:
             return False
-        seen = (self.view.policy, self.view.settings, self.view.telling.ranges)
+        seen = (self._outlook.policy, self._outlook.settings, self._outlook.telling.ranges)
         built = shared_port(port, chains, *seen, http=http) if chains else http_port(port, *seen)
         update[LISTENER][built.name] = built
         return True
@@ -259,7 +285,9 @@ class Compiled:
             self._routes.pop(route, None)
         if self._has_route(route) and self._has_part_in_route(route):
             hosts = (self._suspended.get((route, host), made) for host, made in self._hosts_of(route).items())
-            update[ROUTE][route] = self._configure(route, tuple(host for host in hosts if host is not None), self.view)
+            update[ROUTE][route] = self._configure(
+                route, tuple(host for host in hosts if host is not None), self._outlook
+            )
         else:
             update[ROUTE][route] = None
 
@@ -316,8 +344,8 @@ def _routes(contribution: Contribution) -> list[tuple[str, bytes]]:
     return [(route, virtual_host.fragment) for route, virtual_host in contribution.hosts]
 
 
-def _shape(view: GroupView) -> tuple[tuple[str, ...], bool]:
-    return view.telling.ranges, view.telling.shared
+def _joined_by(outlook: Outlook) -> tuple[object, ...]:
+    return outlook.policy, outlook.settings, outlook.telling.ranges, outlook.telling.shared
 
 
 def _shared(port: int) -> str:

@@ -1,8 +1,10 @@
-"""What a group is to be told of. Where little can be called, that is all it may see. Where it is on demand
-(`weft.dev/on-demand`), it is what can be called without an address of its own, what somebody named for it, what it was
-told of before it was on demand, and what its proxies have called; and wherever routes lead from there.
+"""What groups are told of. Where few services can be called, that is everything they may see. Where they are on demand
+(`weft.dev/on-demand`), it is the hosts whose calls cannot be held, hosts that an object names for them, hosts they were
+told of before they were on demand, and hosts that their proxies have called; and every host that the routes of these
+lead to.
 
-Rule: what a change costs here depends on the change, not on how much there is, or was called.
+In come changed hosts and the calls of groups; out go the hosts to show, for a viewpoint and for a group. Rule: what a
+change costs here depends on the change, not on how much there is or was called.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Set
 from itertools import count
 
-from weft.control.push.place import Place
+from weft.control.push.translated import TranslatedHosts
+from weft.control.push.viewpoints import Look, Viewpoint, ViewpointKey
 from weft.mesh.calls import Address, Calls
 from weft.mesh.mesh import Mesh
 from weft.model.group import Group, ProxyKind
@@ -18,18 +21,28 @@ from weft.model.on_demand import EVERYTHING, Brought, Telling, overflowing, reto
 from weft.model.scope import Scope
 from weft.translate.view import service_view
 
-Watcher = Group | Place
+
+class _Shown:
+    """What an on-demand viewpoint shows to all of its groups."""
+
+    def __init__(self) -> None:
+        self.key: ViewpointKey | None = None  # for which the rest was computed
+        self.always: set[str] = set()  # hosts that are shown before they are called
+        self.told: frozenset[str] = frozenset()  # these, and all that their routes lead to
+        self.targets: dict[str, tuple[str, ...]] = {}  # where the routes of a host lead, as far as that was needed
+        self.turn = 0  # changes with any of these
 
 
 class Demand:
-    def __init__(self, mesh: Mesh, calls: Calls) -> None:
-        self._mesh = mesh
-        self._turns = count(1)
-        self._seen: dict[Group, frozenset[str]] = {}  # hosts that a group sees because its proxies call them
-        self._roots: dict[Group, set[str]] = {}  # those of them that were called
-        self._fresh: dict[Group, set[str]] = {}  # of these, those that it called since
-        self._found: dict[Group, int] = {}  # the turn of its place when what it sees was found
+    def __init__(self, mesh: Mesh, calls: Calls, translated: TranslatedHosts) -> None:
         self.calls = calls
+        self._mesh, self._translated = mesh, translated
+        self._turns = count(1)
+        self._shown: dict[Viewpoint, _Shown] = {}
+        self._called: dict[Group, frozenset[str]] = {}  # hosts that a group sees because its proxies call them
+        self._roots: dict[Group, set[str]] = {}  # those of them that were called
+        self._fresh: dict[Group, set[str]] = {}  # roots that were called since `_called` was computed
+        self._turn_of: dict[Group, int] = {}  # the turn of its viewpoint when `_called` was computed
 
     # How groups are told
 
@@ -37,52 +50,56 @@ class Demand:
         return self.calls.telling(group) or EVERYTHING
 
     def is_on(self, group: Group) -> bool:
-        """Whether it is told of services when it calls them; of one that has no proxies yet, whether it will be."""
+        """Whether the group is told of services when it calls them; if it has no proxies yet, whether it will be."""
         telling = self.calls.telling(group)
         if telling is not None:
             return not telling.every
         return group.kind is ProxyKind.SIDECAR and self._mesh.on_demand(self._mesh.scope(group)).on
 
     def bring(self, group: Group, brought: Brought) -> bool:
-        """What its proxies show of how they were told. Returns whether they are to be told in another way for that."""
+        """Proxies of the group show how they were told elsewhere. Returns whether the group's telling must change."""
         telling = self.calls.telling(group)
         if telling is not None and with_brought(telling, brought, ()) is telling:
             return False
         self.calls.bring(group, brought)
         return telling is not None
 
-    def bring_hosts(self, group: Group, place: Place, hosts: Iterable[str]) -> bool:
-        """The same, of proxies that brought these hosts together with calls that they hold. If there are some to which
-        none of the calls leads, they were told of these before they were on demand, and have listeners from then."""
-        called, strange = self.calls.of(group), self._mesh.reach(place.scope) & set(hosts) - place.told
+    def bring_hosts(self, group: Group, viewpoint: Viewpoint, hosts: Iterable[str]) -> bool:
+        """The same, for proxies that came with these hosts and with calls that they hold. If none of the calls leads to
+        some of the hosts, the proxies were told of those before they were on demand, and have their listeners."""
+        key = viewpoint.key
+        called, strange = self.calls.of(group), self._mesh.reach(key.scope) & set(hosts) - self.told(viewpoint)
         if not strange or not called.addresses:
             return False
         at = (service.host for address in called.addresses for service in self._mesh.services_at(address))
-        held = reached(at, lambda host: self._leads(place, group, host))
+        held = reached(at, lambda host: self._targets(viewpoint, key.scope, group, host))
         return not strange <= held and self.bring(group, Brought.HOSTS)
 
-    def is_due(self, place: Place, hosts: frozenset[str]) -> bool:
-        """Whether those who look from there are to be told in another way than they are. `hosts`: that changed."""
-        if place.key[0] is not ProxyKind.SIDECAR or place.telling.too_many:
+    def is_due(self, viewpoint: Viewpoint, hosts: frozenset[str]) -> bool:
+        """Whether the groups of a viewpoint must be told in another way, now that these hosts have changed."""
+        key = viewpoint.key
+        if key.kind is not ProxyKind.SIDECAR or key.telling.too_many:
             return False
-        if self._mesh.on_demand(place.scope).on == place.telling.every:
+        if self._mesh.on_demand(key.scope).on == key.telling.every:
             return True
-        return place.on_demand and (self._has_other_ranges(place) or bool(self.keeps(place, hosts)))
+        return not key.telling.every and (self._has_other_ranges(key) or bool(self.keeps(viewpoint, hosts)))
 
-    def keeps(self, place: Place, hosts: frozenset[str]) -> frozenset[str]:
-        """What those who look from there were told of without a call, and nobody who comes now will be, for its calls
-        can be held from now on."""
-        if not place.on_demand or self._has_other_ranges(place):
-            return place.hosts
-        lost = (hosts & place.always) - place.telling.kept
-        return lost & self._mesh.reach(place.scope) if lost else lost
+    def keeps(self, viewpoint: Viewpoint, hosts: frozenset[str]) -> frozenset[str]:
+        """Hosts that the groups of a viewpoint were told of without a call, and that a new group will not be told of,
+        because its calls to them can be held from now on."""
+        key = viewpoint.key
+        if key.telling.every or self._has_other_ranges(key):
+            return self._translated.all_hosts(viewpoint)
+        shown = self._shown.get(viewpoint)
+        lost = (hosts & shown.always) - key.telling.kept if shown is not None else frozenset[str]()
+        return lost & self._mesh.reach(key.scope) if lost else lost
 
-    def _has_other_ranges(self, place: Place) -> bool:
-        return place.telling.ranges != self._mesh.virtual_ranges
+    def _has_other_ranges(self, key: ViewpointKey) -> bool:
+        return key.telling.ranges != self._mesh.virtual_ranges
 
     def tell(self, group: Group, scope: Scope, keeps: Callable[[], frozenset[str]] = frozenset) -> Telling:
-        """How a group is told from now on. gRPC's own clients ask for each service by name, and are told of nothing
-        else; gateways of what their routes name."""
+        """Decide how the group is told from now on. gRPC's own clients subscribe to each service by name and need
+        nothing else; gateways need what their routes name."""
         before = self.calls.telling(group)
         if group.kind is not ProxyKind.SIDECAR:
             telling = EVERYTHING
@@ -99,64 +116,83 @@ class Demand:
         return telling
 
     def leave(self, group: Group) -> None:
+        """The last proxy of the group is gone."""
         self.forget(group)
         self.calls.leave(group)
 
-    # What is seen
+    # What a viewpoint shows
 
-    def seen_by(self, group: Group) -> frozenset[str]:
-        """What it sees beyond what is seen from its place, as it was found last."""
-        return self._seen.get(group, frozenset())
+    def told(self, viewpoint: Viewpoint) -> frozenset[str]:
+        """The hosts that an on-demand viewpoint shows to all of its groups."""
+        shown = self._shown.get(viewpoint)
+        return shown.told if shown is not None else frozenset()
 
-    def forget(self, group: Group) -> None:
-        """It is told of everything: what it calls makes no difference."""
-        for kept in (self._seen, self._roots, self._fresh, self._found):
-            kept.pop(group, None)
-
-    def move_place(self, place: Place, hosts: frozenset[str], group: Group) -> frozenset[str]:
-        """Where not everything is seen: hosts that are seen from now on, or no more, because these may be others.
-        `group`: any that looks from there."""
-        before, place.looked = place.looked, place.key
-        moved = before != place.key
-        if moved:
-            place.always, place.leads = set(), {}
-        if not place.on_demand:
-            place.told = frozenset()
+    def show(self, look: Look) -> frozenset[str]:
+        """The hosts of the look may have changed. Returns the hosts that the viewpoint shows for that and did not
+        before, or no longer shows; none, where it is not on demand."""
+        key = look.viewpoint.key
+        if key.telling.every:
+            if self._shown.pop(look.viewpoint, None) is not None:
+                for group in look.viewpoint.groups:
+                    self.forget(group)
             return frozenset()
-        for host in hosts:
-            was, leads = host in place.always, place.leads.pop(host, None)
-            if self.is_always_told(place.scope, host) != was:
-                (place.always.discard if was else place.always.add)(host)
+        shown = self._shown.setdefault(look.viewpoint, _Shown())
+        moved = shown.key != key
+        if moved:
+            shown.key, shown.always, shown.targets = key, set(), {}
+        for host in look.hosts:
+            was, targets = host in shown.always, shown.targets.pop(host, None)
+            if self._is_always_told(key.scope, host) != was:
+                (shown.always.discard if was else shown.always.add)(host)
                 moved = True
-            moved = moved or (leads is not None and leads != self._leads(place, group, host))
+            moved = moved or (
+                targets is not None and targets != self._targets(look.viewpoint, key.scope, look.group, host)
+            )
         if not moved:
             return frozenset()
-        place.turn = next(self._turns)
-        told = frozenset(reached({*place.always, *place.telling.kept}, lambda host: self._leads(place, group, host)))
-        changed, place.told = place.told ^ told, told
+        shown.turn = next(self._turns)
+        roots = {*shown.always, *key.telling.kept}
+        told = frozenset(reached(roots, lambda host: self._targets(look.viewpoint, key.scope, look.group, host)))
+        changed, shown.told = shown.told ^ told, told
         return changed
 
-    def move_group(self, group: Group, place: Place, hosts: frozenset[str]) -> frozenset[str]:
-        """The same of a group, with those of these hosts that it sees for itself."""
-        seen, moved = self.seen_by(group), self._move_roots(group, hosts)
-        fresh, before = self._fresh.pop(group, set()), frozenset[str]()
-        if not moved and self._found.get(group) == place.turn:
-            if not fresh:
-                return hosts & seen
-            before = seen  # and all that is reached from there
-        else:
-            fresh = self._roots[group]
-        found = reached(fresh, lambda host: self._leads(place, group, host), before)
-        self._seen[group], self._found[group] = before | (found - place.told), place.turn
-        return seen ^ self._seen[group] | hosts & self._seen[group]
+    def forget_viewpoint(self, viewpoint: Viewpoint) -> None:
+        self._shown.pop(viewpoint, None)
+
+    # What a group sees because it calls
+
+    def called_by(self, group: Group) -> frozenset[str]:
+        """What the group sees beyond what its viewpoint shows, as it was computed last."""
+        return self._called.get(group, frozenset())
 
     def call(self, group: Group, addresses: Iterable[Address], hosts: Iterable[str]) -> None:
-        """These are new among those that it calls."""
+        """The group calls these for the first time."""
         if group in self._roots:
             at = (service.host for address in addresses for service in self._mesh.services_at(address))
             fresh = {*hosts, *at} - self._roots[group]
             self._roots[group] |= fresh
             self._fresh.setdefault(group, set()).update(fresh)
+
+    def show_called(self, group: Group, viewpoint: Viewpoint, hosts: frozenset[str]) -> frozenset[str]:
+        """These hosts may have changed. Returns those of them that the group sees because it calls them, and the hosts
+        that it sees for that and did not before, or no longer sees."""
+        before, moved = self.called_by(group), self._move_roots(group, hosts)
+        fresh, known = self._fresh.pop(group, set()), frozenset[str]()
+        turn, scope = self._shown[viewpoint].turn, viewpoint.key.scope
+        if not moved and self._turn_of.get(group) == turn:
+            if not fresh:
+                return hosts & before
+            known = before  # and everything that is reached from there
+        else:
+            fresh = self._roots[group]
+        called = reached(fresh, lambda host: self._targets(viewpoint, scope, group, host), known)
+        self._called[group], self._turn_of[group] = known | (called - self.told(viewpoint)), turn
+        return before ^ self._called[group] | hosts & self._called[group]
+
+    def forget(self, group: Group) -> None:
+        """The group is told of everything: its calls make no difference."""
+        for kept in (self._called, self._roots, self._fresh, self._turn_of):
+            kept.pop(group, None)
 
     def _move_roots(self, group: Group, hosts: frozenset[str]) -> bool:
         called, roots = self.calls.of(group), self._roots.get(group)
@@ -172,30 +208,31 @@ class Demand:
                 moved = True
         return moved
 
-    def _leads(self, place: Place, group: Group, host: str) -> tuple[str, ...]:
-        """Where a host's routes lead: to the same from everywhere in a place."""
-        found = place.leads.get(host)
-        if found is None:
-            routed = self._mesh.virtual_services(host, place.scope)
-            view = service_view(self._mesh, group, place.scope, host) if routed else None
-            found = place.leads[host] = tuple(target.host for target in view.targets) if view is not None else ()
-        return found
+    def _targets(self, viewpoint: Viewpoint, scope: Scope, group: Group, host: str) -> tuple[str, ...]:
+        """Where the routes of a host lead: to the same hosts for all groups of a viewpoint."""
+        known = self._shown[viewpoint].targets if viewpoint in self._shown else {}
+        targets = known.get(host)
+        if targets is None:
+            routed = self._mesh.virtual_services(host, scope)
+            view = service_view(self._mesh, group, scope, host) if routed else None
+            targets = known[host] = tuple(target.host for target in view.targets) if view is not None else ()
+        return targets
 
-    def is_always_told(self, scope: Scope, host: str) -> bool:
-        """Whether there is a host that is told of before anybody calls it."""
+    def _is_always_told(self, scope: Scope, host: str) -> bool:
+        """Whether the host exists and is shown before it is called."""
         if host in self._mesh.reach(scope):
             return False
         return self._mesh.service(host, scope) is not None or bool(self._mesh.virtual_services(host, scope))
 
 
-def reached(roots: Iterable[str], leads_to: Callable[[str], Iterable[str]], before: Set[str] = frozenset()) -> set[str]:
-    """These hosts, and wherever their routes lead: a call that is sent on must find whom it is sent to. `before`: where
-    nobody needs to look again."""
-    found: set[str] = set()
+def reached(roots: Iterable[str], targets: Callable[[str], Iterable[str]], known: Set[str] = frozenset()) -> set[str]:
+    """These hosts and every host that their routes lead to, because a call that is routed on needs its destination.
+    `known`: hosts that need not be followed again."""
+    hosts: set[str] = set()
     ahead = list(roots)
     while ahead:
         host = ahead.pop()
-        if host not in found and host not in before:
-            found.add(host)
-            ahead.extend(leads_to(host))
-    return found
+        if host not in hosts and host not in known:
+            hosts.add(host)
+            ahead.extend(targets(host))
+    return hosts

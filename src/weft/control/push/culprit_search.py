@@ -6,6 +6,7 @@ What proxies answer comes in (`refused`, `accepted`), and those at fault leave.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Hashable
 
@@ -15,6 +16,7 @@ from weft.translate.suspects import TRIAL, Lineup, Suspect
 from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
 
+_HEADING = re.compile(rf"Error adding/updating \w+\(s\) {TRIAL}: ")
 _MOST = 10_000  # suspects; beyond that they are all named
 
 Guilty = tuple[tuple[Suspect, str], ...]  # each with what a proxy said of it alone
@@ -40,9 +42,10 @@ class Inquiries:
         self._snapshots = snapshots
         self._cases: dict[Group, deque[_Case]] = {}  # the first is the one under way
 
-    def open(self, group: Group, topic: Hashable, lineup: Lineup, found: Found) -> None:
-        """`found` is told who is at fault, once, unless the case is closed before; nobody, if each alone is taken."""
-        if not 0 < len(lineup.suspects) <= _MOST:
+    def open(self, group: Group, topic: Hashable, lineup: Lineup | None, found: Found) -> None:
+        """`found` is called once with those at fault, unless the case is closed before; with none, if each alone is
+        accepted. Without a lineup there is nothing to try."""
+        if lineup is None or not 0 < len(lineup.suspects) <= _MOST:
             return
         self.close(group, topic)
         cases = self._cases.setdefault(group, deque())
@@ -123,6 +126,11 @@ class Inquiries:
     def _is_taken(self, group: Group, trial: Built) -> bool:
         taken = self._snapshots.accepted(group, trial.type_url, TRIAL)
         return taken is not None and taken.version == trial.version
+
+
+def without_heading(message: str) -> str:
+    """What a proxy reported, without the name of the trial."""
+    return _HEADING.sub("", message)
 
 
 def is_trial(resource: NackedResource) -> bool:

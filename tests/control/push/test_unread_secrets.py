@@ -54,7 +54,7 @@ class Rig:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr("weft.control.unread_secrets._FIRST_SECONDS", 0.01)
+    monkeypatch.setattr("weft.control.push.unread_secrets._FIRST_SECONDS", 0.01)
 
 
 def in_files():

@@ -5,7 +5,7 @@ import pytest
 from envoy.config.listener.v3.listener_pb2 import Listener
 
 from model.builders import group
-from weft.control.culprit_search import Inquiries
+from weft.control.push.culprit_search import Inquiries
 from weft.model.names import ObjectKey
 from weft.translate.built import build
 from weft.translate.suspects import TRIAL, Lineup, Suspect

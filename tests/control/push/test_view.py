@@ -1,12 +1,12 @@
-"""What places and groups see of hosts, and what is said of it while somebody does."""
+"""What viewpoints and groups see of hosts, and which problems are reported while they do."""
 
 import pytest
 
 from control.push.test_push import CART, ORDERS, Rig, routes
 from model.builders import group, service
-from weft.control.push import watching
+from weft.control.push import contribute, view
 from weft.model.sidecar import EgressListener, Sidecar
-from weft.translate.service import contribute
+from weft.translate.service import contribute as translate
 from weft.xds.types import CLUSTER
 
 
@@ -29,11 +29,11 @@ async def test_a_host_that_translation_chokes_on_does_not_take_others_along(rig,
     def choke(view, settings):
         if view.host == ORDERS:
             raise ValueError("a defect")
-        return contribute(view, settings)
+        return translate(view, settings)
 
     rig.put(service("orders"), service("cart"))
     rig.push.join(group("web"))
-    monkeypatch.setattr("weft.control.push.translation.contribute", choke)
+    monkeypatch.setattr(contribute, "contribute", choke)
     changed = rig.put(service("orders", port=81), service("cart", port=82))[group("web")]
     assert (CLUSTER, f"outbound|82||{CART}") in changed
     assert f"outbound|80||{ORDERS}" in rig.snapshots.resources(group("web"), CLUSTER)
@@ -52,10 +52,8 @@ async def test_findings_go_with_those_who_would_meet_them(rig):
 
 async def test_groups_of_a_namespace_look_at_a_host_once(rig, monkeypatch):
     looked = []
-    look = watching.service_view
-    monkeypatch.setattr(
-        watching, "service_view", lambda *asked, **more: looked.append(asked[3]) or look(*asked, **more)
-    )
+    look = view.service_view
+    monkeypatch.setattr(view, "service_view", lambda *asked, **more: looked.append(asked[3]) or look(*asked, **more))
     rig.put(service("orders"), service("cart"))
     for name in ("a", "b", "c"):
         rig.push.join(group(name))
@@ -66,12 +64,12 @@ async def test_groups_of_a_namespace_look_at_a_host_once(rig, monkeypatch):
     assert set(changed) == {group("a"), group("b"), group("c")}
 
 
-async def test_a_group_sees_a_host_for_itself_or_with_all_who_look_from_its_place(rig):
-    web, seen = group("web"), rig.push._watching
+async def test_a_group_sees_a_host_for_itself_or_with_all_who_look_from_its_viewpoint(rig):
+    web, seen = group("web"), rig.push._translated
     rig.put(service("orders"))
     rig.push.join(web)
-    place = rig.push._place_of[web]
-    assert seen.of(ORDERS).keys() == {place} and seen.seen(ORDERS, web, place).view.host == ORDERS
-    assert seen.seen(CART, web, place) is None
+    viewpoint = rig.push._viewpoints.of(web)
+    assert seen.viewers(ORDERS).keys() == {viewpoint} and seen.seen_by(web, viewpoint, ORDERS).view.host == ORDERS
+    assert seen.seen_by(web, viewpoint, CART) is None
     rig.push.leave(web)
-    assert not seen.of(ORDERS)
+    assert not seen.viewers(ORDERS)

@@ -1,0 +1,154 @@
+"""Step 4 of a push, contribute: views are translated to what each host contributes to the config of a viewer.
+
+In come `Views`; out go `Pieces`, by host: a `Contribution` and the load assignments. `weft.translate` does the work,
+once for all viewers with an equal view; what it returned is kept in `translated.py` while any viewer sees it. Problems
+that it has with a host leave as a value, from `settle`. Rules: a view is all that its contribution depends on, so equal
+views share one; a host that cannot be translated is left out, and so stays as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from weft.base.problem import Problem
+from weft.control.push.translated import Translated, TranslatedHosts
+from weft.control.push.view import Views
+from weft.control.push.viewpoints import Failed, Viewer
+from weft.mesh.mesh import Mesh
+from weft.model.destination_rule import DestinationRule, LocalitySetting
+from weft.model.group import Group, ProxyKind
+from weft.model.locality import Whereabouts
+from weft.model.service import Service
+from weft.model.settings import Settings
+from weft.translate import endpoints
+from weft.translate.built import Built
+from weft.translate.contribution import Contribution
+from weft.translate.findings import problems_of
+from weft.translate.service import base, contribute
+from weft.translate.view import GroupView, ServiceView
+
+log = logging.getLogger(__name__)
+
+NOTHING = Contribution()
+
+Assignments = dict[str, tuple[Built, ...]]  # by host
+_AssignmentKey = tuple[Service, DestinationRule | None, ProxyKind, Whereabouts | None, LocalitySetting]
+
+
+class Pieces(msgspec.Struct, frozen=True, eq=False):
+    """What hosts contribute to the config of one viewer; NOTHING and no assignments, where it no longer sees one."""
+
+    viewer: Viewer
+    touched: frozenset[str]
+    contributions: dict[str, Contribution]
+    assignments: Assignments
+
+
+class OwnPiece(msgspec.Struct, frozen=True, eq=False):
+    """What a group contributes to its own config, whatever hosts there are."""
+
+    view: GroupView
+    contribution: Contribution
+
+
+class ContributeStep:
+    def __init__(self, mesh: Mesh, translated: TranslatedHosts) -> None:
+        self._mesh = mesh
+        self._translated = translated
+        self._assignments: dict[str, dict[_AssignmentKey, tuple[Built, ...]]] = defaultdict(dict)  # by host
+        self._unsettled: set[str] = set()  # hosts that viewers may see in another way than before
+
+    def outdate(self, hosts: Iterable[str]) -> None:
+        """These hosts may have changed: translate them anew for all who look again."""
+        for host in hosts:
+            self._translated.outdate(host)
+            self._assignments.pop(host, None)
+            self._unsettled.add(host)
+
+    def translate(self, views: Iterable[Views]) -> list[Pieces]:
+        return [self._pieces(of_viewer) for of_viewer in views]
+
+    def translate_groups(self, views: Mapping[Group, GroupView], failed: Failed) -> dict[Group, OwnPiece]:
+        """What has changed in what the groups themselves contribute; those that have failed already are left out."""
+        changed: dict[Group, OwnPiece] = {}
+        for group, view in views.items():
+            if group not in failed and view != self._translated.group_view(group):
+                try:
+                    changed[group] = OwnPiece(view, base(view))
+                    self._translated.show_group(group, view)
+                except Exception as error:  # noqa: BLE001 - reported at the end of the push
+                    failed[group] = error
+        return changed
+
+    def reassign(self, hosts: Iterable[str]) -> dict[Viewer, Assignments]:
+        """Only the endpoints of these hosts have changed: the same bytes for all viewers with the same rules."""
+        changed: dict[Viewer, Assignments] = defaultdict(dict)
+        for host in hosts:
+            self._assignments.pop(host, None)
+            for viewer, translated in self._translated.viewers(host).items():
+                changed[viewer][host] = self._assign(translated)
+        return changed
+
+    def forget(self, viewer: Viewer) -> None:
+        """The viewer is gone."""
+        self._unsettled |= self._translated.forget(viewer)
+
+    def settle(self) -> dict[str, list[Problem]]:
+        """End a push: forget translations that no viewer sees any more. Returns, for each host that may look different
+        to somebody, what translation could not do as the author of its objects meant it."""
+        problems: dict[str, list[Problem]] = {}
+        for host in self._unsettled:
+            views = dict.fromkeys(translated.view for translated in self._translated.prune(host))
+            problems[host] = sorted({problem for view in views for problem in problems_of(view, self._mesh)}, key=str)
+        self._unsettled.clear()
+        return problems
+
+    def _pieces(self, views: Views) -> Pieces:
+        contributions: dict[str, Contribution] = {}
+        assignments: Assignments = {}
+        for host, view in views.hosts.items():
+            try:
+                translated = self._translate(view, views.settings) if view is not None else None
+                assignments[host] = self._assign(translated)
+            except Exception:  # one host with a defect must not hold back the changes of others
+                log.exception("cannot translate %s for %s; it stays as it was", host, views.viewer)
+                continue
+            contributions[host] = translated.contribution if translated is not None else NOTHING
+            if self._translated.show(views.viewer, host, translated, per_group=host in views.per_group):
+                self._unsettled.add(host)  # this may have been the last viewer of the translation before
+        return Pieces(views.viewer, views.touched, contributions, assignments)
+
+    def _translate(self, view: ServiceView, settings: Settings) -> Translated:
+        translated = self._translated.find(view, settings)
+        if translated is None:
+            translated = Translated(view, settings, contribute(view, settings))
+            self._translated.add(translated)
+            self._unsettled.add(view.host)
+        return translated
+
+    def _assign(self, translated: Translated | None) -> tuple[Built, ...]:
+        view = translated.view if translated is not None else None
+        if translated is None or view is None or view.service is None:
+            return ()
+        known, service = self._assignments[view.host], view.service
+        key = (service, view.rule, view.caller.kind, view.caller.whereabouts, translated.settings.locality)
+        assigned = known.get(key)
+        if assigned is None:
+            assigned = known[key] = tuple(
+                assignment
+                for port in service.ports
+                for assignment in endpoints.assignments(
+                    service,
+                    port,
+                    view.rule,
+                    self._mesh.endpoints(service, port),
+                    view.caller.kind,
+                    view.caller.whereabouts,
+                    translated.settings.locality,
+                )
+            )
+        return assigned

@@ -1,0 +1,147 @@
+"""Step 2 of a push, due: which groups and which hosts a change concerns.
+
+In comes what was touched; out goes a `Due`: the hosts that may have changed, the new views of groups, which groups move
+to another viewpoint, and the hosts to look at again from each viewpoint. It moves viewpoints to their new keys
+(`viewpoints.py`) and decides how groups are told of services (`demand.py`); it translates nothing. Rule: what it names
+grows with the change, not with the mesh, unless what a namespace may see has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+
+import msgspec
+
+from weft.control.push.demand import Demand
+from weft.control.push.translated import TranslatedHosts
+from weft.control.push.viewpoints import Failed, Look, Viewpoint, ViewpointKey, Viewpoints, viewpoint_key
+from weft.mesh.calls import Address
+from weft.mesh.mesh import Mesh
+from weft.mesh.touched import EVERYWHERE, Touched
+from weft.model.group import Group, ProxyKind
+from weft.model.names import host_covers
+from weft.model.on_demand import Telling
+from weft.model.scope import Scope
+from weft.translate import names
+from weft.translate.view import GroupView, group_view
+
+
+class Due(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    hosts: frozenset[str] = frozenset()  # that may have changed, whoever sees them
+    looks: tuple[Look, ...] = ()  # what to look at again, by viewpoint
+    views: dict[Group, GroupView] = {}  # of groups whose own listeners may have changed
+    moves: dict[Group, Viewpoint] = {}  # groups that look from another viewpoint from now on
+    calling: dict[Group, Viewpoint] = {}  # groups that have called something new
+    held: dict[Group, tuple[str, ...]] = {}  # clusters for which proxies of a group hold calls that may go on now
+    failed: Failed = {}  # groups whose view could not be computed
+
+
+class DueStep:
+    """It has no state of its own: `Viewpoints` and `Demand` have."""
+
+    def __init__(self, mesh: Mesh, viewpoints: Viewpoints, demand: Demand, translated: TranslatedHosts) -> None:
+        self._mesh, self._viewpoints, self._demand, self._translated = mesh, viewpoints, demand, translated
+
+    def change(self, touched: Touched, retold: Set[Group] = frozenset()) -> Due:
+        """What a change concerns. `retold`: groups that may have to be told of services in another way, whatever has
+        changed."""
+        hosts = self._changed_hosts(touched.hosts)
+        viewpoints = [viewpoint for viewpoint in self._viewpoints.all() if viewpoint.groups]
+        retold |= {group for point in viewpoints if self._demand.is_due(point, hosts) for group in point.groups}
+        failed: Failed = {}
+        views = self._group_views(touched, hosts, retold, failed)
+        moves = self._viewpoints.move(self._keys(touched, views))
+        looks = [self._first_look(group, viewpoint) for group, viewpoint in _newcomers(moves.groups).items()]
+        for viewpoint in viewpoints:
+            key = viewpoint.key
+            here = self._hosts_there(hosts, touched.at_gateways, viewpoint)
+            if viewpoint in moves.rekeyed or _applies(touched.scopes, key.scope.namespace):
+                here |= self._all_hosts(key.scope) | self._translated.all_hosts(viewpoint)
+            if here or viewpoint in moves.rekeyed:
+                looks.append(Look(viewpoint, next(iter(viewpoint.groups)), here))
+        return Due(hosts=hosts, looks=tuple(looks), views=views, moves=moves.groups, failed=failed)
+
+    def arrival(self, group: Group) -> Due:
+        """What the first proxy of a group needs."""
+        scope = self._mesh.scope(group)
+        view = group_view(self._mesh, group, self._demand.tell(group, scope))
+        viewpoint = self._viewpoints.at(viewpoint_key(group, scope, view))
+        looks = () if viewpoint.groups else (self._first_look(group, viewpoint),)
+        held = _held(self._demand.calls.of(group).addresses)
+        return Due(looks=looks, views={group: view}, moves={group: viewpoint}, held={group: held})
+
+    def calls(self, group: Group, addresses: Iterable[Address]) -> Due:
+        """What a group needs that has called these addresses, and maybe hosts in another way."""
+        viewpoint = self._viewpoints.of(group)
+        return Due(calling={group: viewpoint} if viewpoint is not None else {}, held={group: _held(addresses)})
+
+    def _changed_hosts(self, touched: frozenset[str]) -> frozenset[str]:
+        """A wildcard stands for every host it covers. Hosts whose routes name a changed host may have changed, too."""
+        if wildcards := [host for host in touched if host.startswith("*")]:
+            touched |= {host for host in self._all_hosts() for wide in wildcards if host_covers(wide, host)}
+        return touched | self._translated.readers(touched)
+
+    def _group_views(
+        self, touched: Touched, hosts: frozenset[str], retold: Set[Group], failed: Failed
+    ) -> dict[Group, GroupView]:
+        views: dict[Group, GroupView] = {}
+        for group in self._viewpoints.groups():
+            rescoped = _applies(touched.scopes, group.namespace)
+            concerned = rescoped or group in retold or _applies(touched.inbound, group.namespace)
+            if concerned or group.kind is ProxyKind.GATEWAY:  # which any host's change may change: they are few
+                try:
+                    telling = self._telling(group, hosts, rescoped=rescoped, retold=group in retold)
+                    views[group] = group_view(self._mesh, group, telling)
+                except Exception as error:  # noqa: BLE001 - reported at the end of the push
+                    failed[group] = error
+        return views
+
+    def _telling(self, group: Group, hosts: frozenset[str], *, rescoped: bool, retold: bool) -> Telling:
+        viewpoint = self._viewpoints.of(group)
+        if viewpoint is None or not (rescoped or retold):
+            return self._demand.telling(group)
+        scope = self._mesh.scope(group) if rescoped else viewpoint.key.scope
+        return self._demand.tell(group, scope, lambda: self._demand.keeps(viewpoint, hosts))
+
+    def _keys(self, touched: Touched, views: dict[Group, GroupView]) -> dict[Group, ViewpointKey]:
+        keys: dict[Group, ViewpointKey] = {}
+        for group, view in views.items():
+            viewpoint = self._viewpoints.of(group)
+            rescoped = _applies(touched.scopes, group.namespace) or group.kind is ProxyKind.GATEWAY
+            scope = self._mesh.scope(group) if rescoped or viewpoint is None else viewpoint.key.scope
+            keys[group] = viewpoint_key(group, scope, view)
+        return keys
+
+    def _first_look(self, group: Group, viewpoint: Viewpoint) -> Look:
+        return Look(viewpoint, group, self._all_hosts(viewpoint.key.scope))
+
+    def _hosts_there(self, hosts: frozenset[str], at_gateways: frozenset[str], viewpoint: Viewpoint) -> frozenset[str]:
+        """The changed hosts that a viewpoint may see. A gateway sees what its routes name, and that changes with the
+        routes."""
+        scope = viewpoint.key.scope
+        if scope.servers is None:
+            return hosts
+        now, before = self._mesh.edge(scope).hosts, self._translated.all_hosts(viewpoint)
+        hosts |= at_gateways
+        wildcards = [host for host in hosts if host.startswith("*")]
+        covered = {host for host in now for wide in wildcards if host_covers(wide, host)}
+        return (hosts & (now | before)) | (now ^ before) | covered
+
+    def _all_hosts(self, scope: Scope | None = None) -> frozenset[str]:
+        if scope is not None and scope.servers is not None:
+            return self._mesh.edge(scope).hosts
+        return frozenset({*self._mesh.hosts(), *self._mesh.routed_hosts()})
+
+
+def _held(addresses: Iterable[Address]) -> tuple[str, ...]:
+    return tuple(name for address in addresses for name in names.held(address))
+
+
+def _newcomers(moves: dict[Group, Viewpoint]) -> dict[Group, Viewpoint]:
+    """For each viewpoint that has no groups yet, the first group that moves there."""
+    first = {viewpoint: group for group, viewpoint in reversed(moves.items()) if not viewpoint.groups}
+    return {group: viewpoint for viewpoint, group in first.items()}
+
+
+def _applies(namespaces: frozenset[str], namespace: str) -> bool:
+    return EVERYWHERE in namespaces or namespace in namespaces

@@ -1,0 +1,114 @@
+"""When a push runs: a short quiet after the last change, so that a directory that is saved at once is one push.
+Endpoints go out almost at once: a few milliseconds are enough to gather a burst of them. Calls that proxies hold are
+answered in the next turn of the event loop.
+
+`push.py` owns it, reports what waits and gives the functions to run; this module calls them at the right time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from weft.control.push.gather import Waiting
+
+if TYPE_CHECKING:
+    import asyncio
+
+log = logging.getLogger(__name__)
+
+Run = Callable[[], None]
+
+
+class PushTiming(msgspec.Struct, frozen=True):
+    """Seconds. A push comes `quiet` after the last change, but at most `most` after the first."""
+
+    endpoints: float = 0.002
+    quiet: float = 0.01
+    most: float = 0.1
+
+
+class Schedule:
+    """`push` must push everything that waits; `push_endpoints`, the endpoints; `answer_calls`, the calls."""
+
+    def __init__(self, timing: PushTiming, push: Run, push_endpoints: Run, answer_calls: Run) -> None:
+        self._timing = timing
+        self._push, self._push_endpoints, self._answer_calls = push, push_endpoints, answer_calls
+        self._first = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._endpoint_timer: asyncio.TimerHandle | None = None
+        self._turn: asyncio.Handle | None = None
+        self._waiting: list[asyncio.Future[None]] = []
+
+    @property
+    def pending(self) -> bool:
+        """Whether a push of changes is due that has not begun."""
+        return self._timer is not None or self._endpoint_timer is not None
+
+    def add(self, waiting: Waiting) -> None:
+        import asyncio  # not at the top: a stage needs no loop, and must start fast
+
+        loop = asyncio.get_running_loop()
+        if waiting.endpoints and self._endpoint_timer is None:
+            self._endpoint_timer = loop.call_later(self._timing.endpoints, safely, self._push_endpoints)
+        if not waiting.changes:
+            return
+        now = loop.time()
+        if self._timer is None:
+            self._first = now
+        else:
+            self._timer.cancel()
+        self._timer = loop.call_at(min(now + self._timing.quiet, self._first + self._timing.most), safely, self._push)
+
+    def add_calls(self) -> None:
+        import asyncio
+
+        if self._turn is None:
+            self._turn = asyncio.get_running_loop().call_soon(safely, self._answer_calls)
+
+    def begin_endpoints(self) -> None:
+        """The endpoints are pushed now."""
+        self._endpoint_timer = None
+        self._wake()
+
+    def begin_calls(self) -> None:
+        """The calls are answered now."""
+        self._turn = None
+
+    def begin(self) -> None:
+        """Everything is pushed now, but for the calls."""
+        self.close()
+
+    async def done(self) -> None:
+        """Returns once everything that has changed by now was pushed; at once if it is already."""
+        import asyncio
+
+        while self.pending:
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiting)
+            await waiting
+
+    def close(self) -> None:
+        for timer in (self._timer, self._endpoint_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._endpoint_timer = None
+        self._wake()
+
+    def _wake(self) -> None:
+        """Those who wait go on in a later turn of the loop, when the push that calls this is done."""
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+
+def safely(run: Run) -> None:
+    """Log a push that fails: it is a defect, but the loop goes on and proxies keep what they have."""
+    try:
+        run()
+    except Exception:
+        log.exception("a push failed; proxies keep what they have")

@@ -1,0 +1,120 @@
+"""Step 3 of a push, view: what is seen of the hosts that are due.
+
+In come the looks of `due.py`; out go `Views`: for one viewer, each host as it sees it now (`weft.translate.view`), or
+None where it does not. A viewpoint sees for all of its groups; hosts that depend on the labels of the caller, or on its
+calls, are left to each group. Rule: a host whose view cannot be computed is left out, and so stays as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Set
+
+import msgspec
+
+from weft.control.push.demand import Demand
+from weft.control.push.due import Due
+from weft.control.push.translated import TranslatedHosts
+from weft.control.push.viewpoints import Failed, Look, Viewer, Viewpoint
+from weft.mesh.mesh import Mesh
+from weft.model.group import Group
+from weft.model.settings import Settings
+from weft.translate.view import ServiceView, depends_on_labels, service_view
+
+log = logging.getLogger(__name__)
+
+
+class Views(msgspec.Struct, frozen=True, eq=False):
+    viewer: Viewer
+    settings: Settings
+    touched: frozenset[str]  # hosts that may have changed for this viewer, or for a group of this viewpoint
+    hosts: dict[str, ServiceView | None]
+    per_group: Set[str] = frozenset()  # hosts that each group of this viewpoint sees in its own way
+
+
+class ViewStep:
+    """Its state is what groups on demand are shown: `Demand`."""
+
+    def __init__(self, mesh: Mesh, demand: Demand, translated: TranslatedHosts) -> None:
+        self._mesh, self._demand, self._translated = mesh, demand, translated
+
+    def from_viewpoints(self, looks: Iterable[Look], failed: Failed) -> list[Views]:
+        """What all groups of a viewpoint see alike."""
+        views: list[Views] = []
+        for look in looks:
+            try:
+                views.append(self._from_viewpoint(look))
+            except Exception as error:  # noqa: BLE001 - reported at the end of the push
+                failed[look.viewpoint] = error
+        return views
+
+    def of_groups(
+        self,
+        due: Due,
+        touched: Mapping[Viewpoint, frozenset[str]],
+        moved: Mapping[Group, Viewpoint],
+        failed: Failed,
+    ) -> list[Views]:
+        """What groups see in their own way: of the hosts that were touched for their viewpoint; of all hosts, where
+        they have moved; of the hosts they call, where they are on demand."""
+        looks: dict[Group, tuple[Viewpoint, Set[str], frozenset[str]]] = {}
+        for group, viewpoint in due.calling.items():
+            looks[group] = viewpoint, frozenset(), frozenset()
+        for viewpoint, hosts in touched.items():
+            own = self._translated.own_hosts(viewpoint, hosts)
+            for group in own if viewpoint.key.telling.every else viewpoint.groups:
+                looks[group] = viewpoint, own.get(group, frozenset()), hosts
+        for group, viewpoint in moved.items():
+            before = self._translated.hosts(group) | self._demand.called_by(group)
+            looks[group] = viewpoint, before | self._translated.per_group(viewpoint), due.hosts
+        views: list[Views] = []
+        for group, look in looks.items():
+            try:
+                views.append(self._of_group(group, *look))
+            except Exception as error:  # noqa: BLE001 - reported at the end of the push
+                failed[group] = error
+        return views
+
+    def _of_group(self, group: Group, viewpoint: Viewpoint, hosts: Set[str], touched: frozenset[str]) -> Views:
+        """What a group sees of these hosts and of those that it calls, if `touched` may have changed that."""
+        key, called = viewpoint.key, frozenset[str]()
+        if key.telling.every:
+            self._demand.forget(group)
+        else:
+            hosts = hosts | self._demand.show_called(group, viewpoint, touched.union(hosts))
+            called = self._demand.called_by(group)
+        own = self._translated.per_group(viewpoint)
+        views: dict[str, ServiceView | None] = {}
+        for host in hosts:
+            try:
+                is_own = host in own or host in called
+                views[host] = (
+                    service_view(self._mesh, group, key.scope, host, held=key.telling.held) if is_own else None
+                )
+            except Exception:
+                log.exception("cannot look at %s for %s; it stays as it was", host, group)
+        return Views(group, key.settings, touched, views)
+
+    def _from_viewpoint(self, look: Look) -> Views:
+        viewpoint, key = look.viewpoint, look.viewpoint.key
+        touched = due = look.hosts | self._demand.show(look)
+        told: frozenset[str] = frozenset()
+        if not key.telling.every:
+            told, common = self._demand.told(viewpoint), self._translated.hosts(viewpoint)
+            own = self._translated.per_group(viewpoint)
+            due = frozenset(host for host in touched if host in told or host in common or host in own)
+        views: dict[str, ServiceView | None] = {}
+        per_group: set[str] = set()
+        for host in due:
+            try:
+                is_shown = key.telling.every or host in told
+                view = (
+                    service_view(self._mesh, look.group, key.scope, host, held=key.telling.held) if is_shown else None
+                )
+                if view is not None and depends_on_labels(self._mesh, view, key.scope.namespace):
+                    per_group.add(host)
+                    view = None
+                views[host] = view
+            except Exception:  # one host with a defect must not hold back the changes of others
+                log.exception("cannot look at %s for %s; it stays as it was", host, look.group)
+        return Views(viewpoint, key.settings, touched, views, per_group)
