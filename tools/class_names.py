@@ -1,7 +1,6 @@
 """Checks "one idea per word": public class names are unique in src/weft, and the glossary of ARCHITECTURE.md is true.
 
-A class that is private to its module (`_Name`) may be called as it likes. `DUPLICATES` has the names that several
-classes had when this check began, and how many: a name may leave the list, none may be added.
+Classes that are private to their module (`_Name`) are not checked.
 
 The glossary is the table under "## Words". A tool can check that no word is defined twice, that every word is part of
 an identifier in src/weft (or its plural is), and that the names which the table uses, written in backticks or like
@@ -13,7 +12,6 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Mapping
 from pathlib import Path
 
 from tools.source_text import ROOT, code
@@ -23,26 +21,18 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _NAME = re.compile(r"\b[A-Z][a-z]+[A-Z]\w*|`([^`]+)`")
 
-DUPLICATES: dict[str, int] = {}
 
-
-def duplicated(root: Path, allowed: Mapping[str, int]) -> list[str]:
+def duplicated(root: Path) -> list[str]:
     """What is wrong with the names of public classes: a line for each."""
     places = defaultdict(list)
     for source in sorted((root / "src" / "weft").rglob("*.py")):
         for name in _CLASS.findall(code(source.read_text())):
             places[name].append(source.relative_to(root).as_posix())
-    problems = [
+    return [
         f"class {name}: in {', '.join(files)}; a public class name exists once: choose another word"
         for name, files in sorted(places.items())
-        if len(files) > max(1, allowed.get(name, 1))
+        if len(files) > 1
     ]
-    for name, count in sorted(allowed.items()):
-        now = len(places.get(name, ()))
-        if now < count:
-            change = f"write {now}" if now > 1 else "remove it"
-            problems.append(f"class {name}: {now} now, {count} in DUPLICATES of tools/class_names.py: {change}")
-    return problems
 
 
 def glossary(root: Path) -> list[str]:
@@ -82,7 +72,7 @@ def _known(name: str, text: str) -> bool:
 
 
 def main() -> int:
-    problems = duplicated(ROOT, DUPLICATES) + glossary(ROOT)
+    problems = duplicated(ROOT) + glossary(ROOT)
     print(*problems, sep="\n", end="\n" if problems else "")
     return 1 if problems else 0
 

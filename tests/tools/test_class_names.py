@@ -43,29 +43,13 @@ def test_the_repository_passes():
 
 def test_a_name_of_two_classes_is_refused_with_both_places(tree):
     root = tree(one="class Place:\n    x = 1\n", two="class Place(Base): ...\n")
-    (problem,) = duplicated(root, {})
+    (problem,) = duplicated(root)
     assert problem.startswith("class Place: in src/weft/one.py, src/weft/two.py;")
 
 
 def test_private_classes_inner_classes_and_text_do_not_count(tree):
     text = '"""\nclass Place: in a docstring\n"""\nclass _Step: ...\nclass Owner:\n    class Inner: ...\n'
-    assert duplicated(tree(one=text, two=text.replace("Owner", "Other")), {}) == []
-
-
-def test_a_listed_name_may_have_as_many_classes_as_the_list_says_and_no_more(tree):
-    root = tree(one="class Place: ...\n", two="class Place: ...\n")
-    assert duplicated(root, {"Place": 2}) == []
-    tree(three="class Place: ...\n")
-    assert len(duplicated(root, {"Place": 2})) == 1
-
-
-def test_the_list_only_shrinks(tree):
-    root = tree(one="class Place: ...\n", two="class Place: ...\n", three="class Step: ...\n")
-    assert duplicated(root, {"Place": 3, "Step": 2, "Gone": 2}) == [
-        "class Gone: 0 now, 2 in DUPLICATES of tools/class_names.py: remove it",
-        "class Place: 2 now, 3 in DUPLICATES of tools/class_names.py: write 2",
-        "class Step: 1 now, 2 in DUPLICATES of tools/class_names.py: remove it",
-    ]
+    assert duplicated(tree(one=text, two=text.replace("Owner", "Other"))) == []
 
 
 def test_a_glossary_of_words_that_the_code_has_is_true(tree):
