@@ -74,7 +74,7 @@ def roots(mesh):
 def ask(mesh, control, **questions):
     """At port 15012, from the node: see caller.py."""
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
-    return on_node(mesh.cluster, "cluster.caller", {**control, "questions": questions}, environment)
+    return on_node(mesh.cluster, "on_cluster.caller", {**control, "questions": questions}, environment)
 
 
 def identity_of(namespace, account="default"):
