@@ -296,6 +296,15 @@ def test_a_kubelet_that_starts_again_disturbs_nobody_and_still_finds_the_agent(m
         assert containers() == before
 
 
+@pytest.fixture
+def api_server_returns(mesh):
+    """A failed test must not leave the cluster without its API server: every test after it would fail, too."""
+    yield
+    if not mesh.cluster.api.ready():
+        mesh.cluster.restart_api(kill=True)
+
+
+@pytest.mark.usefixtures("api_server_returns")
 def test_an_api_server_that_is_away_for_a_minute_takes_nothing_from_anybody(mesh, control, traffic, namespace):
     (agent,) = json.loads(mesh.kubectl("get", "pods", f"--namespace={NAMESPACE}", f"-l={AGENT}", "-o", "json"))["items"]
     address, spare = agent["status"]["podIP"], traffic.pod("spare")["metadata"]["uid"]
