@@ -35,7 +35,7 @@ def test_a_workload_of_this_machine_says_it_itself(weft, mesh, command):
 def test_exactly_one_is_asked_about(weft, arguments):
     done = weft("check-inject", *arguments)
     assert done.returncode == 2
-    assert "one pod is to be named" in done.stderr
+    assert "no pod is given, or more than one" in done.stderr
 
 
 def test_labels_are_pairs():
@@ -90,8 +90,8 @@ def test_files_need_neither_a_cluster_nor_a_mesh(alone, tmp_path):
         ),
     ]
     assert done.stderr == (
-        "namespace default is not in the files: it is taken to have no labels\n"
-        "hint: give its Namespace too, or ask a cluster: --kubernetes\n"
+        "namespace default is not in the files: it is assumed to have no labels\n"
+        "hint: give its Namespace too, or use a cluster: --kubernetes\n"
     )
 
 
@@ -120,8 +120,8 @@ def test_a_pod_that_is_not_as_it_would_be_made_now_is_told(capsys):
     bare = {"spec": {"containers": [{"name": "app"}]}, "status": {"phase": "Running"}}
     meshed = {**bare, "spec": {"containers": [{"name": "istio-proxy"}]}}
     for pod, verdicts, said in (
-        (bare, [yes], "has no proxy: it was made before"),
-        (meshed, [no], "has a proxy: it was made when"),
+        (bare, [yes], "has no proxy: it was created before"),
+        (meshed, [no], "has a proxy: it was created when"),
         (meshed, [yes, yes], "several webhooks inject it: a, a"),
     ):
         check_inject._tell(pod, verdicts)
