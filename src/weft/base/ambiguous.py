@@ -22,4 +22,6 @@ def in_several_namespaces(name: str, namespaces: Iterable[str]) -> Ambiguous:
     """The hint has the names to give instead, in the one form that every command takes."""
     places = sorted(set(namespaces))
     meant = ", or ".join(f"{place}/{name}" for place in places[:_MOST_NAMED])
-    return Ambiguous(Problem(Where(), f"`{name}` is in several namespaces: {', '.join(places)}", f"choose one: {meant}"))
+    return Ambiguous(
+        Problem(Where(), f"`{name}` is in several namespaces: {', '.join(places)}", f"choose one: {meant}")
+    )

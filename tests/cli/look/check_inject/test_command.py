@@ -199,7 +199,7 @@ def test_a_workload_of_a_cluster_is_asked_about_by_its_name(cluster_cli, webhook
         ]
         assert rows[1][3] == "Namespace label istio-injection=enabled matches"
         assert "istio-sidecar-injector: warning [WFT0815]: it has no caBundle" in done.stderr
-    for word, words in (("nobody", "there is no pod or workload `nobody`"), ("svc/web", "is no workload")):
+    for word, words in (("nobody", "there is no pod or workload `nobody`"), ("svc/web", "is not a workload")):
         done = cluster_cli("check-inject", word, "-n", "inject-named")
         assert (done.returncode, done.stdout) == (1, "")
         assert words in done.stderr
