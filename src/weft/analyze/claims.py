@@ -19,7 +19,7 @@ def of_claims(facts: Facts) -> Iterator[Problem]:
     entries = [service for service in sorted(facts.services, key=strength) if _kind(service) == _ENTRY]
     yield from _of_hosts(entries, facts)
     yield from _of_addresses(entries)
-    yield from _of_nobody(entries)
+    yield from _of_empty_entries(entries)
     yield from _of_circles(facts)
     yield from _of_workload_entries(facts)
 
@@ -59,7 +59,7 @@ def _of_addresses(entries: list[Service]) -> Iterator[Problem]:
 _BY_NAME = ("tls", "https")  # these are distinguished by the SNI of the client
 
 
-def _of_nobody(entries: list[Service]) -> Iterator[Problem]:
+def _of_empty_entries(entries: list[Service]) -> Iterator[Problem]:
     reported = set()
     for entry in entries:
         fixed = entry.resolution is Resolution.STATIC and entry.selector is None and not entry.static_endpoints
