@@ -17,7 +17,7 @@ def test_an_unknown_host_is_said_with_a_guess():
     assert len(said(WEB + istio("DestinationRule", "{host: '*.example.com'}"))) == 1
 
 
-def test_a_subset_of_nobody_is_said():
+def test_a_subset_selects_nothing_is_said():
     (line,) = said(WEB + istio("DestinationRule", SUBSETS.replace("version: v2", "version: v3")))
     assert (
         "spec.subsets[1].labels: warning: no workload behind web.shop.svc.cluster.local has the labels version=v3"

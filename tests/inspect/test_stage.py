@@ -206,7 +206,7 @@ def test_a_service_that_is_exported_elsewhere_is_told_with_whose_address_it_is()
     assert (found.verdict.kind, found.verdict.status) == (Kind.FAILED, 503), "nobody is behind it"
 
 
-def test_a_call_of_nobody_is_held_each_time_and_told_so():
+def test_a_call_selects_nothing_is_held_each_time_and_told_so():
     mesh = shop(few=0)
     stage = Stage(mesh, calls=Calls())
     caller = stage.workload(stage.find("orders"))
@@ -260,7 +260,7 @@ def test_of_a_service_that_was_not_called_it_is_told_what_the_first_call_would_m
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_first_call_to_an_address_of_nobody_goes_on_as_an_unknown_one(shared):
+def test_a_first_call_to_an_address_selects_nothing_goes_on_as_an_unknown_one(shared):
     """Also at a port that hosts without an address share, where it is held a second time."""
     mesh = shop()
     if shared:

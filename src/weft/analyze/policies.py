@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from weft.analyze.facts import Facts, Runner
 from weft.analyze.finding import finding
-from weft.analyze.nobody import of_nobody
 from weft.analyze.ports import Ports
+from weft.analyze.unmatched_selectors import selects_nothing
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
 from weft.model.authorization_policy import Action, AuthorizationPolicy, AuthorizationRule
@@ -22,7 +22,7 @@ def of_policies(facts: Facts) -> Iterator[Problem]:
     for policy in facts.policies:
         if policy.refused:
             continue
-        yield from of_nobody("WFT0511", policy, facts, "the policy has no effect")
+        yield from selects_nothing("WFT0511", policy, facts, "the policy has no effect")
         yield from _of_provider(policy, facts)
         guarded = guarded_by(policy, facts)
         yield from _of_numbers(policy, guarded, ports)

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 
 from weft.analyze.facts import Facts, Runner
 from weft.analyze.finding import finding
-from weft.analyze.nobody import of_nobody
 from weft.analyze.ports import Ports
+from weft.analyze.unmatched_selectors import selects_nothing
 from weft.api.syntax import is_address
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
@@ -24,7 +24,7 @@ def of_tokens(facts: Facts) -> Iterator[Problem]:
     issuers: dict[tuple[str, str], set[str]] = defaultdict(set)  # that each runner trusts
     ports = Ports(facts)
     for each in facts.authentications:
-        yield from of_nobody("WFT0541", each, facts, "the RequestAuthentication has no effect")
+        yield from selects_nothing("WFT0541", each, facts, "the RequestAuthentication has no effect")
         chosen = facts.chosen(each.namespace, each.selector, each.targets)
         checked |= {(namespace, runner.name) for namespace, runner in chosen if each.rules or each.refused}
         yield from _of_keys(each, chosen, facts)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from weft.analyze.facts import Facts, Runner
 from weft.analyze.finding import ahead, finding
-from weft.analyze.nobody import of_nobody
 from weft.analyze.ports import Ports
+from weft.analyze.unmatched_selectors import selects_nothing
 from weft.base.problem import Problem
 from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, Subset, effective
 from weft.model.gateway import ServerTlsMode
@@ -146,7 +146,7 @@ def _of_policy(policy: PeerAuthentication, facts: Facts, ports: Ports) -> Iterat
         )
         yield finding("WFT0502", policy.origin, "spec.selector", what, "move it to the namespace of the workload")
         return
-    yield from of_nobody("WFT0503", policy, facts, "the PeerAuthentication has no effect")
+    yield from selects_nothing("WFT0503", policy, facts, "the PeerAuthentication has no effect")
     chosen = facts.chosen(policy.namespace, policy.selector)
     runners = [runner for _, runner in chosen]
     strict = TlsMode.STRICT in (policy.mode, *(mode for _, mode in policy.ports))

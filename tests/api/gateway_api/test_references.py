@@ -60,7 +60,7 @@ def test_hostnames_have_no_case_and_are_no_addresses_of_all():
     ]
 
 
-def test_a_route_of_nobody_is_told():
+def test_a_route_selects_nothing_is_told():
     assert told(standard("HTTPRoute", "hostnames: [a.b]")) == [
         "4 warning: the route has no parent, and no effect (name a Gateway or a Service in `parentRefs`)"
     ]

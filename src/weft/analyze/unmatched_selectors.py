@@ -12,7 +12,7 @@ from weft.base.suggest import did_you_mean
 from weft.model.policy import Policy
 
 
-def of_nobody(code: str, policy: Policy, facts: Facts, outcome: str) -> Iterator[Problem]:
+def selects_nothing(code: str, policy: Policy, facts: Facts, outcome: str) -> Iterator[Problem]:
     """`outcome`: the effect, for the message. Skipped where no workload is known."""
     if not facts.runs or facts.chosen(policy.namespace, policy.selector):
         return
