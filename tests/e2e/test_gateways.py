@@ -216,7 +216,7 @@ async def test_a_change_is_judged_by_what_came_in_from_outside(mesh, tmp_path):
 async def test_the_way_from_outside_is_explained(mesh):
     await eventually(lambda: answers(200))
     told = await weft(f"weft explain edge --to https://{HOST}/ --mesh {mesh.engine.name}", mesh.directory)
-    assert "it ends the TLS with kubernetes://shop" in told
+    assert "it terminates TLS with kubernetes://shop" in told
     assert "delivered: it reaches app-0.shop" in told
     told = await weft(f"weft why edge secret kubernetes://shop --mesh {mesh.engine.name}", mesh.directory)
     assert "Secret shop/shop" in told and "out-of-secret" in told
@@ -345,5 +345,5 @@ async def test_tls_of_the_mesh_that_a_gateway_passes_on_is_explained_to_its_end(
     await mesh.try_out(*sealed(who, mode))
     await eventually(lambda: _called(mesh, "caller", status))
     said = await weft(f"weft explain caller --to http://{OUTER}/ --mesh {mesh.engine.name}", mesh.directory)
-    assert "the server passes the TLS of the caller's proxy on as it is" in said
+    assert "the server forwards the TLS of the caller's proxy unchanged" in said
     assert told in said
