@@ -32,7 +32,7 @@ def test_what_cannot_be_asked_is_wrong_and_says_why():
     assert said == "there is no workload or pod `odrers` (did you mean `orders`?)"
     assert "the scheme `ftp` is not supported" in try_case(Stage(shop()), case(to="ftp://x"), NOW).wrong[0]
     assert "invalid ipv6 url" in try_case(Stage(shop()), case(to="http://[::1"), NOW).wrong[0]
-    assert "no method" in try_case(Stage(shop()), case(method="GE T"), NOW).wrong[0]
+    assert "not an HTTP method" in try_case(Stage(shop()), case(method="GE T"), NOW).wrong[0]
 
 
 def test_a_port_that_the_service_does_not_have_is_not_allowed():
