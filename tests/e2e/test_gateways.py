@@ -337,7 +337,7 @@ def sealed(who: str, mode: str) -> tuple[Document, ...]:
     ("who", "mode", "status", "told"),
     [
         ("app", "DISABLE", 200, "delivered: it reaches app-0.shop"),
-        ("other", "DISABLE", 503, "the server is spiffe://cluster.local/ns/shop/sa/app, and not"),
+        ("other", "DISABLE", 503, "the server is spiffe://cluster.local/ns/shop/sa/app, not"),
         ("app", "ISTIO_MUTUAL", 503, "app-0.shop expects HTTP, which this is not"),
     ],
 )
