@@ -1,5 +1,5 @@
-"""The two functions that `control/push/contribute.py` calls: the contribution of a service to a group's config, and the base
-config of the group. Both are pure: equal views give equal contributions."""
+"""The two functions that `control/push/contribute.py` calls: the contribution of a service to a group's config, and the
+base config of the group. Both are pure: equal views give equal contributions."""
 
 from __future__ import annotations
 
