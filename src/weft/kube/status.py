@@ -295,7 +295,7 @@ def condition(problems: Sequence[Problem], generation: int) -> ObjectCondition:
     """What problems come to, in Kubernetes' words."""
     errors = [each for each in problems if each.severity is Severity.ERROR]
     warnings = [each for each in problems if each.severity is not Severity.ERROR]
-    message = "\n".join(_sentence(each) for each in (*errors, *warnings)) or "weft acts on it"
+    message = "\n".join(_sentence(each) for each in (*errors, *warnings)) or "weft has accepted it"
     if len(message) > _LONGEST_MESSAGE:
         message = message[: _LONGEST_MESSAGE - 1] + "…"
     return ObjectCondition(
