@@ -71,8 +71,8 @@ class _Mirror:
 
 
 class Copy:
-    """Callbacks: `changed`, there is something to report; `moved`, a pod's group has changed; `heard`, the control plane
-    has replied to a group's request made by `had`."""
+    """Callbacks: `changed`, there is something to report; `moved`, a pod's group has changed; `heard`, the control
+    plane has replied to a group's request made by `had`."""
 
     def __init__(
         self,
@@ -181,7 +181,8 @@ class Copy:
         return said, tuple(dict.fromkeys(whole))
 
     def want(self, group: Hashable, clusters: Iterable[str]) -> bool:
-        """Proxies of a group wait for these clusters, or have done so. Returns whether there is anything new to send."""
+        """Proxies of a group wait for these clusters, or have done so. Returns whether there is anything new to
+        send."""
         name = str(group)
         known = self._wanted[name]
         new = [each for each in dict.fromkeys(clusters) if each not in known and _is_sensible(each)]

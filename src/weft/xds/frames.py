@@ -56,9 +56,7 @@ class GroupUpdate(msgspec.Struct, frozen=True, array_like=True):
     removals: dict[str, list[str]] = {}
     fresh: bool = False  # this is the whole group; else it is a change of what the agent has
     whole: tuple[str, ...] = ()  # types that are complete in this update
-    kept: dict[
-        str, list[str]
-    ] = {}  # quarantined names, left out of complete types: an agent that has one keeps it
+    kept: dict[str, list[str]] = {}  # quarantined names, left out of complete types: an agent that has one keeps it
     like: str = ""  # with `fresh`: this update is the difference from this group, which the agent has
     heard: int = 0  # the last of the agent's numbered `WantedFrame` for this group that this replies to
 

@@ -69,8 +69,8 @@ class NodeObserver(Protocol):
     def release(self, group: Hashable) -> None: ...
 
     def want(self, group: Hashable, names: Iterable[str], had: tuple[str, ...] = ()) -> None:
-        """Proxies of the group wait for clusters of these names, and have those in `had`: whatever exists of `had` is in
-        the group when this returns. The group may not be held yet."""
+        """Proxies of the group wait for clusters of these names, and have those in `had`: whatever exists of `had` is
+        in the group when this returns. The group may not be held yet."""
 
     def taken(self, group: Hashable, type_url: str) -> None:
         """A proxy of the group has accepted something."""
@@ -344,7 +344,8 @@ class NodeStream:
         return entries, going
 
     def _patch(self, joined: _Joined, type_url: str, resource: Resource) -> Patch | None:
-        """A patch from a body that the agent has under the same name, in this group or another; None if not worth it."""
+        """A patch from a body that the agent has under the same name, in this group or another; None if not worth
+        it."""
         parts = parts_of(resource)
         key = type_url, resource.name
         before = joined.large.get(key)
@@ -429,7 +430,9 @@ class _Joined:
         self._snapshots = snapshots
         self.state = snapshots.attach(group, self)
         self.asked = self.heard = 0  # the agent's last request number, and the last one with a reply
-        self.large: dict[tuple[str, str], Resource] = {}  # large bodies that the agent has, by type and name, for patches
+        self.large: dict[
+            tuple[str, str], Resource
+        ] = {}  # large bodies that the agent has, by type and name, for patches
 
     def has(self, type_url: str, resources: Iterable[Resource]) -> None:
         """Record that the agent has these."""

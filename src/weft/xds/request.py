@@ -19,9 +19,9 @@ from weft.xds.types import CLUSTER, is_held
 # A mesh of 30,000 services in one message with the versions of all of them; Istio's largest users have a third of that.
 REQUEST_BYTES = 16 << 20
 NAMES = 100_000
-# Names of one stream that held calls wait for: they come from the addresses that an application calls, which can be any.
-# There is room for all that are kept for a group (`mesh/calls.py`), each with two names: before that, the group gets
-# every service.
+# Names of one stream that held calls wait for: they come from the addresses that an application calls, which can be
+# any. There is room for all that are kept for a group (`mesh/calls.py`), each with two names: before that, the group
+# gets every service.
 HELD = 4 * CALLED
 NAME_LENGTH = 4_096
 METADATA_BYTES = 64 * 1024  # an Istio proxy sends about 4 KB

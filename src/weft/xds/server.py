@@ -33,8 +33,8 @@ log = logging.getLogger("weft.xds")
 
 
 class StreamObserver(Protocol):
-    """Decides about clients and is notified of their ACKs and NACKs. What it raises, except StreamRefused, is logged and
-    has no effect on streams."""
+    """Decides about clients and is notified of their ACKs and NACKs. What it raises, except StreamRefused, is logged
+    and has no effect on streams."""
 
     def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Hashable | Awaitable[Hashable]:
         """The group of a new client, at once or as an awaitable. Raises StreamRefused to reject it. The group may get
@@ -48,9 +48,9 @@ class StreamObserver(Protocol):
     def nacked(self, stream_id: int, type_url: str, nonce: str, message: str) -> None: ...
 
     def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> Awaitable[None] | None:
-        """A client requests these clusters by name, and has those in `had` from an earlier stream. Names that held calls
-        wait for (`types.is_held`) are never reported as missing; the observer may arrange that they arrive. Nothing is
-        sent to the client until the returned awaitable is done: what it has may still be on its way here."""
+        """A client requests these clusters by name, and has those in `had` from an earlier stream. Names that held
+        calls wait for (`types.is_held`) are never reported as missing; the observer may arrange that they arrive.
+        Nothing is sent to the client until the returned awaitable is done: what it has may still be on its way here."""
 
     def on_nack(self, resource: NackedResource) -> None:
         """The rejected resource has been identified; it is not sent to this client again."""
@@ -89,8 +89,8 @@ _METHODS = {
 
 
 class XdsServer:
-    """`service`: ADS or SDS. `shared_bytes` limits the cache of responses that streams share; `most_streams`, the number
-    of streams at one address over all of its connections."""
+    """`service`: ADS or SDS. `shared_bytes` limits the cache of responses that streams share; `most_streams`, the
+    number of streams at one address over all of its connections."""
 
     def __init__(
         self,

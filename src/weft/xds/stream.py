@@ -82,7 +82,9 @@ class XdsStream:
         self._responses = responses or Responses()
         self._warming: set[str] = set()  # clusters sent whose endpoints exist and are not acknowledged yet
         self._round: _Round | None = None
-        self._in_vain: dict[str, str] = {}  # routes (name → version) that were waited for and that no listener requested
+        self._in_vain: dict[
+            str, str
+        ] = {}  # routes (name → version) that were waited for and that no listener requested
         self._group = snapshots.attach(group, self)
         self._ended = ""
 
@@ -233,8 +235,8 @@ class XdsStream:
         return self._send(subscription, table, tuple(upserts), tuple(removals), now)
 
     def _held(self, step: PushStep, subscription: Subscription, now: float) -> bool:
-        """Whether a step must wait for other types. Order matters only to proxies that subscribe to all clusters; others
-        request each resource when they can use it."""
+        """Whether a step must wait for other types. Order matters only to proxies that subscribe to all clusters;
+        others request each resource when they can use it."""
         clusters = self.subscriptions.get(CLUSTER)
         if clusters is None or not clusters.wildcard:
             return False
@@ -255,8 +257,8 @@ class XdsStream:
     def _answers_wait(self, step: PushStep, subscription: Subscription, due: _Round, now: float) -> bool:
         """Whether held calls must wait. A call that continued before its listeners exist would bypass them and leave
         the pod unprotected (without mTLS): so it waits, however slow the client is, until the application closes it. It
-        does not wait forever for clusters that are not warm, where it would get an error response, nor for routes, which
-        may never be requested."""
+        does not wait forever for clusters that are not warm, where it would get an error response, nor for routes,
+        which may never be requested."""
         if any(self._is_behind(url, due) for url in step.after) or any(
             not is_held(step.type_url, name) for name in subscription.owed
         ):

@@ -123,8 +123,8 @@ class Subscription:
         return taken
 
     def look(self, table: ResourceTable) -> None:
-        """Owe what changed since the last call. While a response is unacknowledged this does nothing: the table
-        records changes once for all streams, so a client that never answers costs nothing until it is too far behind."""
+        """Owe what changed since the last call. While a response is unacknowledged this does nothing: the table records
+        changes once for all streams, so a client that never answers costs nothing until it is too far behind."""
         if self.revision < table.floor:
             raise Behind(f"{self.type_url}: changes before push {table.floor} are no longer recorded")
         if self.flight is None and self.revision != table.revision:
@@ -212,8 +212,8 @@ class Subscription:
         )
 
     def next_nonce(self) -> str:
-        """The push number, so that streams with the same changes get the same bytes; with a counter where one push needs
-        several responses, because a nonce identifies one response."""
+        """The push number, so that streams with the same changes get the same bytes; with a counter where one push
+        needs several responses, because a nonce identifies one response."""
         push, _, count = self.nonce.partition(".")
         if push != str(self.revision):
             return str(self.revision)

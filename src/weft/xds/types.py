@@ -65,7 +65,7 @@ PUSH_ORDER = (
         PushPart.BOTH,
         (CLUSTER, ROUTE),
         "a listener may name new clusters, and at once serves calls with routes that it shares with others; removals "
-        "are in the same response, because a proxy handles them first and a new listener may reuse an old one's address",
+        "are in the same response, because a proxy handles them first and a new listener may reuse an old address",
     ),
     PushStep(ROUTE, PushPart.REMOVALS, (LISTENER,), "no listener may refer to routes when they are removed"),
     PushStep(CLUSTER, PushPart.REMOVALS, (LISTENER, ROUTE), "nothing may refer to a cluster when it is removed"),
