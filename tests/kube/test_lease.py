@@ -270,12 +270,12 @@ async def test_a_writer_that_takes_nothing_away_does_not_end_the_lead(api_server
 async def test_a_namespace_that_is_not_there_yet_is_waited_for(client, api_server, caplog):
     async with candidate(client, "lease-later", "one") as one:
         async with asyncio.timeout(20):
-            while "cannot be had" not in caplog.text:
+            while "cannot be acquired" not in caplog.text:
                 await asyncio.sleep(0.02)
         api_server.make_namespace("lease-later")
         await soon(one.begun)
 
 
 def test_times_that_cannot_work_are_refused(api_server):
-    with pytest.raises(ValueError, match="within its deadline"):
+    with pytest.raises(ValueError, match="retry < deadline < duration"):
         Leader(None, "default", "lead", "one", timing=LeaseTiming(duration=5, deadline=10))
