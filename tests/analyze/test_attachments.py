@@ -32,7 +32,7 @@ def told(text):
         (
             GATEWAY + ROUTE % (", sectionName: https", 81),
             [
-                "WFT0901 spec.parentRefs[0] Gateway shop/edge https is no listener; there are http (80) "
+                "WFT0901 spec.parentRefs[0] Gateway shop/edge https matches no listener; there are http (80) "
                 "(NoMatchingParent)",
                 "WFT0902 spec.rules[0] Service shop/web has no port 81; it has 80 (BackendNotFound)",
                 "WFT0905 metadata.name no workload of shop has the label gateway.networking.k8s.io/gateway-name: edge: "
@@ -63,7 +63,7 @@ def test_a_class_that_nobody_has_is_told_with_wefts_own_and_its_routes_are_not_a
         "weft's class is `weft`",
     )
     assert (route.code, route.where.object) == ("WFT0901", "HTTPRoute shop/web")
-    assert "is of the class `istio`" in route.what
+    assert "has the class `istio`" in route.what
 
 
 def test_the_gateways_of_another_controller_are_its_own_to_tell_of():

@@ -58,7 +58,7 @@ async def test_what_is_no_status_is_told_as_it_came(answered):
 
 async def test_no_more_is_read_than_is_allowed(answered):
     assert (await answered(b"x" * 1_000))[1] == b"x" * 1_000
-    with pytest.raises(ApiUnavailable, match="an answer of over 1,000 bytes"):
+    with pytest.raises(ApiUnavailable, match="a response of over 1,000 bytes"):
         await answered(b"x" * 1_001)
 
 
@@ -69,7 +69,7 @@ def test_a_list_may_have_no_items_and_goes_on_elsewhere():
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\xff", b'{"metadata": 1}'])
 def test_an_answer_that_is_something_else_is_an_error(body):
-    with pytest.raises(ApiUnavailable, match="the answer is not what was asked for"):
+    with pytest.raises(ApiUnavailable, match="the response cannot be decoded"):
         decoded(body, ObjectList[dict], "/x")
 
 

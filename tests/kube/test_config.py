@@ -152,17 +152,17 @@ def test_in_a_pod_a_named_kubeconfig_is_still_preferred(tmp_path, monkeypatch):
             {"cluster": {"server": "10.0.0.1:6443"}},
             "not the address of an API server (hint: server: https://HOST:PORT)",
         ),
-        ({"cluster": {"certificate-authority": "missing.crt"}}, "missing.crt, which is not there"),
-        ({"cluster": {"certificate-authority-data": "%%%"}}, "certificate-authority-data is not base64 of PEM"),
+        ({"cluster": {"certificate-authority": "missing.crt"}}, "missing.crt, which does not exist"),
+        ({"cluster": {"certificate-authority-data": "%%%"}}, "certificate-authority-data is not base64-encoded PEM"),
         (
             {"cluster": {"certificate-authority-data": encoded("CA"), "insecure-skip-tls-verify": True}},
-            "only one can be meant",
+            "remove one",
         ),
         ({"user": {"client-certificate-data": encoded("CERT")}}, "the key is missing"),
         ({"user": {"client-key-data": encoded("KEY")}}, "the certificate is missing"),
         ({"user": {"username": "me", "password": "secret"}}, "no longer supports (hint: use an exec plugin"),
         ({"user": {"auth-provider": {"name": "gcp"}}}, "an auth-provider, which Kubernetes itself no longer supports"),
-        ({"user": {"exec": {"command": "x", "apiVersion": "client.authentication.k8s.io/v1alpha1"}}}, "not known"),
+        ({"user": {"exec": {"command": "x", "apiVersion": "client.authentication.k8s.io/v1alpha1"}}}, "not supported"),
         (
             {
                 "user": {
@@ -173,10 +173,10 @@ def test_in_a_pod_a_named_kubeconfig_is_still_preferred(tmp_path, monkeypatch):
                     }
                 }
             },
-            "wants a terminal",
+            "needs a terminal",
         ),
-        ({"user": {"as-groups": ["admins"]}}, "mean nothing without `as`"),
-        ({"current-context": ""}, "no context is current (hint: choose one"),
+        ({"user": {"as-groups": ["admins"]}}, "have no effect without `as`"),
+        ({"current-context": ""}, "no current context (hint: choose one"),
         ({"users": []}, "there is no user `me`"),
         ({"clusters": "x"}, "is not a kubeconfig: Expected `array`"),
     ],

@@ -114,7 +114,7 @@ async def test_the_ca_may_be_replaced_while_we_run(api_server, tmp_path):
     authority = tmp_path / "ca.crt"
     authority.write_text(api_server.certificate.read_text())
     async with connected(api_server, ca_data="", ca_file=str(authority)) as client:
-        with pytest.raises(ApiUnavailable, match="not believed"):
+        with pytest.raises(ApiUnavailable, match="not trusted"):
             await client.raw("GET", "/version")
         authority.write_text(api_server.ca.read_text())
         assert await client.raw("GET", "/version")

@@ -148,7 +148,7 @@ async def test_what_is_somebody_elses_is_left_alone(cluster, namespace):
         assert await place.made(SERVICES, "edge-weft") == before
         assert await place.made(DEPLOYMENTS, "edge-weft") is None
         (problem,) = place.problems
-        assert f"Service {namespace}/edge-weft is there, and is not this Gateway's" in problem.what
+        assert f"Service {namespace}/edge-weft exists and is not owned by this Gateway" in problem.what
 
 
 async def test_a_type_of_service_that_there_is_not_is_told(cluster, namespace):

@@ -157,7 +157,7 @@ async def test_a_server_of_another_protocol_is_not_talked_to():
             pass
 
     async with node(talk, protocols=()) as (client, _):
-        with pytest.raises(ApiUnavailable, match=f"does not speak {PROTOCOL}"):
+        with pytest.raises(ApiUnavailable, match=f"does not support {PROTOCOL}"):
             await ask(client, "shop", "web-0", 15000, "/ready")
 
 

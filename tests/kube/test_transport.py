@@ -29,10 +29,10 @@ async def test_a_wrong_token_is_refused_and_stands_in_no_log(api_server, caplog)
 
 async def test_a_server_with_another_certificate_is_not_believed(api_server, tmp_path):
     async with connected(api_server, server_name="somebody.else") as client:
-        with pytest.raises(ApiUnavailable, match=r"certificate is not believed.*tls-server-name"):
+        with pytest.raises(ApiUnavailable, match=r"certificate is not trusted.*tls-server-name"):
             await client.raw("GET", "/version")
     async with connected(api_server, ca_data="", ca_file="") as client:
-        with pytest.raises(ApiUnavailable, match="certificate is not believed"):
+        with pytest.raises(ApiUnavailable, match="certificate is not trusted"):
             await client.raw("GET", "/version")
 
 
@@ -96,7 +96,7 @@ async def test_a_burst_of_requests_does_not_take_all_sockets(api_server, monkeyp
 async def test_an_answer_has_a_size_it_may_not_pass(client, monkeypatch, namespace):
     await put(client, namespace, "large", text="x" * 100_000)
     monkeypatch.setattr(transport, "_LONGEST_ANSWER", 50_000)
-    with pytest.raises(ApiUnavailable, match="an answer of over"):
+    with pytest.raises(ApiUnavailable, match="a response of over"):
         await client.get(CONFIG_MAPS, "large", namespace=namespace)
 
 

@@ -24,10 +24,8 @@ def test_by_itself_it_is_on_where_there_are_more_than_a_few():
 def test_it_says_why():
     counted = "1,213 services could be called from here, more than 100; weft.dev/on-demand: auto"
     assert str(Judgement(OnDemand.AUTO, 1_213)) == counted
-    assert str(Judgement(OnDemand.AUTO, 7)).startswith(
-        "7 services could wait here for a first call, not more than 100;"
-    )
-    assert str(Judgement(OnDemand.AUTO, 0)).startswith("no service could wait here")
+    assert str(Judgement(OnDemand.AUTO, 7)).startswith("7 services could be sent on demand, not more than 100;")
+    assert str(Judgement(OnDemand.AUTO, 0)).startswith("no service could be sent on demand")
     assert str(Judgement(OnDemand.AUTO, 1, few=0)).startswith("1 service could be called from here, more than 0;")
     assert str(ON) == "weft.dev/on-demand: true" and str(OFF) == "weft.dev/on-demand: false"
 

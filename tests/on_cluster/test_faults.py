@@ -277,7 +277,7 @@ def test_what_vanished_while_nobody_could_watch_is_gone_from_every_proxy(mesh, t
         assert has_endpoint()
         mesh.cluster.api.start_api()
         until(lambda: not has_endpoint())
-    written_by(mesh, CONTROL, "listing anew", begun=begun)
+    written_by(mesh, CONTROL, "listing again", begun=begun)
 
 
 def test_a_kubelet_that_starts_again_disturbs_nobody_and_still_finds_the_agent(mesh, traffic, namespace):

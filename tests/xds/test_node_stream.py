@@ -171,7 +171,7 @@ def test_a_group_that_is_dropped_under_a_stream_makes_it_start_anew(rig):
 def test_a_second_hello_and_too_many_pods_or_proxies_end_the_stream(rig, monkeypatch):
     monkeypatch.setattr(node_stream, "PODS", 2)
     monkeypatch.setattr(node_stream, "PROXIES", 2)
-    with pytest.raises(StreamRefused, match="has one"):
+    with pytest.raises(StreamRefused, match="a second Hello"):
         rig.stream.receive(Hello("node-1"))
     with pytest.raises(StreamRefused, match="more than 2 pods"):
         rig.stream.receive(PodsFrame(("a", "b", "c")))

@@ -68,7 +68,7 @@ def test_an_error_without_words_is_still_an_error():
     ids=["a long name", "many names", "a long name with a version", "a long nonce"],
 )
 def test_refuses_what_is_too_large(fields):
-    with pytest.raises(StreamRefused, match="the most"):
+    with pytest.raises(StreamRefused, match="the limit is"):
         parse(DELTA, delta(**fields))
 
 

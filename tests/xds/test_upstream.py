@@ -106,7 +106,7 @@ async def test_calls_nobody_on_the_network_without_a_root_to_know_them_by():
         return Line(target="127.0.0.1:1")
 
     async with calling(line) as (upstream, _):
-        await until(lambda: "trusted by its root" in upstream.trouble)
+        await until(lambda: "needs a root certificate" in upstream.trouble)
 
 
 @pytest.mark.parametrize(

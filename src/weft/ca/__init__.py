@@ -1,1 +1,2 @@
-"""Who may be whom: tokens are checked, certificates signed, roots kept and rotated. The only room that signs."""
+"""The certificate authority: checks tokens, signs certificates, keeps and rotates roots. The only package that
+signs."""

@@ -1,7 +1,8 @@
-"""The authority's admin socket, in its directory: how `weft ca rotate` reaches the process that signs. Root's, or the
-owner's, alone.
+"""The authority's admin socket, in its directory: `weft ca rotate` uses it to reach the process that signs. Only root
+or the owner can open it.
 
-One JSON object asks, lines of JSON answer: a status for each phase until a rotation is over, or what stands in the way.
+The request is one JSON object; the response is lines of JSON: a status for each phase until a rotation is over, or an
+error.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ class AdminSocket:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        """Raises OSError, as where the directory cannot be written."""
+        """Raises OSError, for example if the directory is not writable."""
         with contextlib.suppress(FileNotFoundError):
-            self._path.unlink()  # the lock on the directory says that nobody listens there
+            self._path.unlink()  # this process holds the directory's lock, so no other listens there
         listener = socket.socket(socket.AF_UNIX)
-        umask = os.umask(0o177)  # there is no moment in which others could open it
+        umask = os.umask(0o177)  # so that others can never open it
         try:
             listener.bind(str(self._path))
         except OSError:
@@ -77,7 +78,7 @@ class AdminSocket:
                 line = await reader.readline()
             await self._answer(line, writer)
         except (OSError, ValueError, TimeoutError):
-            pass  # who asked has gone, or never said what it wants
+            pass  # the client has disconnected, or sent no request
         except Exception:
             log.exception("the authority's socket failed at a request")
         finally:
@@ -112,7 +113,7 @@ class AdminSocket:
 
 
 def ask(directory: Path, wish: Wish) -> Iterator[AuthorityStatus]:
-    """Each status as it comes. Raises AuthorityError; ConnectionError or FileNotFoundError if nobody is there."""
+    """Yields each status. Raises AuthorityError; ConnectionError or FileNotFoundError if no process listens."""
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(str(directory / SOCKET))
         line.sendall(msgspec.json.encode(wish) + b"\n")

@@ -1,7 +1,7 @@
-"""The certificate authority of a trust domain: it signs, says who is to be trusted, and moves from root to root.
+"""The certificate authority of a trust domain: it signs certificates, publishes the roots to trust, and rotates roots.
 
-A CSR and an identity come in, a chain leaves. Who the caller is was decided before (`service.py`). Rule: of a CSR only
-the public key is taken; name, life and purpose of a certificate are decided here.
+Input: a CSR and an identity; output: a certificate chain. `service.py` has authenticated the caller. Rule: only the
+public key of a CSR is used; name, lifetime and purpose of a certificate are decided here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from weft.ca.store import Store
 from weft.model.identity import Identity, parse_identity
 
 log = logging.getLogger("weft.ca")
-problems_log = logging.getLogger("weft.ca.problems")  # for who shows no status
+problems_log = logging.getLogger("weft.ca.problems")  # for commands that show no status
 
 _TICK_SECONDS = 1.0
 _LOOK_SECONDS = 30.0
@@ -40,11 +40,11 @@ _SHORTEST = timedelta(seconds=1)
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """On what terms certificates are issued."""
 
-    lifetime: timedelta = timedelta(hours=24)  # where none is asked for
-    longest: timedelta = timedelta(days=90)  # whatever is asked for
+    lifetime: timedelta = timedelta(hours=24)  # if none is requested
+    longest: timedelta = timedelta(days=90)  # the limit of requested lifetimes
     skew: timedelta = timedelta(seconds=60)  # by how much clocks may differ
-    # How long a new root is trusted before it signs. As long as a certificate lives, because Istio's own agents learn
-    # of roots only when they renew; where every agent watches bundles, seconds are enough.
+    # How long a new root is trusted before it signs: the lifetime of a certificate, because Istio's own agents get
+    # roots only when they renew; where every agent watches bundles, seconds are enough.
     propagation: timedelta = timedelta(hours=24)
     root_lifetime: timedelta = timedelta(days=3650)
 
@@ -55,8 +55,8 @@ class Authority:
     ) -> None:
         self.trust_domain = trust_domain
         self.terms = terms
-        self.issued = 0  # by whoever asks it for others, since it was opened
-        self.refused: Counter[str] = Counter()  # what they refused, by reason
+        self.issued = 0  # certificates for workloads, since it was opened
+        self.refused: Counter[str] = Counter()  # rejected requests, by reason
         self._keeper = keeper
         self._clock = clock
         self._subscribers: list[Callable[[], None]] = []
@@ -82,7 +82,7 @@ class Authority:
         *,
         clock: Callable[[], float] = time.time,
     ) -> Authority:
-        """The CA whose files are there, or a self-made root, which is kept there. Raises AuthorityError."""
+        """The plugged-in CA of this directory, or a self-made root that is kept in it. Raises AuthorityError."""
         terms = terms or Terms()
         _check_trust_domain(trust_domain)
         if is_plugged_in(directory):
@@ -105,20 +105,20 @@ class Authority:
     def share(
         cls, state: State, keep: Keep, terms: Terms | None = None, *, clock: Callable[[], float] = time.time
     ) -> Authority:
-        """A self-made root that other processes sign with, too; `keep` sees to it that all of them have the same.
-        Raises AuthorityError."""
+        """A self-made root that other processes sign with, too; `keep` stores the state that all of them share. Raises
+        AuthorityError."""
         terms = terms or Terms()
         _check_trust_domain(state.trust_domain)
         shared = SharedRoot(state, keep, skew=terms.skew, root_lifetime=terms.root_lifetime)
         return cls(state.trust_domain, shared, terms, clock)
 
     def adopt(self, state: State) -> None:
-        """What is kept of a shared root is now this. Raises AuthorityError, and then nothing has changed."""
+        """Use the newly stored state of a shared root. If it raises AuthorityError, nothing has changed."""
         if isinstance(self._keeper, SharedRoot) and self._keeper.adopt(state):
             self._tell()
 
     def lead(self) -> None:
-        """Of those that share a root, this one moves a rotation on, until `follow`."""
+        """Among the processes that share a root, this one advances rotations until `follow`."""
         if isinstance(self._keeper, SharedRoot):
             self._keeper.lead(self._clock())
 
@@ -127,7 +127,7 @@ class Authority:
             self._keeper.follow()
 
     def bundle(self) -> tuple[str, ...]:
-        """The roots to trust, as PEM; the one whose certificates are handed out now is the first."""
+        """The roots to trust, as PEM; the one that signs now is the first."""
         return self._keeper.bundle()
 
     async def bundles(self) -> AsyncIterator[tuple[str, ...]]:
@@ -159,15 +159,15 @@ class Authority:
         return msgspec.structs.replace(issued, chain=(certificate_pem(leaf), *self._keeper.signing.chain))
 
     def sign_server(self, public_key: PublicKey, names: tuple[str, ...], lifetime: timedelta | None = None) -> Issued:
-        """For the control plane's own TLS server; it is found by these DNS names and addresses. It does not hold up a
-        rotation: who serves with it asks for another when the signer changes. Raises AuthorityError."""
+        """A certificate for the control plane's own TLS server with these DNS names and addresses. It does not delay a
+        rotation: the server requests another one when the signer changes. Raises AuthorityError."""
         self.tick()
         issued = self._times(self._life(lifetime))
         leaf = make_server(self._keeper.signing, public_key, names, _validity(issued))
         return msgspec.structs.replace(issued, chain=(certificate_pem(leaf), *self._keeper.signing.chain))
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Called when the bundle or the signer has changed. Returns what ends it."""
+        """`callback` is called when the bundle or the signer has changed. Returns the function that unsubscribes."""
         self._subscribers.append(callback)
 
         def unsubscribe() -> None:
@@ -177,8 +177,8 @@ class Authority:
         return unsubscribe
 
     def rotate(self, propagation: timedelta | None = None) -> AuthorityStatus:
-        """Make a new root and announce it. It signs after `propagation`; the old one goes when what it signed has
-        expired. Raises AuthorityError: a rotation is under way, or the CA was plugged in."""
+        """Create a new root and announce it. It signs after `propagation`; the old one is dropped when its certificates
+        have expired. Raises AuthorityError if a rotation is in progress or the CA is plugged in."""
         wait = self.terms.propagation if propagation is None else propagation
         self.tick()
         self._keeper.rotate(self._clock(), max(0.0, wait.total_seconds()))
@@ -194,14 +194,14 @@ class Authority:
         return self.status()
 
     def tick(self) -> bool:
-        """Do what is due: the next phase of a rotation, changed files. Whether anything changed."""
+        """Do what is due: the next phase of a rotation, changed files. Returns whether anything changed."""
         changed = self._keeper.tick(self._clock())
         if changed:
             self._tell()
         return changed
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
             try:
                 self.tick()
@@ -210,7 +210,7 @@ class Authority:
             self._tell_of_ends()
             due = self._keeper.due_at
             left = 0.0 if due is None else due - self._clock()
-            # What is overdue could not be done just now: that is no reason to hurry.
+            # An overdue step has just failed: it is tried again at the normal interval.
             await asyncio.sleep(min(_TICK_SECONDS, left) if left > 0 else _TICK_SECONDS)
 
     @property
@@ -226,7 +226,7 @@ class Authority:
         return msgspec.structs.replace(status, issued=self.issued, refused=dict(self.refused))
 
     def close(self) -> None:
-        """Lets another process have the directory."""
+        """Release the directory for another process."""
         self._keeper.close(self._clock())
 
     def _life(self, wanted: timedelta | None) -> timedelta:
@@ -236,7 +236,7 @@ class Authority:
         return min(life, self.terms.longest)
 
     def _times(self, life: timedelta) -> Issued:
-        """When a certificate that is made now begins and ends: never outside its signer's own time."""
+        """The validity of a certificate that is made now: never beyond its signer's."""
         now, signer = self._clock(), self._keeper.signing.certificate
         if now >= signer.not_valid_after_utc.timestamp():
             raise AuthorityError(
@@ -253,7 +253,8 @@ class Authority:
         )
 
     def _tell_of_ends(self) -> None:
-        """Once of each: what signs has ended, or does so soon. Certificates are not read anew every second."""
+        """Log once each signing certificate that has expired or expires soon. They are not parsed again every
+        second."""
         now = self._clock()
         if not self._looked <= now < self._looked + _LOOK_SECONDS:
             self._looked = now

@@ -22,14 +22,14 @@ PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519Pri
 
 
 class Validity(msgspec.Struct, frozen=True):
-    """Unix seconds; certificates know whole ones."""
+    """Unix seconds; certificates have whole seconds."""
 
     begins: float
     ends: float
 
 
 class Signing(msgspec.Struct, frozen=True):
-    """What signs: a CA's certificate and key, and what a verifier needs between it and the root it trusts."""
+    """A CA's certificate and key, and the intermediates that a verifier needs up to the root it trusts."""
 
     certificate: x509.Certificate
     key: PrivateKey
@@ -42,9 +42,9 @@ class Signing(msgspec.Struct, frozen=True):
 
 class Issued(msgspec.Struct, frozen=True):
     chain: tuple[str, ...]  # PEM, the leaf first, then intermediates; never the root
-    not_before: datetime  # earlier than `issued`, for verifiers whose clock is late
+    not_before: datetime  # earlier than `issued`, for verifiers with a slow clock
     expires: datetime
-    issued: datetime  # by the clock of who made this value; a share of life is counted from here
+    issued: datetime  # by the local clock; shares of the lifetime count from here
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
@@ -62,7 +62,7 @@ def certificate_pem(certificate: x509.Certificate) -> str:
 
 
 def make_root(trust_domain: str, key: PrivateKey, validity: Validity) -> x509.Certificate:
-    """Each root has a name of its own: verifiers look issuers up by name, and two roots may be trusted at a time."""
+    """Each root has a unique name: verifiers find issuers by name, and two roots may be trusted at a time."""
     name = x509.Name(
         [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, trust_domain[:64]),
@@ -91,7 +91,7 @@ def make_leaf(signing: Signing, public_key: PublicKey, uri: str, validity: Valid
 def make_server(
     signing: Signing, public_key: PublicKey, names: tuple[str, ...], validity: Validity
 ) -> x509.Certificate:
-    """For a TLS server that is found by DNS name or address; it is no workload's identity."""
+    """For a TLS server with DNS names or addresses; it is not a workload's identity."""
     return _sign_leaf(
         signing, public_key, [_general_name(name) for name in names], [ExtendedKeyUsageOID.SERVER_AUTH], validity
     )
@@ -123,7 +123,7 @@ def _builder(subject: x509.Name, public_key: PublicKey, validity: Validity) -> x
         x509.CertificateBuilder()
         .subject_name(subject)
         .public_key(public_key)
-        .serial_number(secrets.randbits(158) | 1 << 158)  # 158 random bits; 20 octets are the most there may be
+        .serial_number(secrets.randbits(158) | 1 << 158)  # 158 random bits; the limit is 20 octets
         .not_valid_before(datetime.fromtimestamp(int(validity.begins), UTC))
         .not_valid_after(datetime.fromtimestamp(int(validity.ends), UTC))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)

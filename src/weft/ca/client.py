@@ -1,6 +1,6 @@
-"""The CA seen from an agent: asks for certificates, follows the roots, and calls again when the line breaks.
+"""The agent's client of the CA: it requests certificates, watches the roots, and reconnects.
 
-gRPC's errors are renamed here. Rule: what the CA answers is believed only as far as it fits the question.
+gRPC's errors are converted here. Rule: a response of the CA is accepted only if it fits the request.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ _REFUSALS = {
 
 class CertificateClient:
     def __init__(self, target: str, roots: str | None = None, *, server_name: str = "") -> None:
-        """`roots`: PEM of what to trust at first, None for `unix:/path`. `server_name`: what the CA's certificate must
-        say, if it is not the target's host."""
+        """`roots`: the initial root certificates as PEM, None for `unix:/path`. `server_name`: the name in the CA's
+        certificate, if it is not the target's host."""
         if roots is None and not target.startswith("unix:"):
-            raise ValueError("a CA on the network is trusted by its root; only a Unix socket needs none")
+            raise ValueError("a CA on the network needs a root certificate; only a Unix socket needs none")
         self._target = target
         self._server_name = server_name
         self._roots = roots
         self._bundle: tuple[str, ...] = ()
         self._channel = self._open()
-        self._watching: Any = None  # the call that follows the roots
+        self._watching: Any = None  # the call that watches the roots
         self._closing: set[asyncio.Task[None]] = set()
 
     async def create(self, token: str, csr: bytes, lifetime: timedelta | None = None) -> Issued:
@@ -76,7 +76,7 @@ class CertificateClient:
         return _issued(answer, csr, time.time())
 
     async def bundles(self) -> AsyncIterator[tuple[str, ...]]:
-        """While the CA is away, nothing comes; when it is back, what has changed."""
+        """Yields the roots when they change. While the CA is unavailable, it waits."""
         told: tuple[str, ...] = ()
         backoff = Backoff(first=0.2, most=10.0)
         while True:
@@ -108,8 +108,8 @@ class CertificateClient:
                     call.cancel()
 
     def trust(self, roots: str) -> None:
-        """Whoever gave the roots at first gives others: a CA that has moved to them while it could not be reached is
-        known again. What the CA itself said last stays good besides, and what it says next is what counts."""
+        """Replace the initial roots, so that a CA that has rotated to them while it was unreachable is trusted again.
+        The roots that the CA itself sent last stay trusted, too, until it sends others."""
         if self._trust("".join((*self._bundle, roots))) and self._watching is not None:
             self._watching.cancel()
 
@@ -120,7 +120,8 @@ class CertificateClient:
         await self._channel.close()
 
     def _trust(self, roots: str) -> bool:
-        """Connections trust these from now on. Whether that takes a new one; calls on the old one may end in peace."""
+        """Trust these roots from now on. Returns whether a new connection is needed; calls on the old one may
+        finish."""
         if self._roots is None or roots == self._roots:
             return False
         self._roots = roots
@@ -144,7 +145,7 @@ def _is_being_cancelled() -> bool:
 
 
 def _issued(answer: bytes, csr: bytes, now: float) -> Issued:
-    """The chain without its root. The certificate must be for the key that was asked for, and be valid now."""
+    """The chain without its root. The certificate must be for the CSR's key."""
     try:
         pem = "\n".join(messages.CertificateResponse.FromString(answer).cert_chain)
         leaf, *above = x509.load_pem_x509_certificates(pem.encode())

@@ -1,6 +1,6 @@
-"""What a certificate signing request may bring: one public key, proven to be the sender's. Nothing else of it is read.
+"""Reads a certificate signing request: one public key, proven to be the sender's. Nothing else of it is used.
 
-PEM comes in, a public key leaves, or CsrRefused. Rule: what is expensive to look at is measured before it is looked at.
+PEM in; a public key out, or CsrRefused. Rule: sizes are checked before anything that is expensive to process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What stops the authority itself: its files, its key, its configuration. The operator's to mend, and it says how."""
+"""Errors of the authority itself: its files, its key, its configuration. The operator must fix them; hints say how."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A compact JWS taken apart, more strictly than the standard asks, and verified by one of the keys we know.
+"""Parses a compact JWS, more strictly than the standard requires, and verifies it with one of the configured keys.
 
-Text comes in, claims leave. Rule: the header picks among our keys and nothing else; what could name another key,
-another algorithm or another way to read the payload is refused, and so is everything that two parsers could read
+Text in, claims out. Rule: the header only selects among the configured keys; a header that could name another key,
+another algorithm or another way to read the payload is rejected, and so is everything that two parsers could read
 differently.
 """
 
@@ -26,7 +26,8 @@ _HEADER = frozenset({"alg", "kid", "typ"})
 
 
 class TokenKey(msgspec.Struct, frozen=True):
-    """A public key that may sign tokens, by these algorithms and no other. Without an id it is tried for each."""
+    """A public key that verifies tokens with these algorithms and no other. Without an id it is tried for every
+    token."""
 
     key: Any
     algorithms: tuple[str, ...]

@@ -1,8 +1,8 @@
-"""The words of the CA's two gRPC services: Istio's own for certificates, and weft's for the roots to trust.
+"""The messages of the CA's two gRPC services: Istio's for certificates, and weft's for the roots to trust.
 
 Built from descriptors (`base/protobuf_messages.py`), with the names and numbers of the fields on the wire.
 
-    istio.v1.auth.IstioCertificateService/CreateCertificate   CSR → chain; Istio's agents and ztunnel speak it
+    istio.v1.auth.IstioCertificateService/CreateCertificate   CSR → chain; Istio's agents and ztunnel use it
     weft.ca.v1.TrustBundles/Watch                             the roots, and again whenever they change
 """
 

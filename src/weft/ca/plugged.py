@@ -1,11 +1,11 @@
-"""A CA that somebody brought, in files with Istio's names. A directory comes in, what signs and who is trusted leaves.
+"""A plugged-in CA, in files with Istio's names: a directory in, the signing CA and the roots to trust out.
 
-    ca-cert.pem      what signs: a root, or an intermediate
+    ca-cert.pem      the signing CA: a root, or an intermediate
     ca-key.pem       its key, readable by its owner only
     root-cert.pem    every root to be trusted; needed unless ca-cert.pem is itself the root
     cert-chain.pem   from ca-cert.pem up to the root; needed where there is more than one step
 
-Rule: the files are good together, or AuthorityError says which of them is not, and why.
+Rule: the files must be valid together; otherwise AuthorityError names the file and the reason.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Plugged(msgspec.Struct, frozen=True):
 
 
 class PluggedIn:
-    """Follows the files: what is good together replaces what was, at once; the rest is told of and changes nothing."""
+    """Watches the files: a valid new set replaces the old one at once; an invalid one is logged and changes nothing."""
 
     due_at = None
 
@@ -60,7 +60,7 @@ class PluggedIn:
         return self._plugged.roots
 
     def note(self, expires: float, lifetime: float) -> None:
-        """Nothing to keep: when a root may go is for those to know who brought it."""
+        """Nothing to record: the operator decides when a root may be dropped."""
 
     def tick(self, now: float) -> bool:
         seen = stamp(self._directory)
@@ -95,7 +95,7 @@ class PluggedIn:
         self.rotate(now, 0.0)
 
     def close(self, now: float) -> None:
-        """Nothing to give back."""
+        """Nothing to release."""
 
 
 def is_plugged_in(directory: Path) -> bool:
@@ -103,7 +103,7 @@ def is_plugged_in(directory: Path) -> bool:
 
 
 def stamp(directory: Path) -> tuple[tuple[int, int, int] | None, ...]:
-    """Different when a file was replaced or written. Through links, as Kubernetes mounts secrets."""
+    """Changes when a file was replaced or written. Follows links, as Kubernetes mounts Secrets with them."""
     return tuple(_stamp(directory / name) for name in FILES)
 
 
@@ -137,7 +137,7 @@ def read_plugged(directory: Path, now: float) -> Plugged:
 def _climb(
     signer: x509.Certificate, offered: list[x509.Certificate], roots: list[x509.Certificate], directory: Path
 ) -> tuple[list[x509.Certificate], x509.Certificate]:
-    """From what signs up to a trusted root, by signatures and not by the order in the files."""
+    """The chain from the signing CA up to a trusted root, by signatures and not by the order in the files."""
     chain = [signer]
     while len(chain) <= _LONGEST_CHAIN:
         top = chain[-1]
@@ -157,7 +157,7 @@ def _climb(
 
 
 def _check_authority(certificate: x509.Certificate, file: Path, now: float, *, below: int) -> None:
-    """`below`: how many CA certificates stand between it and a workload's."""
+    """`below`: the number of CA certificates between it and a workload's."""
     shown = certificate.subject.rfc4514_string() or "a certificate without a name"
     at = datetime.fromtimestamp(now, UTC)
     if at >= certificate.not_valid_after_utc:

@@ -1,10 +1,10 @@
-"""From one root to the next without an outage, as values. A state and a time come in, the next state leaves.
+"""Root rotation without an outage, as values: a state and a time in, the next state out.
 
     steady     one root, which signs
-    announced  both are trusted, the old one still signs: everyone has time to learn of the new one
-    fading     both are trusted, the new one signs: what the old one signed has time to expire
+    announced  both are trusted, the old one still signs: all proxies have time to get the new one
+    fading     both are trusted, the new one signs: certificates of the old one have time to expire
 
-Rule: nobody is signed for by a root that somebody may not know yet, and no root is dropped under a live certificate.
+Rule: a root signs only when all proxies may trust it already, and no root is dropped while its certificates are valid.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     issued_until: float = 0.0  # no certificate of the signer's is valid after this
     next: Root | None = None
     switch_at: float = 0.0  # when the next one begins to sign
-    seen_at: float = 0.0  # when the announcement was last known to be heard by whoever listens
-    previous: str = ""  # PEM, without its key: it signs no more
+    seen_at: float = 0.0  # when the announcement was last being served
+    previous: str = ""  # PEM, without its key: it no longer signs
     drop_at: float = 0.0  # when the previous one is no longer trusted
 
     @property
@@ -68,7 +68,7 @@ def announce(state: State, root: Root, now: float, propagation: float) -> State:
 
 
 def resume(state: State, now: float) -> State:
-    """After a pause in which nobody could learn of the new root, the wait is as much longer as the pause was long."""
+    """After a pause in which no proxy could get the new root, extend the wait by the length of the pause."""
     if state.phase is not RotationPhase.ANNOUNCED:
         return state
     pause = max(0.0, now - state.seen_at)
@@ -92,7 +92,7 @@ def switch(state: State, now: float, skew: float) -> State:
 
 
 def step(state: State, now: float, skew: float) -> State:
-    """What is due by now is done, one phase at a time."""
+    """Advance to the next phase if it is due, one phase at a time."""
     if state.phase is RotationPhase.ANNOUNCED and now >= state.switch_at:
         return switch(state, now, skew)
     if state.phase is RotationPhase.FADING and now >= state.drop_at:

@@ -1,6 +1,6 @@
-"""A root that weft made itself, and its successors. Held in memory, or kept in a directory across restarts.
+"""A root that weft created itself, and its successors: in memory, or kept in a directory across restarts.
 
-Rule: what is decided is first on disk and only then done, so that a restart in any phase goes on where it was.
+Rule: each decision is written to disk before it takes effect, so that a restart continues in the same phase.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from weft.ca.store import STATE, Store
 
 log = logging.getLogger("weft.ca")
 
-_BACKDATED = 3600.0  # seconds; a root is trusted at once by machines whose clock is that late
-_HEARTBEAT = 60.0  # seconds; by so much a crash can lengthen the wait for the new root
+_BACKDATED = 3600.0  # seconds; machines whose clock is slow by this much trust a new root at once
+_HEARTBEAT = 60.0  # seconds; a crash can extend the wait for the new root by this much
 
 
 class SelfMade:
@@ -78,14 +78,15 @@ class SelfMade:
         return self.state.bundle()
 
     def note(self, expires: float, lifetime: float) -> None:
-        """A certificate goes out. What is on disk runs ahead of it by a quarter of a life, so that few write."""
+        """Record an issued certificate. The time on disk is ahead by a quarter of its lifetime, so that few writes are
+        needed."""
         self._issued_until = max(self._issued_until, expires)
         if expires > self.state.issued_until:
             ahead = msgspec.structs.replace(self.state, issued_until=expires + lifetime / 4)
             self._put(ahead)
 
     def tick(self, now: float) -> bool:
-        """Do what is due. Whether anything changed that others see."""
+        """Do what is due. Returns whether the bundle or the signer changed."""
         exact = msgspec.structs.replace(self.state, issued_until=self._issued_until)
         following = rotation.step(exact, now, self._skew)
         if following != exact:
@@ -126,7 +127,7 @@ class SelfMade:
             self._put(msgspec.structs.replace(state, seen_at=now))
 
     def _put(self, state: State) -> bool:
-        """A disk that takes nothing is said once, and tried again: certificates go out meanwhile, phases wait."""
+        """A failed write is logged once and tried again: meanwhile certificates are issued and phases wait."""
         try:
             if self._store is not None:
                 self._store.save(state)

@@ -1,6 +1,6 @@
-"""The CA on the network: gRPC with TLS on TCP, or a Unix socket. Bytes come in, the service decides, bytes leave.
+"""The CA's gRPC server: TLS on TCP, or a Unix socket. It decodes requests and passes them to the service.
 
-Rule: nothing a client sends ends anything but its own call, and a client learns why it was refused, nothing more.
+Rule: a client's request can fail only its own call, and the client gets the reason of a rejection, nothing more.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger("weft.ca")
 
 _LONGEST_REQUEST = LONGEST_CSR + 16 * 1024  # Istio's agents add metadata
 _MOST_WATCHERS = 10_000
-_MOST_OF_ONE_HOST = 100  # an agent has one; nobody shows a token for it, so nobody may take it from the others
+_MOST_OF_ONE_HOST = 100  # an agent has one; watches need no token, so one host must not use up the limit of all
 _LONGEST_LIFETIME = 10 * 365 * 86_400  # seconds; more would not fit a timedelta, and is cut down anyway
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", _LONGEST_REQUEST),
@@ -55,8 +55,8 @@ class CaServer:
         names: tuple[str, ...] = (),
         host_of: Callable[[str], str] | None = None,
     ) -> None:
-        """`names`: by which it is called besides the usual ones; they go into its own certificate. `host_of`: where a
-        peer is, as gRPC names it, if that is not to be seen from the name."""
+        """`names`: more names for its own certificate. `host_of`: the host of a peer (gRPC's peer string), if the
+        string itself does not show it."""
         self._service = service
         self._names = names
         self._host_of = host_of or _host
@@ -65,8 +65,9 @@ class CaServer:
         self._watchers: Counter[str] = Counter()  # by host
 
     async def listen(self, address: str, credentials: grpc.ServerCredentials | None = None) -> str:
-        """On `host:port`, always with TLS: by these credentials, or a certificate of the authority's own. On
-        `unix:/path`, for the owner of the file alone. Returns the address that can be called. Raises AuthorityError."""
+        """Serve on `host:port`, always with TLS: with these credentials, or a certificate of the authority itself. On
+        `unix:/path`, only for the owner of the file. Returns the address with the actual port. Raises
+        AuthorityError."""
         server = grpc.aio.server(options=_OPTIONS)
         server.add_generic_rpc_handlers(self.handlers())
         try:
@@ -107,8 +108,8 @@ class CaServer:
         return serving.credentials()
 
     def handlers(self) -> tuple[grpc.GenericRpcHandler, ...]:
-        """For a server that somebody else opens, too."""
-        # No deserializers: what comes is parsed where its errors can be answered.
+        """Handlers for this server's or another gRPC server."""
+        # No deserializers: requests are parsed where their errors can be returned.
         return (
             grpc.method_handlers_generic_handler(
                 messages.CERTIFICATE_SERVICE, {messages.CREATE: grpc.unary_unary_rpc_method_handler(self._create)}
@@ -143,7 +144,7 @@ class CaServer:
         return answer
 
     async def _watch(self, _payload: bytes, context: Context) -> AsyncIterator[bytes]:
-        """Without a token: roots are public, and who has lost its token must still learn of a new one."""
+        """Needs no token: roots are public, and an agent that has lost its token must still get new ones."""
         host = self._host_of(context.peer())
         if self._watchers[host] >= _MOST_OF_ONE_HOST or self._watchers.total() >= _MOST_WATCHERS:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watch the roots already")
@@ -178,7 +179,7 @@ def _host(peer: str) -> str:
 
 
 def _token(context: Context) -> str:
-    """The bearer token, if there is exactly one; which of two is meant cannot be known."""
+    """The bearer token, if there is exactly one; several are ambiguous."""
     metadata: Any = context.invocation_metadata() or ()
     values = [value for name, value in metadata if name == "authorization" and isinstance(value, str)]
     tokens = [value[len(_BEARER) :].strip() for value in values if value[: len(_BEARER)].lower() == _BEARER]

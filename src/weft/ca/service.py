@@ -1,6 +1,6 @@
-"""A token and a CSR come in; a certificate for the identity that the token proves leaves, or Refused.
+"""Issues certificates: a token and a CSR in; a certificate for the token's identity out, or SigningRefused.
 
-Rule: the CSR has no say in who the caller is. Every refusal is counted, and logged once a minute, with its reason and
+Rule: the CSR has no say in who the caller is. Every rejection is counted, and logged once a minute, with its reason and
 never with a token or a CSR.
 """
 
@@ -21,9 +21,9 @@ from weft.model.identity import Identity
 
 log = logging.getLogger("weft.ca")
 
-# Signing takes half a millisecond, so it is done inline: no queue, no thread, no certificate for somebody who has gone.
-# That makes one greedy pod everybody's problem, hence a bound for each. A pod needs one certificate in a day; ten at
-# once and one a second after that is room for restarts, for certificates that live seconds, and costs 0.05 % of a core.
+# Signing takes half a millisecond, so it is done inline: no queue, no thread, no certificate for a caller that is gone.
+# One greedy pod would delay all others, hence a limit for each. A pod needs one certificate per day; ten at once and
+# one per second after that leave room for restarts and for lifetimes of seconds, and cost 0.05 % of a core.
 _BURST = 10.0
 _PER_SECOND = 1.0
 _MOST_CALLERS = 100_000
@@ -39,10 +39,10 @@ class CertificateService:
         self._checker = checker
         self._clock = clock
         self._rate = _Rate(clock)
-        self._told: dict[str, float] = {}  # when it was last said, so that a caller who tries again fills no log
+        self._told: dict[str, float] = {}  # when each was last logged, so that retries do not fill the log
 
     async def create(self, token: str, csr: bytes, lifetime: timedelta | None = None) -> Issued:
-        """Raises SigningRefused, or CaUnavailable if it is the authority that cannot."""
+        """Raises SigningRefused, or CaUnavailable if the authority cannot sign."""
         caller: Caller | None = None
         try:
             caller = await self._checker.check(token)
@@ -71,7 +71,7 @@ class CertificateService:
 
     def _count(self, reason: str, caller: Caller | None, why: Exception) -> None:
         self.authority.refused[reason] += 1
-        words = f"refused a certificate to {caller or 'an unknown caller'}: {why} ({reason})"
+        words = f"rejected a certificate request of {caller or 'an unknown caller'}: {why} ({reason})"
         now = self._clock()
         if now - self._told.get(words, -_REMIND_SECONDS) >= _REMIND_SECONDS:
             if len(self._told) >= _MOST_TOLD:
@@ -81,7 +81,7 @@ class CertificateService:
 
 
 class _Rate:
-    """A bucket for each caller. One that is full again is as good as none, so that few are kept."""
+    """A token bucket for each caller. Full buckets need not be kept."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

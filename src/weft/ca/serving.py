@@ -1,7 +1,8 @@
-"""The control plane's own TLS certificate, made by its own authority and renewed before it ends, on open listeners.
+"""The control plane's own TLS certificate, issued by its own authority and renewed before it expires, without closing
+listeners.
 
-gRPC asks for it at every new connection, from a thread of its own: it reads one attribute, which the event loop
-replaces as a whole.
+gRPC reads it at every new connection, from a thread of its own: it reads one attribute, which the event loop replaces
+as a whole.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from weft.ca.error import AuthorityError
 
 log = logging.getLogger("weft.ca")
 
-# By which names agents call a control plane: Istio's, and ours.
+# The names by which agents call a control plane: Istio's and weft's.
 NAMES = (
     "istiod.istio-system.svc",
     "istiod.istio-system.svc.cluster.local",
@@ -44,19 +45,19 @@ class ServingCertificate:
         self._names = tuple(dict.fromkeys((*NAMES, *names)))
         self._lifetime = lifetime
         self._due = asyncio.Event()
-        self.changed: Callable[[], None] = lambda: None  # told of each one that follows the first
+        self.changed: Callable[[], None] = lambda: None  # called after each renewal
         self.pem = (b"", b"")  # its key and its chain
         self._current = self._make()
 
     def credentials(self) -> grpc.ServerCredentials:
-        """TLS 1.2 and later is all that gRPC speaks. Callers show a token, not a certificate."""
-        # Every handshake gets the current one, so that no listener must be opened anew.
+        """gRPC supports only TLS 1.2 and later. Callers present a token, not a certificate."""
+        # Every handshake gets the current one, so that no listener must be reopened.
         return grpc.dynamic_ssl_server_credentials(
             self._current, lambda: self._current, require_client_authentication=False
         )
 
     async def run(self) -> None:
-        """Until cancelled: another certificate when two thirds of a life are over, and when another root signs."""
+        """Runs until cancelled: renews after two thirds of the lifetime, and when the signing root changes."""
         unsubscribe: Callable[[], None] = self._authority.subscribe(self._due.set)
         try:
             while True:

@@ -1,8 +1,8 @@
-"""A root that weft made and that several processes sign with, kept where all of them look.
+"""A root that weft created and that several processes sign with, in a store that all of them watch.
 
-Each one adopts what is kept, whenever it changes; the one that leads moves a rotation on. Rule: nothing is decided here
-but by asking for it to be kept; it holds when it comes back by `adopt`, and then for everybody alike. Who asks on the
-ground of an old state is refused by the place where it is kept, and asks again.
+Each process adopts the stored state whenever it changes; the leader advances rotations. Rule: a decision is a request
+to store a new state; it takes effect, for all processes alike, when it comes back by `adopt`. The store rejects a
+request that is based on an old state, and it is tried again.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from weft.ca.self_made import begin_rotation, require_announced, signing_of
 
 log = logging.getLogger("weft.ca")
 
-Keep = Callable[[State, State], None]  # what it is to be, and what it was when that was decided; may fail, silently
+Keep = Callable[[State, State], None]  # the new state, and the state it is based on; may fail silently
 
-_RETRY = 5.0  # seconds until what was not kept is asked for again
+_RETRY = 5.0  # seconds until a state that was not stored is requested again
 _HEARTBEAT = 60.0
-# How long another process may go on signing by what was kept before: its watch is that late at most.
+# How long another process may continue to sign with the previous state: the maximum delay of its watch, in seconds.
 _LATE = 60.0
 
 
@@ -38,9 +38,9 @@ class SharedRoot:
         self._keep = keep
         self._skew = skew.total_seconds()
         self._root_lifetime = root_lifetime.total_seconds()
-        self._issued_until = state.issued_until  # asked for or kept, whichever is later
+        self._issued_until = state.issued_until  # requested or stored, whichever is later
         self._asked_at = 0.0
-        self._longest = 0.0  # seconds: the longest life that was given away
+        self._longest = 0.0  # seconds: the longest issued lifetime
 
     @property
     def due_at(self) -> float | None:
@@ -50,7 +50,7 @@ class SharedRoot:
         return self.state.bundle()
 
     def adopt(self, state: State) -> bool:
-        """Whether anything changed that others see. Raises AuthorityError, and then nothing has changed."""
+        """Returns whether the bundle or the signer changed. If it raises AuthorityError, nothing has changed."""
         before = self.state
         if state.signer != before.signer:
             self.signing = signing_of(state)
@@ -62,16 +62,17 @@ class SharedRoot:
         return (before.signer, before.bundle()) != (state.signer, state.bundle())
 
     def note(self, expires: float, lifetime: float) -> None:
-        """A certificate goes out. What is kept runs ahead of it by a quarter of a life, so that few write."""
+        """Record an issued certificate. The stored time is ahead by a quarter of its lifetime, so that few writes are
+        needed."""
         self._longest = max(self._longest, lifetime)
         if expires > self._issued_until:
             self._issued_until = expires + lifetime / 4
             self._ask(msgspec.structs.replace(self.state, issued_until=self._issued_until))
 
     def lead(self, now: float) -> None:
-        """This process is the one that moves a rotation on, from now."""
+        """This process advances rotations from now on."""
         self.leads = True
-        if now - self.state.seen_at > 2 * _HEARTBEAT:  # for that long, nobody was there to announce anything
+        if now - self.state.seen_at > 2 * _HEARTBEAT:  # for that long, no leader announced anything
             resumed = rotation.resume(self.state, now)
             if resumed != self.state:
                 self._ask(resumed)
@@ -80,10 +81,10 @@ class SharedRoot:
         self.leads = False
 
     def tick(self, now: float) -> bool:
-        """Ask for what is due. Never changes anything by itself."""
+        """Request to store what is due. Never changes anything by itself."""
         if not self.leads or 0.0 <= now - self._asked_at < _RETRY:
             return False
-        # Others sign a little longer with the old root than this one knows of.
+        # Other processes may sign with the old root a little longer than this one knows.
         until = max(self._issued_until, now + _LATE + self._longest if self._longest else 0.0)
         exact = msgspec.structs.replace(self.state, issued_until=until)
         following = rotation.step(exact, now, self._skew)
@@ -106,7 +107,7 @@ class SharedRoot:
         self._ask(rotation.switch(msgspec.structs.replace(self.state, issued_until=until), now, self._skew))
 
     def close(self, now: float) -> None:
-        """Nothing to give back."""
+        """Nothing to release."""
 
     def _ask(self, wanted: State) -> None:
         self._keep(wanted, self.state)

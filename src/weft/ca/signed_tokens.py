@@ -1,8 +1,8 @@
-"""Tokens by signature: the issuer that gives each workload of this machine its token, and the checker that knows the
-issuer's public keys.
+"""Signed tokens (JWTs): the issuer of the local engine's workload tokens, and the checker with the issuer's public
+keys.
 
-A token is what Kubernetes projects into a pod, claim by claim, so that one checker reads both. Rule: everything a
-token says must agree with everything else it says.
+A token has the same claims as the one that Kubernetes projects into a pod, so that one checker reads both. Rule: all
+claims of a token must be consistent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AUDIENCE = "istio-ca"
 ISSUER = "https://weft.local"
 MOST_LEEWAY = timedelta(minutes=5)
 _LEEWAY = timedelta(seconds=30)
-_LIFETIME = timedelta(hours=12)  # what Istio asks kubelet for
+_LIFETIME = timedelta(hours=12)  # what Istio requests from kubelet
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?")
 _LONGEST_LABEL = 63
 _LONGEST_NAME = 253
@@ -95,7 +95,8 @@ class SignedTokens:
 
 
 class TokenIssuer:
-    """Plays kubelet's part: a token for each pod, as long as the pod is there. Its key is made here and stays here."""
+    """Issues a token for each pod, as kubelet does, as long as the pod exists. Its key is created and kept in
+    memory."""
 
     def __init__(self, *, issuer: str = ISSUER, clock: Clock = time.time) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -106,7 +107,7 @@ class TokenIssuer:
         self._revoked: dict[str, float] = {}
 
     def issue(self, caller: Caller, *, audience: str = AUDIENCE, lifetime: timedelta = _LIFETIME) -> str:
-        """A token bound to the caller's pod; what the caller says of `expires` is not read. Raises ValueError."""
+        """A token bound to the caller's pod; `caller.expires` is ignored. Raises ValueError."""
         if not caller.pod or not caller.pod_uid:
             raise ValueError("a token is bound to a pod: its name and UID are needed")
         if self._is_revoked(caller.pod_uid):
@@ -130,12 +131,12 @@ class TokenIssuer:
         try:
             _caller(claims)
         except TokenRefused as refused:
-            raise ValueError(f"every checker would refuse this token: {refused}") from refused
+            raise ValueError(f"every checker would reject this token: {refused}") from refused
         self._valid_until[caller.pod_uid] = max(expires, self._valid_until.get(caller.pod_uid, 0))
         return jwt.encode(claims, self._key, algorithm="ES256", headers={"kid": self._key_id})
 
     def revoke(self, pod_uid: str) -> None:
-        """The pod is gone: its tokens are refused from now on."""
+        """The pod is gone: its tokens are rejected from now on."""
         now = self._clock()
         kept = now - MOST_LEEWAY.total_seconds()
         self._revoked = {uid: until for uid, until in self._revoked.items() if until > kept}

@@ -1,4 +1,4 @@
-"""Where an agent gets certificates from, whether in this process (`service.py`) or over the network (`client.py`)."""
+"""The agent's source of certificates: in this process (`service.py`) or over the network (`client.py`)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Protocol
 
 from weft.ca.certificates import Issued
 
-REASON = "weft-reason"  # where a refusal over gRPC has its reason for programs: in the trailing metadata
+REASON = "weft-reason"  # trailing metadata of a gRPC error: the reason of a rejection, for programs
 
 
 class SigningRefused(Exception):
-    """The CA answered, and the answer is no. Asking again with the same things is of no use, but for a rate's sake."""
+    """The CA rejected the request. Retrying the same request does not help, except after a rate limit."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -21,7 +21,7 @@ class SigningRefused(Exception):
 
 
 class CaUnavailable(Exception):
-    """No answer, or one that makes no sense. Try again."""
+    """No response, or an invalid one. Try again."""
 
 
 class ServiceReason(StrEnum):

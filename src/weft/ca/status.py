@@ -1,6 +1,6 @@
-"""What can be told of an authority: its certificates, their lives and fingerprints, how far a rotation is. No secret.
+"""The status of an authority: its certificates, their validity and fingerprints, the progress of a rotation. No secret.
 
-Read from a running authority, or from its directory, without disturbing who signs with it.
+It is read from a running authority, or from its directory, without disturbing the process that signs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weft.ca.rotation import RotationPhase, State
 from weft.ca.store import read_state
 
 SELF_MADE, PLUGGED_IN = "self-made", "plugged-in"
-# Before something that signs ends: a month, or, if it lives for less, the last third of its life.
+# The notice before a signing certificate expires: a month, or, if its lifetime is short, the last third of it.
 _NOTICE = timedelta(days=30)
 _NOTICE_SHARE = 1 / 3
 
@@ -52,12 +52,12 @@ class AuthorityStatus(msgspec.Struct, frozen=True):
     due: datetime | None  # when the next phase begins
     certificates: tuple[CertificateFacts, ...]
     problem: str = ""
-    issued: int = 0  # since the process that signs began; of a directory that nobody signs with, nothing is known
+    issued: int = 0  # since the signing process started; unknown for a directory without such a process
     refused: dict[str, int] = {}  # by reason
 
     @property
     def next_step(self) -> str:
-        """What happens next, in words."""
+        """The current state and the next step, as text."""
         signer = self.certificates[0] if self.certificates else None
         if signer is not None and signer.expires <= datetime.now(UTC):
             return "what signs has expired, and signs nothing until it is replaced"
@@ -72,14 +72,14 @@ class AuthorityStatus(msgspec.Struct, frozen=True):
         }[self.phase]
 
     def problems(self, now: datetime) -> tuple[Problem, ...]:
-        """Files that are not used, and `ends`."""
+        """Problems with changed files, and `ends`."""
         if not self.problem:
             return self.ends(now)
         what = f"its changed files are not used, the old ones go on: {self.problem}"
         return Problem(Where(object="CA"), what, "mend them; no restart is needed"), *self.ends(now)
 
     def ends(self, now: datetime) -> tuple[Problem, ...]:
-        """Whatever of what signs has ended, or does so soon."""
+        """Signing certificates that have expired or expire soon."""
         where, found = Where(object="CA"), []
         hint = "replace it in the CA's directory" if self.kind == PLUGGED_IN else "give it a new root: weft ca rotate"
         for each in self._what_signs():
@@ -93,7 +93,7 @@ class AuthorityStatus(msgspec.Struct, frozen=True):
         return tuple(found)
 
     def _what_signs(self) -> Iterator[CertificateFacts]:
-        """From what signs up to its root. What else is trusted may end without harm."""
+        """From the signing certificate up to its root. Other trusted roots may expire without harm."""
         for each in self.certificates:
             yield each
             if each.is_root:
@@ -111,7 +111,7 @@ def self_made_status(state: State) -> AuthorityStatus:
 def plugged_status(
     trust_domain: str, intermediates: Sequence[str], roots: Sequence[str], problem: str = ""
 ) -> AuthorityStatus:
-    """Of certificates in PEM: from what signs up to its root, which is the first of the roots."""
+    """From certificates in PEM: the signing one up to its root, which is the first of the roots."""
     chain = tuple(
         certificate_facts(each, "signer" if place == 0 else "intermediate") for place, each in enumerate(intermediates)
     )
@@ -132,7 +132,7 @@ def read_status(directory: Path) -> AuthorityStatus:
 
 
 def refuse_unusable(directory: Path) -> None:
-    """Before anything is begun with it; a directory that is empty, or not there, has room for a new root. Raises
+    """Check a directory before it is used; an empty or missing directory is fine, for a new root. Raises
     AuthorityError."""
     if directory.exists() and not directory.is_dir():
         raise AuthorityError("is not a directory", "give a directory: --ca DIR", file=directory)

@@ -1,5 +1,5 @@
-"""The directory of a self-made root: one file with everything, replaced as a whole, and a lock, so that one process
-signs. Only the owner can read it, and that is checked, not assumed.
+"""The directory of a self-made root: one state file, replaced as a whole, and a lock, so that only one process signs.
+Only the owner may read the file, and that is checked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOCK = "authority.lock"
 
 class Store:
     def __init__(self, directory: Path) -> None:
-        """Takes the directory for this process. Raises AuthorityError."""
+        """Locks the directory for this process. Raises AuthorityError."""
         self.directory = directory
         self._lock = _take(directory)
 
@@ -30,7 +30,7 @@ class Store:
         return read_state(self.directory)
 
     def save(self, state: State) -> None:
-        """When it returns, the state outlives a power cut. Raises OSError, and then the file is as it was."""
+        """When it returns, the state survives a power cut. If it raises OSError, the file is unchanged."""
         replace_file(self.directory / STATE, msgspec.json.format(msgspec.json.encode(state)), mode=0o600)
         replace_file(self.directory / BUNDLE, "".join(state.bundle()).encode(), mode=0o644)
 
@@ -49,7 +49,7 @@ def read_state(directory: Path) -> State | None:
     try:
         state = msgspec.json.decode(text, type=State)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        # What the decoder says names fields, never their content.
+        # The decoder's message names fields, never their content.
         raise AuthorityError(
             f"is not a state that weft wrote: {error}",
             "restore it from a backup; without it a new root is made",
@@ -83,7 +83,7 @@ def read_secret(path: Path) -> bytes | None:
 
 
 def _is_given(facts: os.stat_result) -> bool:
-    """Root's, and readable for our own group besides: how Kubernetes hands a Secret to a process that is not root."""
+    """Owned by root and readable by this process's group: how Kubernetes mounts a Secret for a non-root process."""
     shared = facts.st_mode & (stat.S_IRWXG | stat.S_IRWXO) == stat.S_IRGRP
     return shared and facts.st_uid == 0 != os.geteuid() and facts.st_gid in (os.getegid(), *os.getgroups())
 
@@ -96,7 +96,7 @@ def replace_file(path: Path, content: bytes, *, mode: int) -> None:
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), mode)  # whatever the umask took away
+            os.fchmod(file.fileno(), mode)  # whatever the umask is
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

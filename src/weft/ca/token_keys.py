@@ -1,7 +1,6 @@
-"""Public keys that sign tokens, from a JWKS or PEM. Text comes in, keys with the algorithms each may use leave.
+"""Public keys that verify tokens, from a JWKS or PEM: text in, keys with their allowed algorithms out.
 
-Rule: the algorithm follows from the kind of key. A secret that two sides share is no key here, and neither is a
-private one.
+Rule: the algorithm follows from the kind of key. Shared secrets and private keys are rejected.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def token_key(key: Any, key_id: str | None = None) -> TokenKey:
 
 
 def _from_jwks(text: bytes) -> tuple[TokenKey, ...]:
-    """Keys of kinds that we do not know are passed over, as a JWKS's readers should; secrets are an error."""
+    """Keys of unknown kinds are skipped, as the JWKS standard says; secrets are an error."""
     found = []
     for entry in json.loads(text)["keys"]:
         kind, key_id = entry.get("kty"), entry.get("kid")

@@ -1,7 +1,7 @@
-"""What a caller shows to get a certificate, seen from the one who checks it.
+"""The interface of token checks: a token in; a Caller out, or TokenRefused.
 
-A token comes in, a Caller leaves, or TokenRefused. On one machine tokens are signed by the local engine
-(`signed_tokens.py`); on Kubernetes the API server reviews them. Rule: no message and no log line holds a token.
+On one machine the local engine signs the tokens (`signed_tokens.py`); on Kubernetes the API server reviews them. Rule:
+no message and no log line contains a token.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who a token speaks for: a service account, in a pod."""
+    """The identity of a token: a service account, in a pod."""
 
     namespace: str
     service_account: str
@@ -48,9 +48,9 @@ class TokenRefused(Exception):
     def __init__(self, reason: TokenReason, message: str, caller: Caller | None = None) -> None:
         super().__init__(message)
         self.reason = reason
-        self.caller = caller  # only where the signature was good
+        self.caller = caller  # only if the signature was valid
 
 
 class TokenChecker(Protocol):
     async def check(self, token: str) -> Caller:
-        """Raises TokenRefused; CaUnavailable (`signer.py`) where another must be asked and does not answer."""
+        """Raises TokenRefused; CaUnavailable (`signer.py`) if a remote check does not answer."""

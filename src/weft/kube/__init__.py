@@ -1,1 +1,1 @@
-"""Kubernetes' API, and nothing else speaks to it: where it is, what is watched there, what is written back."""
+"""The Kubernetes API: connection, watches and writes. No other package calls it."""

@@ -1,5 +1,5 @@
-"""What an API server says: an object, a list of them, what it serves, or a refusal in its own words. The client comes
-in with bytes; values leave, or an error that tells what was asked. Rule: no more is read than the caller allows."""
+"""Decodes responses of the API server: an object, a list, discovery data, or a Status with an error. Bytes in; values
+or an error that names the request out. Rule: no more bytes are read than the caller allows."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Details(msgspec.Struct, rename="camel"):
 
 
 class ApiStatus(msgspec.Struct):
-    """What the API server says instead of an object."""
+    """A Status, which the API server returns instead of an object."""
 
     kind: str = ""
     reason: str = ""
@@ -86,7 +86,7 @@ async def read(answer: aiohttp.ClientResponse, where: str, most: int) -> bytes:
     while chunk := await answer.content.readany():
         size += len(chunk)
         if size > most:
-            raise ApiUnavailable(f"an answer of over {most:,} bytes", where=where)
+            raise ApiUnavailable(f"a response of over {most:,} bytes", where=where)
         chunks.append(chunk)
     return b"".join(chunks)
 
@@ -108,4 +108,4 @@ def decoded(body: bytes, type_: Any, path: str) -> Any:
     try:
         return msgspec.json.decode(body, type=type_)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ApiUnavailable(f"the answer is not what was asked for: {error}", where=path) from error
+        raise ApiUnavailable(f"the response cannot be decoded: {error}", where=path) from error

@@ -1,7 +1,7 @@
-"""Objects come in, and are so on the cluster: applied in their order, and what an older version of the same set left
-behind is removed. Server-side apply: fields that others own stay theirs unless they contradict ours.
+"""Applies a set of objects to the cluster in their order, and removes what an older version of the set left behind.
+Server-side apply: fields of other managers stay theirs unless they conflict with weft's.
 
-`weft install` and its kin come in here. Rule: what is applied twice is the same as what is applied once."""
+`weft install` and related commands use it. Rule: applying twice has the same result as applying once."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from weft.kube.resource import (
 
 MANAGER = "weft-install"
 _PATIENCE = 30.0  # seconds for a new kind to be served, and for an API server that is busy
-_REMOVAL = 90.0  # seconds for what is being removed to be gone
+_REMOVAL = 90.0  # seconds for an object that is being deleted to be gone
 _LOOK_SECONDS = 0.1
 
-# In the order of removing. Webhooks first: one that nobody answers any more would stop others' pods.
+# In the order of removal. Webhooks first: one without a server would block all pods.
 OWNED: tuple[ResourceKind, ...] = (
     MUTATING_WEBHOOKS,
     VALIDATING_WEBHOOKS,
@@ -73,9 +73,9 @@ class Done(msgspec.Struct, frozen=True):
 async def apply(
     client: Client, objects: Iterable[Mapping[str, Any]], *, dry_run: bool = False
 ) -> AsyncGenerator[Done, None]:
-    """Each as it is done. A new kind is waited for before anything of it is sent. Raises ApiError, and leaves what was
-    applied until then: applying again goes on from there."""
-    missing: set[str] = set()  # namespaces that a dry run would have made
+    """Yields each object when it is applied. Before objects of a new kind are sent, waits until the kind is served.
+    Raises ApiError and leaves what was applied until then: applying again continues from there."""
+    missing: set[str] = set()  # namespaces that a dry run would have created
     groups: set[str] = set()  # with new kinds
     for each in objects:
         who = named(each)
@@ -102,7 +102,7 @@ async def apply(
 async def owned(
     client: Client, labels: str, kinds: Sequence[ResourceKind] = OWNED
 ) -> AsyncGenerator[tuple[ResourceKind, ObjectReference], None]:
-    """Everything with these labels, in the order in which it can be removed."""
+    """All objects with these labels, in the order in which they can be removed."""
     for resource in kinds:
         for found in (await client.list(resource, _Object, labels=labels)).items:
             who = ObjectReference(resource.api_version, resource.kind, found.metadata.namespace, found.metadata.name)
@@ -117,7 +117,7 @@ async def remove(
     kinds: Sequence[ResourceKind] = OWNED,
     dry_run: bool = False,
 ) -> AsyncGenerator[Done, None]:
-    """What has these labels and is not among `keep`."""
+    """Remove the objects that have these labels and are not in `keep`."""
     kept = {named(each) for each in keep}
     async for resource, who in owned(client, labels, kinds):
         if who not in kept:
@@ -159,17 +159,18 @@ async def _there(client: Client, resource: ResourceKind, who: ObjectReference) -
 
 
 async def _gone(client: Client, resource: ResourceKind, who: ObjectReference) -> None:
-    """What is being removed takes changes, and goes all the same: a kind, with what is written of it, after seconds."""
+    """Wait until an object that is being deleted is gone. It still accepts changes, but is deleted all the same; a
+    CustomResourceDefinition, with all of its objects, after seconds."""
     deadline = asyncio.get_running_loop().time() + _REMOVAL
     while (found := await _there(client, resource, who)) is not None and "deletionTimestamp" in found["metadata"]:
         if asyncio.get_running_loop().time() > deadline:
             hint = f"try: kubectl get {resource.plural} {who.name} -o yaml"
-            raise KubeError("it is being removed, and something holds it", hint, where=str(who))
+            raise KubeError("it is being deleted, and a finalizer blocks that", hint, where=str(who))
         await asyncio.sleep(_LOOK_SECONDS)
 
 
 async def _served(client: Client, who: ObjectReference, *, patiently: bool) -> ResourceKind:
-    """A kind that was just made is told of a little after it is there."""
+    """Find a kind. A new kind appears in discovery a little after it is established."""
     deadline = asyncio.get_running_loop().time() + _PATIENCE
     while True:
         try:
@@ -181,7 +182,7 @@ async def _served(client: Client, who: ObjectReference, *, patiently: bool) -> R
 
 
 def _content(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what the API server counts, and without what others write below `status`."""
+    """The object without the API server's counters and without `status`."""
     metadata = {name: held for name, held in found["metadata"].items() if name not in _COUNTED}
     return {**{name: held for name, held in found.items() if name != "status"}, "metadata": metadata}
 
@@ -211,6 +212,6 @@ async def _established(client: Client, who: ObjectReference) -> None:
             return
         if asyncio.get_running_loop().time() > deadline:
             names = conditions.get("NamesAccepted")
-            why = names.message if names is not None else "the API server does not say why"
+            why = names.message if names is not None else "the API server gives no reason"
             raise KubeError(f"the kind is not served: {why}", f"try: kubectl describe crd {who.name}", where=str(who))
         await asyncio.sleep(_LOOK_SECONDS)

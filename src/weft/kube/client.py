@@ -1,7 +1,7 @@
 """The objects of one API server: typed values in and out, one request each, or a stream of watch lines.
 
-The sources and writers of this package come in with a Resource; `transport.py` asks. Rule: who writes says which one.
-Without a name, or without a namespace where there is one, nothing is sent: it would be meant for the collection."""
+The other modules of this package pass a ResourceKind; `transport.py` sends the request. Rule: a write needs a name and,
+for namespaced kinds, a namespace. Without them nothing is sent: the request would apply to the collection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.kube.transport import TIMEOUT, Transport
 
 T = TypeVar("T")
 
-PAGE = 500  # objects at a time, as kubectl asks
+PAGE = 500  # objects per page, as kubectl requests
 _LONGEST_LINE = 16 << 20  # etcd's largest object is 1.5 MiB by default, its JSON some times that
 
 
@@ -38,7 +38,7 @@ class ListedObjects(msgspec.Struct, Generic[T], frozen=True):
 class Page(msgspec.Struct, Generic[T], frozen=True):
     items: tuple[T, ...]
     resource_version: str
-    more: str = ""  # where the next page goes on
+    more: str = ""  # the continue token of the next page
 
 
 class Client(Transport):
@@ -59,7 +59,7 @@ class Client(Transport):
     async def list(
         self, resource: ResourceKind, type_: type[T], *, namespace: str = "", labels: str = "", fields: str = ""
     ) -> ListedObjects[T]:
-        """All of them, at one version. ApiError.expired if it took so long that the server forgot that version."""
+        """All objects, at one version. ApiError.expired if it took so long that the server dropped that version."""
         items: Any = []
         version = ""
         async for page in self.pages(resource, type_, namespace=namespace, labels=labels, fields=fields):
@@ -97,10 +97,10 @@ class Client(Transport):
         options: Mapping[str, str] | None = None,
         inactivity: float = 150.0,
     ) -> AsyncGenerator[Sequence[bytes], None]:
-        """Lines as the server writes them: first none, when the watch is open, then what can be read at once comes at
+        """Yields the server's lines: first an empty batch, when the watch is open, then all lines that can be read at
         once. It ends when the server ends it.
         `options`: resourceVersion, allowWatchBookmarks, timeoutSeconds, sendInitialEvents… `inactivity`: seconds
-        without a byte after which the server is taken for dead (ApiUnavailable)."""
+        without a byte after which the server is considered dead (ApiUnavailable)."""
         query = _selection(labels, fields) | {"watch": "true"} | dict(options or {})
         path = resource.path(namespace)
         rest = b""
@@ -141,14 +141,14 @@ class Client(Transport):
         subresource: str = "",
     ) -> Any:
         """`name` only with a subresource that is created, such as serviceaccounts/NAME/token. ApiError.already_exists
-        if somebody was first."""
+        if there is one."""
         path = resource.path(_namespace(resource, namespace), name, subresource)
         return decoded(await self.raw("POST", path, body=msgspec.json.encode(manifest)), type_, path)
 
     async def replace(
         self, resource: ResourceKind, name: str, manifest: Any, *, namespace: str = "", subresource: str = ""
     ) -> dict[str, Any]:
-        """With metadata.resourceVersion in it: ApiError.conflict if somebody wrote meanwhile."""
+        """`manifest` has metadata.resourceVersion: ApiError.conflict if the object was changed meanwhile."""
         path = _one(resource, name, namespace, subresource)
         replaced: dict[str, Any] = decoded(await self.raw("PUT", path, body=msgspec.json.encode(manifest)), dict, path)
         return replaced
@@ -205,8 +205,8 @@ class Client(Transport):
         subresource: str = "",
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """Server-side apply of the fields in `manifest`, which become `manager`'s. ApiError.conflict (`causes` say
-        which fields, and whose they are) unless `force`. A namespaced object must say its namespace."""
+        """Server-side apply of the fields in `manifest`, which become `manager`'s. ApiError.conflict (`causes` name the
+        fields and their managers) unless `force`. A namespaced object must have its namespace."""
         who = named(manifest)
         resource = await self.find(who.api_version, who.kind)
         path = _one(resource, who.name, who.namespace, subresource)
@@ -227,7 +227,7 @@ class Client(Transport):
         uid: str = "",
         propagation: str = "Background",
     ) -> bool:
-        """Whether there was something to delete. `uid`: only this very object (ApiError.conflict if it is another)."""
+        """Returns whether there was an object. `uid`: delete only this object (ApiError.conflict if it is another)."""
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -242,10 +242,10 @@ class Client(Transport):
             raise
         return True
 
-    # Finding out
+    # Discovery
 
     async def find(self, api_version: str, kind: str) -> ResourceKind:
-        """Where objects of that kind are, as the server tells. ApiError.not_found if it has no such kind."""
+        """The resource of a kind, from the server's discovery. ApiError.not_found if it has no such kind."""
         if (resource := known(api_version, kind) or self._found.get((api_version, kind))) is not None:
             return resource
         group, _, version = api_version.rpartition("/")
@@ -260,18 +260,18 @@ class Client(Transport):
             raise ApiError(404, "NotFound", what, request=f"GET {path}") from None
 
     async def exists(self, resource: ResourceKind) -> bool:
-        """Whether the server serves that resource: a certain answer, or an exception. A 404 alone is not certain, since
-        whatever stands in the server's place may say it as well."""
+        """Whether the server serves that resource: a certain result, or an exception. A 404 alone is not certain, since
+        another server or proxy at the same address may return it, too."""
         if resource.group:
             groups = decoded(await self.raw("GET", "/apis"), ApiGroups, "/apis")
             if groups.kind != "APIGroupList":
-                raise ApiUnavailable("the answer is not an API server's", where="GET /apis")
+                raise ApiUnavailable("the response is not an API server's", where="GET /apis")
             versions = (version.group_version for group in groups.groups for version in group.versions)
             if resource.api_version not in versions:
                 return False
         resources = decoded(await self.raw("GET", resource.group_path), ApiResources, resource.group_path)
         if resources.kind != "APIResourceList":
-            raise ApiUnavailable("the answer is not an API server's", where=f"GET {resource.group_path}")
+            raise ApiUnavailable("the response is not an API server's", where=f"GET {resource.group_path}")
         return any(one.name == resource.plural for one in resources.resources)
 
 
@@ -281,12 +281,12 @@ def _selection(labels: str, fields: str) -> dict[str, str]:
 
 def _namespace(resource: ResourceKind, namespace: str) -> str:
     if resource.namespaced and not namespace:
-        raise KubeError(f"a {resource.kind} is in a namespace; which one is not said")
+        raise KubeError(f"a {resource.kind} needs a namespace")
     return namespace
 
 
 def _one(resource: ResourceKind, name: str, namespace: str, subresource: str = "") -> str:
     """Never the collection: a delete without a name would delete everything."""
     if not name:
-        raise KubeError(f"which {resource.kind} is not said")
+        raise KubeError(f"a {resource.kind} needs a name")
     return resource.path(_namespace(resource, namespace), name, subresource)

@@ -1,6 +1,6 @@
-"""Where the API server is and who we are there: from the pod we run in, or from a kubeconfig as kubectl reads it.
-A Connection leaves; files that rotate (token, CA, client certificate) are named in it and read later, each time they
-change. Rule: what we cannot honour is refused with the file and a hint, never ignored."""
+"""Address and credentials of the API server: from the pod's service account, or from a kubeconfig as kubectl reads it.
+The result is an ApiConnection; it names files that rotate (token, CA, client certificate), which are read again when
+they change. Rule: a setting that weft does not support is rejected with the file and a hint, never ignored."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class ExecPlugin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiConnection(msgspec.Struct, frozen=True, kw_only=True):
-    """PEM and tokens as text. Where both a file and a text are there, the file is read whenever it changes."""
+    """PEM and tokens as text. If both a file and a text are set, the file is read whenever it changes."""
 
     server: str  # https://host:port, perhaps with a path
-    source: str = ""  # for messages: where all this was read
+    source: str = ""  # for messages: where this was read
     namespace: str = "default"
     ca_data: str = ""
     ca_file: str = ""
-    server_name: str = ""  # what the server's certificate says, if it is not the host
-    insecure: bool = False  # believe any server: only if the kubeconfig says so
+    server_name: str = ""  # the name in the server's certificate, if it is not the host
+    insecure: bool = False  # do not verify the server's certificate: only if set in the kubeconfig
     client_certificate: str = ""
     client_certificate_file: str = ""
     client_key: str = ""
@@ -57,7 +57,7 @@ class ApiConnection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(kubeconfig: Path | str | None = None, context: str | None = None) -> ApiConnection:
-    """A file that is named, else $KUBECONFIG, else the pod we run in, else ~/.kube/config. Raises ConfigError."""
+    """The given file, else $KUBECONFIG, else the pod's service account, else ~/.kube/config. Raises ConfigError."""
     if kubeconfig is not None:
         return from_kubeconfig([Path(kubeconfig).expanduser()], context)
     if named := [Path(path).expanduser() for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]:
@@ -68,30 +68,28 @@ def load(kubeconfig: Path | str | None = None, context: str | None = None) -> Ap
     if not usual.exists():
         raise ConfigError(
             "no kubeconfig, and this is not a pod",
-            "name one with --kubeconfig or $KUBECONFIG",
+            "set one with --kubeconfig or $KUBECONFIG",
             file=usual,
         )
     return from_kubeconfig([usual], context)
 
 
 def contexts(kubeconfig: Path | str | None = None) -> list[str]:
-    """The names that `load` takes. Raises ConfigError."""
-    said = str(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG") or "~/.kube/config"
-    files = [Path(path).expanduser() for path in said.split(os.pathsep) if path]
+    """The contexts that `load` accepts. Raises ConfigError."""
+    paths = str(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG") or "~/.kube/config"
+    files = [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
     return [each.name for file in files if file.exists() for each in _read(file).contexts]
 
 
 def in_cluster(directory: Path = ACCOUNT_DIRECTORY) -> ApiConnection:
-    """What kubelet gives every pod with a service account."""
+    """From the files that kubelet mounts into every pod with a service account."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
-        raise ConfigError(
-            "this is not a pod: KUBERNETES_SERVICE_HOST is not set", "name a kubeconfig with --kubeconfig"
-        )
+        raise ConfigError("this is not a pod: KUBERNETES_SERVICE_HOST is not set", "set a kubeconfig with --kubeconfig")
     for file in ("token", "ca.crt"):
         if not (directory / file).is_file():
             raise ConfigError(
-                "a pod's service account is not mounted here",
+                "the pod's service account is not mounted",
                 "automountServiceAccountToken must not be false for this pod",
                 file=directory / file,
             )
@@ -109,16 +107,14 @@ def in_cluster(directory: Path = ACCOUNT_DIRECTORY) -> ApiConnection:
 
 
 def from_kubeconfig(files: list[Path], context: str | None = None) -> ApiConnection:
-    """Several files are merged as kubectl does: of two entries with one name, the first is taken."""
+    """Several files are merged as kubectl does: among entries with the same name, the first is used."""
     read = [(file, _read(file)) for file in files if file.exists()]
     if not read:
-        raise ConfigError("there is no such file", "name one with --kubeconfig or $KUBECONFIG", file=files[0])
+        raise ConfigError("there is no such file", "set one with --kubeconfig or $KUBECONFIG", file=files[0])
     shown = os.pathsep.join(str(file) for file, _ in read)
     chosen = context or next((config.current_context for _, config in read if config.current_context), "")
     if not chosen:
-        raise ConfigError(
-            "no context is current", "choose one: kubectl config use-context NAME, or --context", file=shown
-        )
+        raise ConfigError("no current context", "choose one: kubectl config use-context NAME, or --context", file=shown)
     named_context, _ = _pick(
         shown, "context", chosen, [(c.name, c.context, f) for f, config in read for c in config.contexts]
     )
@@ -134,7 +130,7 @@ def from_kubeconfig(files: list[Path], context: str | None = None) -> ApiConnect
 
 
 class _Lenient(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """What we do not know is left alone, as kubectl does."""
+    """Unknown fields are ignored, as kubectl does."""
 
 
 class _Cluster(_Lenient, frozen=True, kw_only=True):
@@ -212,13 +208,13 @@ def _read(file: Path) -> _Config:
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", file=file) from error
     if len(text) > _LONGEST_FILE:
-        raise ConfigError("is far too large for a kubeconfig", file=file)
+        raise ConfigError("is too large for a kubeconfig", file=file)
     try:
         config = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        place = getattr(error, "problem_mark", None)  # not the text: it may hold a token
+        place = getattr(error, "problem_mark", None)  # not the text: it may contain a token
         line = f" in line {place.line + 1}" if place else ""
-        raise ConfigError(f"is not YAML{line}", "kubectl config view tells more", file=file) from None
+        raise ConfigError(f"is not YAML{line}", "kubectl config view shows more", file=file) from None
     if isinstance(config, dict):  # kubectl writes `users: null` for an empty list
         config = {field: value for field, value in config.items() if value is not None}
     try:
@@ -262,12 +258,12 @@ def _connection(
     if bool(certificate or certificate_file) != bool(key or key_file):
         missing = "key" if certificate or certificate_file else "certificate"
         raise ConfigError(
-            f"user `{context.user}` has half a client certificate: the {missing} is missing", file=user_file
+            f"user `{context.user}` has an incomplete client certificate: the {missing} is missing", file=user_file
         )
     authority = _data(cluster.certificate_authority_data, "certificate-authority-data", cluster_file)
     if cluster.insecure_skip_tls_verify and (authority or cluster.certificate_authority):
         raise ConfigError(
-            f"cluster `{context.cluster}` has a CA and insecure-skip-tls-verify: only one can be meant",
+            f"cluster `{context.cluster}` has both a CA and insecure-skip-tls-verify: remove one",
             file=cluster_file,
         )
     return ApiConnection(
@@ -294,7 +290,7 @@ def _data(encoded: str, field: str, file: Path) -> str:
     try:
         return base64.b64decode("".join(encoded.split()), validate=True).decode()
     except (binascii.Error, ValueError):
-        raise ConfigError(f"{field} is not base64 of PEM", file=file) from None
+        raise ConfigError(f"{field} is not base64-encoded PEM", file=file) from None
 
 
 def _file(path: str, field: str, config: Path) -> str:
@@ -302,7 +298,7 @@ def _file(path: str, field: str, config: Path) -> str:
         return ""
     found = config.absolute().parent / Path(path).expanduser()
     if not found.is_file():
-        raise ConfigError(f"{field} names {found}, which is not there", file=config)
+        raise ConfigError(f"{field} names {found}, which does not exist", file=config)
     return str(found)
 
 
@@ -311,13 +307,13 @@ def _plugin(plugin: _Exec | None, user: str, file: Path) -> ExecPlugin | None:
         return None
     if plugin.api_version not in ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"):
         raise ConfigError(
-            f"user `{user}`: exec plugins of apiVersion `{plugin.api_version}` are not known",
-            "client.authentication.k8s.io/v1 is; update the plugin and write the kubeconfig anew",
+            f"user `{user}`: exec plugins of apiVersion `{plugin.api_version}` are not supported",
+            "client.authentication.k8s.io/v1 is; update the plugin and create the kubeconfig again",
             file=file,
         )
     if plugin.interactive_mode == "Always":
         raise ConfigError(
-            f"user `{user}`: the exec plugin `{plugin.command}` wants a terminal, and there is none for it",
+            f"user `{user}`: the exec plugin `{plugin.command}` needs a terminal, which weft does not provide",
             "interactiveMode: IfAvailable",
             file=file,
         )
@@ -341,5 +337,5 @@ def _impersonate(user: _User, name: str, file: Path) -> tuple[tuple[str, str], .
         (f"Impersonate-Extra-{key}", value) for key, values in (user.as_user_extra or {}).items() for value in values
     ]
     if rest and not user.as_:
-        raise ConfigError(f"user `{name}`: as-groups, as-uid and as-user-extra mean nothing without `as`", file=file)
+        raise ConfigError(f"user `{name}`: as-groups, as-uid and as-user-extra have no effect without `as`", file=file)
     return (("Impersonate-User", user.as_), *rest) if user.as_ else ()

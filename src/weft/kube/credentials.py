@@ -1,6 +1,5 @@
-"""Who we are at the API server, at this moment: files that rotate are read when they change, a plugin is run when what
-it gave has expired. The client comes in before each request. Rule: a file that cannot be read for a moment changes
-nothing; what worked last is used."""
+"""Current credentials for the API server, read before each request: files that rotate are read when they change, an
+exec plugin is run when its credentials have expired. Rule: if a file cannot be read, its last content is used."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ class ApiCredentials:
         self._tls: tuple[tuple[str, str, str], ssl.SSLContext] | None = None
         if connection.insecure:
             log.warning(
-                "%s: insecure-skip-tls-verify is set: anybody on the way can pose as the API server", connection.source
+                "%s: insecure-skip-tls-verify is set: the API server's certificate is not verified", connection.source
             )
 
     async def headers(self) -> list[tuple[str, str]]:
@@ -48,7 +47,7 @@ class ApiCredentials:
         return [*self._connection.impersonate, *([("Authorization", f"Bearer {token}")] if token else [])]
 
     def tls(self) -> ssl.SSLContext | bool:
-        """The same context as long as nothing changes, so that connections are kept."""
+        """The TLS context; the same one as long as nothing changes, so that connections are reused."""
         if self._connection.server.startswith("http://"):
             return True
         certificate = self._certificate.read() or self._granted.certificate
@@ -59,12 +58,12 @@ class ApiCredentials:
             except ConfigError as error:
                 if self._tls is None:
                     raise
-                log.warning("%s; the last one is used on", error)
-                self._tls = (read, self._tls[1])  # said once for each content
+                log.warning("%s; the last valid one stays in use", error)
+                self._tls = (read, self._tls[1])  # logged once for each content
         return self._tls[1]
 
     async def renew(self) -> bool:
-        """The server did not believe us. Whether there is something new to try with."""
+        """After a 401: read the credentials again. Returns whether they changed."""
         before = self._token.text, self._granted
         self._token.forget()
         if self._connection.exec_plugin is not None:
@@ -105,11 +104,11 @@ class ApiCredentials:
 
 
 def _no_password() -> str:
-    raise ValueError("the key is encrypted, and nobody is there to ask for its password")
+    raise ValueError("the key is encrypted, and its password cannot be prompted for")
 
 
 class _Watched:
-    """A text, or a file whose text may change under us. A projected volume swaps a link, which changes the inode."""
+    """A text, or a file whose text may change at any time. A projected volume swaps a link, which changes the inode."""
 
     def __init__(self, file: str, text: str) -> None:
         self.text = text
@@ -183,14 +182,14 @@ async def _run(plugin: ExecPlugin, connection: ApiConnection) -> _Granted:
             output = await _bounded(process.stdout)
             code = await process.wait()
     except TimeoutError as error:
-        raise ApiUnavailable(f"gave no credentials within {_PLUGIN_TIMEOUT:.0f} s", where=where) from error
+        raise ApiUnavailable(f"returned no credentials within {_PLUGIN_TIMEOUT:.0f} s", where=where) from error
     finally:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
     if code != 0:
-        raise ApiUnavailable(f"failed with status {code}", "what it said is on standard error", where=where)
+        raise ApiUnavailable(f"failed with status {code}", "its output is on standard error", where=where)
     try:
         credential = msgspec.json.decode(output, type=_Credential)
     except (msgspec.MsgspecError, ValueError) as error:

@@ -1,5 +1,5 @@
-"""Which of Istio's kinds the API server has, and in which version each is to be watched. CustomResourceDefinitions come
-in as they are installed, changed and removed; the table of what to watch leaves."""
+"""Which of Istio's and the Gateway API's kinds the API server has, and in which version each is watched: a
+CustomResourceDefinition in, the resource to watch out."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ WANTED = {
 
 class ServedDefinition(msgspec.Struct, frozen=True):
     resource: ResourceKind
-    has_status: bool  # as a subresource, which is written apart from the object
-    conditions_apart: bool = False  # in the status each has its own owner; else whoever writes one writes them all
+    has_status: bool  # as a subresource, which is written separately from the object
+    conditions_apart: bool = False  # each condition of the status has its own manager; else a write replaces them all
 
 
 def served(definition: DefinitionObject) -> ServedDefinition | None:
-    """None: it is none of a mesh's kinds, or the server is not ready to be asked for it in any version we read."""
+    """None: not a kind of a mesh, or the server does not serve it yet in a version that weft reads."""
     spec = definition.spec
     group, versions = WANTED.get(key_kind(f"{spec.group}/", spec.names.kind), ("", ()))
     if spec.group != group or not group or not _is_established(definition):

@@ -1,6 +1,6 @@
-"""Objects that people write, on their way to `api/`: the API server's JSON comes in, Changes of Documents leave.
+"""Converts objects of the API server into Documents for `api/`, and detects changes.
 
-What the server adds for itself is left out, so that an object whose status alone was written is no change at all.
+Fields that the server adds are left out, so that a status update is not a change.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # the whole 
 
 
 class Documents:
-    """Remembers of each object only what it takes to see that nothing has changed."""
+    """Keeps a digest of each object, to detect that nothing has changed."""
 
     def __init__(self) -> None:
         self._seen: dict[ObjectKey, int] = {}
 
     def change(self, resource: ResourceKind, key: ObjectKey, written: WrittenObject | NamedObject) -> Change | None:
-        """None: it says what it said before."""
+        """None: the object has not changed."""
         digest = _digest(resource, written)
         if self._seen.get(key) == digest:
             return None

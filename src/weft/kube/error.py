@@ -1,5 +1,5 @@
-"""What can go wrong with Kubernetes, in three kinds: our configuration is wrong, the API server said no, or nobody
-answered. aiohttp's and ssl's exceptions are renamed to these at the edge. Rule: no message holds a token or a key."""
+"""Errors of the Kubernetes API, of three kinds: weft's configuration is wrong, the API server rejected the request, or
+it did not answer. aiohttp's and ssl's exceptions are converted to these. Rule: no message contains a token or a key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.base.problem import Problem, Where
 
 
 class KubeError(Exception):
-    """`retryable`: the same request may succeed later without anybody mending anything."""
+    """`retryable`: the same request may succeed later without a change by the operator."""
 
     retryable = False
 
@@ -19,17 +19,17 @@ class KubeError(Exception):
 
 
 class ConfigError(KubeError):
-    """How to reach the API server is not known, or makes no sense: the operator's to mend."""
+    """The connection settings are missing or wrong; the operator must fix them."""
 
 
 class ApiUnavailable(KubeError):
-    """No answer, or none that an API server gives: nothing is known about whether a write has happened."""
+    """No response, or not one of an API server: it is unknown whether a write has happened."""
 
     retryable = True
 
 
 class ApiError(KubeError):
-    """The API server's own refusal, as it said it."""
+    """The API server rejected the request; has its reason and message."""
 
     def __init__(
         self,
@@ -42,10 +42,10 @@ class ApiError(KubeError):
         causes: tuple[str, ...] = (),
     ) -> None:
         self.status, self.reason, self.message = status, reason, message
-        self.retry_after = retry_after  # seconds the server asks us to wait; 0 if it did not say
+        self.retry_after = retry_after  # seconds to wait, from the server; 0 if it sent none
         self.causes = causes
-        said = ": ".join(part for part in (reason, message) if part)
-        super().__init__(f"{status} {said}".rstrip(), _HINTS.get(status, ""), where=request)
+        text = ": ".join(part for part in (reason, message) if part)
+        super().__init__(f"{status} {text}".rstrip(), _HINTS.get(status, ""), where=request)
 
     @property
     def retryable(self) -> bool:  # type: ignore[override]
@@ -57,7 +57,7 @@ class ApiError(KubeError):
 
     @property
     def conflict(self) -> bool:
-        """Somebody else wrote first: read again. Or a create found its name taken."""
+        """Another client changed the object first: read it again. Or the name of a create exists already."""
         return self.status == 409
 
     @property
@@ -75,6 +75,6 @@ class ApiError(KubeError):
 
 
 _HINTS = {
-    401: "the credentials are not valid (any more): log in again, or look at the token",
+    401: "the credentials are not valid (any more): log in again, or check the token",
     403: "RBAC does not allow it: kubectl auth can-i VERB RESOURCE --as USER",
 }

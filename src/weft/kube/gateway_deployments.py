@@ -1,8 +1,8 @@
-"""Proxies for the Gateway API's Gateways: for each one of ours that names no address, a Deployment, a Service and a
-ServiceAccount `NAME-CLASS`, as Istio makes them. The mesh comes in; the leader's writes leave.
+"""Proxies for the Gateway API's Gateways: for each Gateway of weft without addresses, a Deployment, a Service and a
+ServiceAccount `NAME-CLASS`, as Istio creates them. Only the leader writes them.
 
-Rule: what is not the Gateway's own is never touched, and nothing is deleted here: what was made belongs to the Gateway,
-and Kubernetes removes it with that. Fields that others add, such as `replicas`, stay theirs.
+Rule: objects that the Gateway does not own are never changed, and nothing is deleted here: the Gateway owns the created
+objects, and Kubernetes deletes them with it. Fields that others add, such as `replicas`, stay theirs.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from weft.model.proxy import GATEWAY_TEMPLATE
 
 log = logging.getLogger("weft.kube")
 
-MANAGER = "weft-gateways"  # the owner of what we write, in the objects' managedFields
-REVISION_OF = "gateway.weft.dev/revision"  # label of what we make: whose it is, for whoever takes that revision away
+MANAGER = "weft-gateways"  # the field manager, in the objects' managedFields
+REVISION_OF = "gateway.weft.dev/revision"  # label of created objects: the revision that created them, for its removal
 SERVICE_TYPE = "networking.istio.io/service-type"  # Istio's annotation of a Gateway
 GATEWAYS = ResourceKind(GROUP, "v1", "gateways", "Gateway")
 
 _CLASS_LABEL = "gateway.networking.k8s.io/gateway-class-name"
-_OF_INJECTION = ("istio.io", "weft.dev")  # as a label's or an annotation's domain ends
+_OF_INJECTION = ("istio.io", "weft.dev")  # suffixes of the domains of labels and annotations for injection
 _TYPES = ("ClusterIP", "LoadBalancer", "NodePort")
-_LOOK_SECONDS = 1.0  # between looks at which Gateways there are
-_AGAIN_SECONDS = 60.0  # until something that somebody deleted or changed is made anew
-_FIRST_DELAY = 2.0  # after a refusal
+_LOOK_SECONDS = 1.0  # between checks for new or changed Gateways
+_AGAIN_SECONDS = 60.0  # until an object that was deleted or changed is restored
+_FIRST_DELAY = 2.0  # after a rejection
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -57,7 +57,7 @@ class _Object(msgspec.Struct, frozen=True):
 
 
 class _Made:
-    """What is known of one Gateway's objects: of which version of it they were made, and when to look again."""
+    """The state of one Gateway's objects: the version of the Gateway they were created from, and the next check."""
 
     def __init__(self) -> None:
         self.version = ""
@@ -70,25 +70,25 @@ class GatewayDeployments:
     def __init__(
         self, client: Client, mesh: Mesh, note: Callable[[Sequence[Problem]], None], *, revision: str = DEFAULT
     ) -> None:
-        """`note`: is told what could not be made, each time all of it. `revision`: whose proxies they get; Gateways of
-        others are left to them."""
+        """`note` receives all current problems, each time. `revision`: this control plane's; Gateways of other
+        revisions are left alone."""
         self._client, self._mesh, self._note, self._revision = client, mesh, note, revision
         self._made: dict[ObjectKey, _Made] = {}
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         try:
             while True:
                 try:
                     await self.look()
-                except Exception:  # a defect of ours: the others are looked at again
-                    log.exception("what Gateways need could not be made; it is tried again")
+                except Exception:  # a bug in weft: try the others again
+                    log.exception("the proxies of Gateways could not be created; trying again")
                 await asyncio.sleep(_LOOK_SECONDS)
         finally:
             self._note(())
 
     async def look(self) -> None:
-        """Make what is missing, changed, or has not been looked at for a while."""
+        """Create or restore the objects of Gateways that are new, changed, or not checked for a while."""
         wanted = {gateway.key: gateway for gateway in _deployed(self._mesh)}
         for key in self._made.keys() - wanted.keys():
             del self._made[key]
@@ -111,13 +111,13 @@ class GatewayDeployments:
             return await self._make(gateway)
         except ApiError as error:
             if error.not_found:
-                return None  # the Gateway or its namespace is gone, and the watch is about to say so
+                return None  # the Gateway or its namespace is gone; the watch will report it
             if error.forbidden:
                 hint = "weft install --set gateways.deployments=true, or run its pods and name them in `spec.addresses`"
-                return _problem(gateway, f"weft may not make its proxies: {error}", hint)
-            return _problem(gateway, f"its proxies cannot be made: {error}")
+                return _problem(gateway, f"weft is not allowed to create its proxies: {error}", hint)
+            return _problem(gateway, f"its proxies cannot be created: {error}")
         except KubeError as error:
-            return _problem(gateway, f"its proxies cannot be made: {error}")
+            return _problem(gateway, f"its proxies cannot be created: {error}")
 
     async def _make(self, gateway: StandardGateway) -> Problem | None:
         found = await self._client.get(GATEWAYS, gateway.name, _Object, namespace=gateway.namespace)
@@ -130,8 +130,8 @@ class GatewayDeployments:
         manifests = objects(gateway, found.metadata.uid, service_type=kind, revision=self._revision)
         for resource in manifests:
             if not await self._may_write(resource, gateway, found.metadata.uid):
-                what = f"{resource.kind} {gateway.namespace}/{name_of(gateway)} is there, and is not this Gateway's"
-                return _problem(gateway, what, "delete it, or name whom you run in `spec.addresses`")
+                what = f"{resource.kind} {gateway.namespace}/{name_of(gateway)} exists and is not owned by this Gateway"
+                return _problem(gateway, what, "delete it, or set the Service of your own proxies in `spec.addresses`")
         for manifest in manifests.values():
             await self._client.apply(manifest, manager=MANAGER, force=True)
         return None
@@ -154,14 +154,14 @@ class GatewayDeployments:
 
 
 def name_of(gateway: StandardGateway) -> str:
-    """Istio's way to call what it makes for a Gateway."""
+    """The name of the objects that are created for a Gateway, as in Istio."""
     return f"{gateway.name}-{gateway.class_name}"
 
 
 def objects(
     gateway: StandardGateway, uid: str, *, service_type: str, revision: str = DEFAULT
 ) -> dict[ResourceKind, dict[str, Any]]:
-    """In the order of making. The injector completes the pods."""
+    """The objects of a Gateway, in the order of creation. The injector completes the pods."""
     name, label = name_of(gateway), {GATEWAY_NAME: gateway.name}
     metadata: dict[str, Any] = {
         "name": name,
@@ -187,14 +187,14 @@ def objects(
 
 
 def _plain(written: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Without those that say how a pod is injected, with which image or by whom: who may write a Gateway may not say
-    what runs."""
+    """Without labels and annotations that control injection (its image, its revision): the right to write a Gateway
+    does not include the right to choose what runs."""
     domains = ((key.partition("/")[0], key, value) for key, value in written)
     return {key: value for domain, key, value in domains if not domain.endswith(_OF_INJECTION)}
 
 
 def _deployed(mesh: Mesh) -> Iterator[StandardGateway]:
-    """Those that are ours and leave it to us who serves them."""
+    """The Gateways of weft without addresses, for which weft creates proxies."""
     for derived in mesh.derived():
         if derived.gateway is not None:
             for value in mesh.get(derived.gateway.gateway):
@@ -203,7 +203,7 @@ def _deployed(mesh: Mesh) -> Iterator[StandardGateway]:
 
 
 def _ports(gateway: StandardGateway) -> Iterator[dict[str, Any]]:
-    """One for each port; listeners that share one speak the same."""
+    """One Service port for each port; listeners that share a port have the same protocol."""
     first = {listener.port: listener.protocol for listener in reversed(gateway.listeners)}
     for port, protocol in sorted(first.items()):
         yield {"name": f"{_scheme(protocol)}-{port}", "port": port, "targetPort": port, "protocol": "TCP"}

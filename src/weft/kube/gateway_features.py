@@ -1,9 +1,9 @@
-"""What weft's gateways do of the Gateway API, by the standard's names for it: every GatewayClass of weft's says so in
-its status, and the standard's conformance suite asks for no more and no less (`make conformance`)."""
+"""The Gateway API features that weft supports, by their official names: every GatewayClass of weft lists them in its
+status, and the conformance suite tests exactly these (`make conformance`)."""
 
 from __future__ import annotations
 
-# In the order of the alphabet, as the standard asks.
+# In alphabetical order, as the Gateway API requires.
 SUPPORTED = (
     "BackendTLSPolicy",
     "BackendTLSPolicySANValidation",

@@ -1,7 +1,6 @@
-"""What became of the Gateway API's objects, in the shapes of the standard's statuses: a route has an entry for each
-parent, a Gateway conditions of its own and of each listener, a policy an entry for each Gateway that it counts for.
-Outcomes come in, whole statuses leave; `status.py` writes them. Rule: what other controllers wrote stays as it is,
-entry by entry."""
+"""Statuses of the Gateway API's objects: a route has an entry for each parent, a Gateway has conditions of its own and
+of each listener, a policy has an entry for each Gateway that it applies to. Outcomes in, whole statuses out;
+`status.py` writes them. Rule: entries of other controllers stay unchanged."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ from weft.model.value import Value
 from weft.model.virtual_service import destinations
 
 _LONGEST = 4_096
-_MOST_ANCESTORS = 16  # that the standard lets a policy have
+_MOST_ANCESTORS = 16  # the Gateway API's limit for a policy
 _REASONS = {"spec.infrastructure.parametersRef": "InvalidParameters", "spec.addresses": "UnsupportedAddress"}
 Entries = tuple[tuple[ParentRef, tuple[StatusCondition, ...]], ...]
 
@@ -62,7 +61,8 @@ Wanted = RouteWanted | PolicyWanted | GatewayWanted | ClassWanted
 def all_wanted(
     mesh: Mesh, refused: Mapping[ObjectKey, tuple[Value, ...]], problems: Iterable[Problem]
 ) -> dict[ObjectKey, Wanted]:
-    """The status of everything that is ours to judge. `refused`: objects with errors, and what they seem to be."""
+    """The statuses of all objects that weft is responsible for. `refused`: rejected objects, and the values that they
+    seem to be."""
     errors: dict[str, list[Problem]] = {}
     for problem in problems:
         if problem.severity is Severity.ERROR:
@@ -126,14 +126,14 @@ def all_wanted(
 
 
 def is_right(status: Mapping[str, Any], wanted: Wanted, generation: int) -> bool:
-    """Whether what an object carries of ours says what it should, since whenever."""
+    """Whether weft's part of an object's status is as wanted, times aside."""
     made = status_of(status, wanted, generation, now="")
     return bool(_timeless(made) == _timeless(status))
 
 
 def status_of(status: Mapping[str, Any], wanted: Wanted, generation: int, *, now: str) -> dict[str, Any]:
-    """The status that an object should have, made of the one that it has. A condition keeps its time as long as it
-    says the same."""
+    """The status that an object should have, based on its current one. A condition keeps its lastTransitionTime as long
+    as its status does not change."""
     match wanted:
         case RouteWanted():
             parents = _told(_entries(status, "parents"), "parentRef", wanted.parents, generation, now)
@@ -168,7 +168,7 @@ def status_of(status: Mapping[str, Any], wanted: Wanted, generation: int, *, now
 
 
 def _leading(mesh: Mesh) -> dict[str, list[ObjectKey]]:
-    """By host: the Gateways whose routes lead there."""
+    """By host, the Gateways whose routes lead to it."""
     found: dict[str, list[ObjectKey]] = {}
     for derived in mesh.derived():
         if derived.gateway is not None:
@@ -182,8 +182,8 @@ def _policy(
     targets: Iterable[tuple[str, str, tuple[StatusCondition, ...]]],
     leading: Mapping[str, Iterable[ObjectKey]],
 ) -> PolicyWanted:
-    """Its ancestors are the Gateways from which its Services are called; of a Service that only workloads call, the
-    Service. If it counts for several Services there, a condition holds if it does for all."""
+    """The ancestors of a policy are the Gateways whose routes lead to its Services; for a Service that only workloads
+    call, the Service itself. If a policy has several Services there, a condition holds if it holds for all of them."""
     told: dict[ParentRef, dict[str, StatusCondition]] = {}
     for service, host, conditions in targets:
         gateways = [ParentRef("Gateway", each.namespace, each.name, namespaced=True) for each in leading.get(host, ())]
@@ -197,13 +197,13 @@ def _policy(
 
 
 def _gateway(outcome: GatewayOutcome, mesh: Mesh) -> GatewayWanted:
-    """Whether there are proxies to serve it, too, and where they are reached."""
+    """The Gateway's status: its conditions, whether it has ready proxies, and their addresses."""
     key = outcome.gateway
     label = ((GATEWAY_NAME, key.name),)
     conditions = outcome.conditions
     told = [
         value for each in mesh.get(key) if isinstance(each, StandardGateway) for _, value in each.addresses
-    ]  # where somebody's own proxies are
+    ]  # the addresses of the user's own proxies
     usable = [each for each in told if _is_service(each, key.namespace, mesh)]
     lack = _lack(key, [each for each in mesh.instances(key.namespace) if selects(label, each.labels)])
     if len(usable) < len(told):
@@ -221,7 +221,7 @@ def _gateway(outcome: GatewayOutcome, mesh: Mesh) -> GatewayWanted:
 
 
 def _is_service(host: str, namespace: str, mesh: Mesh) -> bool:
-    """By any of the names that DNS has for it there."""
+    """Whether a host is a Service, by any of its DNS names in that namespace."""
     domain = mesh.settings.domain
     names = (host, f"{host}.{domain}", f"{host}.svc.{domain}", f"{host}.{namespace}.svc.{domain}")
     return any(each in mesh.hosts() for each in names)
@@ -236,17 +236,17 @@ def _type(address: str) -> str:
 
 
 def _lack(key: ObjectKey, pods: Sequence[Instance]) -> StatusCondition | None:
-    """Why nobody serves a Gateway yet. A gateway's pod is ready when its proxy has its configuration."""
+    """Why no proxy serves a Gateway yet. A gateway's pod is ready when its proxy has its configuration."""
     named = f"the label {GATEWAY_NAME}: {key.name}"
     gateways = [each for each in pods if each.gateway]
     if any(each.ready for each in gateways):
         return None
     if gateways:
-        what = f"no gateway's pod of {key.namespace} with {named} is ready: {', '.join(each.name for each in gateways)}"
+        what = f"no gateway pod in {key.namespace} with {named} is ready: {', '.join(each.name for each in gateways)}"
         return StatusCondition("Programmed", holds=False, reason="Pending", message=what)
-    what = f"no gateway's pod of {key.namespace} has {named}"
+    what = f"no gateway pod in {key.namespace} has {named}"
     if pods:
-        what = f"{what}; there are others: {', '.join(each.name for each in pods)}"
+        what = f"{what}; these pods have it and are not gateways: {', '.join(each.name for each in pods)}"
     return StatusCondition("Programmed", holds=False, reason="NoResources", message=what)
 
 
@@ -270,7 +270,7 @@ def _told(
 
 
 def _reference(parent: ParentRef) -> dict[str, Any]:
-    """As it stands in the route; of a policy's ancestor, whole."""
+    """The parentRef as in the route; for a policy's ancestor, with all fields."""
     found: dict[str, Any] = {"group": GROUP if parent.group is None else parent.group, "kind": parent.kind}
     if parent.namespaced:
         found["namespace"] = parent.namespace
@@ -290,7 +290,7 @@ def _conditions(
     *,
     whole: bool = False,
 ) -> list[Mapping[str, Any]]:
-    """`whole`: there are no others' among them, and what is not wanted any more is of an older object."""
+    """`whole`: all conditions are weft's, so that those no longer wanted are removed."""
     told = tuple(wanted)
     known = {each.get("type"): each for each in before}
     others = [] if whole else [each for each in before if each.get("type") not in {one.type for one in told}]
@@ -312,7 +312,7 @@ def _conditions(
 
 
 def _timeless(value: Any) -> Any:
-    """Without times, and without regard to the order of conditions and parents, which others may change."""
+    """The value without times and with lists sorted, since others may change the order of conditions and parents."""
     if isinstance(value, Mapping):
         return {name: _timeless(held) for name, held in value.items() if name != "lastTransitionTime"}
     if isinstance(value, list):
@@ -326,7 +326,7 @@ def _entries(holder: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 
 
 def _reason(errors: Iterable[Problem]) -> str:
-    """Why a Gateway is not accepted, by where its first error stands."""
+    """The reason why a Gateway is not accepted, by the field of its first error."""
     field = next((each.where.field for each in errors), "")
     return next((reason for start, reason in _REASONS.items() if field.startswith(start)), "Invalid")
 

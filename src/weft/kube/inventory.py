@@ -1,6 +1,6 @@
-"""Everything a mesh reads from Kubernetes, once, with the credentials of whoever asks: what people write as documents,
-pods and EndpointSlices as values of the model, and what is installed. Rule: what somebody may not read is told, and
-stops nothing else; only if nobody answers at all is there no inventory."""
+"""Reads everything that a mesh needs from Kubernetes once, with the caller's credentials: written objects as documents,
+pods and EndpointSlices as values of the model, and the installed revisions. Rule: what the caller may not read becomes
+a problem and stops nothing else; only if the API server does not answer is there no inventory."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class _Taker:
         return [_document(resource, each) for each in await self.listed(resource, type_)]
 
     async def whole(self, resource: ResourceKind) -> list[Document]:
-        """With everything that is in them, for those who look at pods."""
+        """The objects with all their fields, for checks of pods."""
         found = []
         for body in await self.listed(resource, dict):
             metadata = body.get("metadata") or {}
@@ -109,7 +109,7 @@ class _Taker:
         return found
 
     async def ask(self, question: Any, named: str) -> Any:
-        """The answer, or nothing and a problem if it was refused."""
+        """The result, or nothing and a problem if the request was rejected."""
         try:
             return await question
         except ApiError as error:
@@ -126,7 +126,7 @@ def _document(resource: ResourceKind, written: WrittenObject | NamedObject) -> D
 
 
 def _passed_over(definition: DefinitionObject) -> ResourceKind | None:
-    """A kind that changes how a mesh behaves, and that weft does not act on."""
+    """A kind that changes how a mesh behaves, and that weft does not support."""
     spec = definition.spec
     version = next((each.name for each in spec.versions or () if each.served), "")
     kind = key_kind(f"{spec.group}/{version}", spec.names.kind)

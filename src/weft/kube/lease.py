@@ -1,7 +1,7 @@
-"""One of several does what only one may do: whoever holds the Lease leads, and stops in time when it cannot be renewed.
+"""Leader election: the replica that holds the Lease leads, and stops in time when the Lease cannot be renewed.
 
-As client-go does it, so that both can take part: by the time since *we* last saw the lease change, never by the
-timestamps in it, so that clocks may differ. Rule: `lead` is cancelled, and has ended, before another may begin."""
+Compatible with client-go: expiry counts from when *this process* last saw the Lease change, never from the timestamps
+in it, so that clocks may differ. Rule: `lead` is cancelled, and has ended, before another replica may begin."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ log = logging.getLogger("weft.kube")
 
 
 class LeaseTiming(msgspec.Struct, frozen=True):
-    """Seconds, client-go's own. Between `deadline` and `duration` is the time that `lead` has for its end."""
+    """Seconds, client-go's defaults. `lead` must end in the time between `deadline` and `duration`."""
 
-    duration: float = 15.0  # unseen for so long, the holder is taken for dead
-    deadline: float = 10.0  # not renewed for so long, we are no longer the holder
-    retry: float = 2.0  # between tries to renew or to get it
+    duration: float = 15.0  # a holder that has not renewed for so long is considered dead
+    deadline: float = 10.0  # after so long without renewal, this process no longer leads
+    retry: float = 2.0  # between attempts to renew or acquire it
 
 
 class Leader:
@@ -43,7 +43,7 @@ class Leader:
     ) -> None:
         """`identity`: unique to this process, such as the pod's name."""
         if not timing.retry < timing.deadline < timing.duration:
-            raise ValueError("a lease is retried within its deadline, which lies within its duration")
+            raise ValueError("a lease needs retry < deadline < duration")
         self._client, self._namespace, self._name, self._identity = client, namespace, name, identity
         self._timing = timing
         self._seen: _Lease | None = None
@@ -56,12 +56,12 @@ class Leader:
 
     @property
     def holder(self) -> str:
-        """Who holds the lease, as last seen; "" if nobody."""
+        """The identity of the Lease's holder, as last seen; "" if none."""
         return self._seen.spec.holder_identity or "" if self._seen is not None else ""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Runs `lead` whenever the lease is ours; cancels it when that is no longer certain, and tries again. Ends
-        when `lead` ends by itself, with its exception if it has one. The lease is given back at the end."""
+        """Runs `lead` while this process holds the Lease; cancels it when that is no longer certain, and tries again.
+        Ends when `lead` ends by itself, with its exception if it has one. The Lease is released at the end."""
         try:
             while True:
                 renewed = await self._acquire()
@@ -76,7 +76,7 @@ class Leader:
             await self._release()
 
     async def _acquire(self) -> float:
-        """When it is ours: the moment from which it counts."""
+        """Wait for the Lease. Returns the time from which it counts."""
         trouble = Backoff(first=self._timing.retry, most=self._timing.duration, jitter=0.5)
         while True:
             asked = _now()
@@ -87,7 +87,7 @@ class Leader:
             except KubeError as error:
                 if not (isinstance(error, ApiError) and error.conflict):  # another was faster
                     if trouble.failures == 0:
-                        log.warning("lease %s/%s cannot be had: %s", self._namespace, self._name, error)
+                        log.warning("lease %s/%s cannot be acquired: %s", self._namespace, self._name, error)
                     await asyncio.sleep(trouble.next())
                     continue
             await asyncio.sleep(self._timing.retry * random.uniform(1.0, 1.2))  # noqa: S311 - not a secret
@@ -109,7 +109,7 @@ class Leader:
                 await _ended(keeping)
 
     async def _keep(self, renewed: float) -> None:
-        """Renews, until that has failed for too long or somebody else has it."""
+        """Renews the Lease until that has failed for too long or another process holds it."""
         while True:
             await asyncio.sleep(self._timing.retry)
             asked = _now()
@@ -125,7 +125,8 @@ class Leader:
                 log.warning("lease %s/%s was not renewed: %s", self._namespace, self._name, error)
 
     async def _try(self) -> bool:
-        """Take or renew it, if nobody else has it. True: it is ours now. ApiError.conflict if one wrote first."""
+        """Acquire or renew the Lease if no other process holds it. Returns whether this process holds it.
+        ApiError.conflict if another process wrote first."""
         try:
             lease = await self._client.get(LEASES, self._name, _Lease, namespace=self._namespace)
         except ApiError as error:
@@ -164,13 +165,13 @@ class Leader:
             manifest = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata, "spec": spec}
             self._seen = await self._client.create(LEASES, manifest, _Lease, namespace=self._namespace)
         else:
-            # A patch leaves alone what others wrote there; with the version in it, it fails if they just did.
+            # A patch keeps fields that others wrote; with the resourceVersion, it fails if the Lease changed meanwhile.
             patch = {"metadata": {"resourceVersion": before.metadata.resource_version}, "spec": spec}
             self._seen = await self._client.patch(LEASES, self._name, patch, _Lease, namespace=self._namespace)
         self._seen_at = _now()
 
     async def _release(self) -> None:
-        """So that the next one need not wait. It is enough to try: without it, the lease runs out."""
+        """Release the Lease so that the next holder need not wait. It is best effort: otherwise the Lease expires."""
         seen = self._seen
         if seen is None or seen.spec.holder_identity != self._identity:
             return
@@ -185,7 +186,7 @@ class _Metadata(msgspec.Struct, rename="camel"):
 
 
 class _Spec(msgspec.Struct, rename="camel"):
-    """As text where we only compare."""
+    """Times stay text, as they are only compared."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -204,7 +205,7 @@ def _now() -> float:
 
 
 async def _ended(task: asyncio.Future[None]) -> None:
-    """Even if it takes its time to end, or does so with an error; our own cancellation waits for that."""
+    """Cancel a task and wait for its end, however long it takes; a cancellation of this call waits, too."""
     if task.done():
         return
     task.cancel()

@@ -1,7 +1,7 @@
-"""What a revision has made for Gateways (`gateway_deployments.py`), for whoever takes that revision away.
+"""The objects that a revision has created for Gateways (`gateway_deployments.py`), for removing that revision.
 
-Rule: nothing is touched but what has weft's label and belongs to a Gateway of the Gateway API; Gateways stay. Whoever
-makes these objects must be gone before, or they come again; and pods need their node's agent to end, so it goes after.
+Rule: only objects that have weft's label and are owned by a Gateway of the Gateway API are removed; Gateways stay. The
+control plane must be removed first, or it creates them again; the node agent last, because pods need it to terminate.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LOOK_SECONDS = 0.2
 
 
 class GatewayObjects(msgspec.Struct, frozen=True):
-    """For one Gateway."""
+    """The objects created for one Gateway."""
 
     namespace: str
     gateway: str
@@ -31,7 +31,7 @@ class GatewayObjects(msgspec.Struct, frozen=True):
 
 
 async def made(client: Client, revision: str | None) -> tuple[GatewayObjects, ...]:
-    """By one revision, or by any."""
+    """The objects created by one revision, or (None) by any."""
     labels = REVISION_OF if revision is None else f"{REVISION_OF}={revision}"
     found: dict[tuple[str, str], list[tuple[ResourceKind, ObjectReference]]] = {}
     for resource in (DEPLOYMENTS, SERVICES, SERVICE_ACCOUNTS):
@@ -52,7 +52,7 @@ async def remove(client: Client, gateways: Collection[GatewayObjects]) -> AsyncG
 
 
 async def pods(client: Client, gateways: Collection[GatewayObjects]) -> dict[str, int]:
-    """How many of their pods there still are, by namespace."""
+    """The number of their remaining pods, by namespace."""
     counted: dict[str, int] = {}
     for each in gateways:
         if any(resource is DEPLOYMENTS for resource, _ in each.objects):
@@ -63,7 +63,7 @@ async def pods(client: Client, gateways: Collection[GatewayObjects]) -> dict[str
 
 
 async def until_ended(client: Client, gateways: Collection[GatewayObjects], patience: float) -> dict[str, int]:
-    """Until their pods are gone; after so many seconds, those that are left."""
+    """Wait until their pods are gone. Returns the pods that are left after `patience` seconds."""
     deadline = asyncio.get_running_loop().time() + patience
     while left := await pods(client, gateways):
         if asyncio.get_running_loop().time() > deadline:

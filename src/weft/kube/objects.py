@@ -1,5 +1,5 @@
-"""Kubernetes' objects as far as the mesh reads them. What is not named here is skipped while decoding, and so costs
-neither time nor memory: managedFields, statuses, volumes, most of a pod."""
+"""Kubernetes objects, as far as the mesh reads them. Other fields are skipped while decoding, and so cost neither time
+nor memory: managedFields, statuses, volumes, most of a pod."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Metadata(msgspec.Struct, rename="camel"):
     resource_version: str = ""
 
 
-# Objects that `api/` reads: what is in `spec` and `data` is for it to judge.
+# Objects that `api/` reads: it validates `spec` and `data`.
 
 
 class ObjectCondition(msgspec.Struct, rename="camel", frozen=True):
@@ -47,14 +47,14 @@ class WrittenObject(msgspec.Struct):
 
 
 class JudgedObject(WrittenObject):
-    """One that has a status for what weft thinks of it. Somebody else's, of another shape, is no reason to refuse the
-    object: it is looked at apart."""
+    """An object with a status subresource for weft's conditions. A status of another shape is no reason to reject the
+    object, so it is decoded separately."""
 
     status: msgspec.Raw = msgspec.Raw(b"")
 
 
 class NamedObject(msgspec.Struct):
-    """One of which nothing but its name and labels is read."""
+    """An object of which only the metadata is read."""
 
     metadata: Metadata
 
@@ -131,7 +131,7 @@ class TargetReference(msgspec.Struct):
 
 
 class EndpointConditions(msgspec.Struct):
-    """Unknown is not false: each has its own meaning then."""
+    """Unknown (None) is not false: each condition has its own default."""
 
     ready: bool | None = None
     serving: bool | None = None
@@ -201,7 +201,7 @@ class ObjectSchema(msgspec.Struct):
 
 
 class DefinitionSchema(msgspec.Struct):
-    """Of all that a schema says, only how the conditions in a status are merged."""
+    """The part of a schema that states how the conditions in a status are merged."""
 
     whole: ObjectSchema = msgspec.field(default_factory=ObjectSchema, name="openAPIV3Schema")
 

@@ -1,8 +1,8 @@
-"""Pods: what the mesh knows of each, and an index of them for whoever asks which pod is which, or who runs on a node.
+"""Pods as the mesh sees them, and an index of them by name, uid and node.
 
-The watch of the API server comes in (`source.py`); an Instance for the model and a PodRecord for the index leave. Rule:
-who a pod is stands here and nowhere else, whatever its proxy says of itself. A pod that has ended is gone, for its
-address may be somebody else's by now.
+`source.py` passes pods of the watch; the results are an Instance for the model and a PodRecord for the index. Rule: a
+pod's identity comes from here only, never from what its proxy claims. A pod that has ended counts as gone, because its
+address may belong to another pod by now.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SCHEDULED_JOB = re.compile(r"-\d{8,11}$")  # what a CronJob adds to the names o
 
 
 class PodRecord(msgspec.Struct, frozen=True):
-    """Who a pod is, and where."""
+    """A pod's identity, group and node."""
 
     namespace: str
     name: str
@@ -45,15 +45,15 @@ class PodRecord(msgspec.Struct, frozen=True):
 
     @property
     def proxied(self) -> bool:
-        """Whether a proxy of the mesh is in it: a sidecar, or the gateway that it is."""
+        """Whether it has a sidecar of the mesh or is a gateway."""
         return self.meshed or self.group.kind is ProxyKind.GATEWAY
 
 
-OnChange = Callable[[PodRecord | None, PodRecord | None], None]  # what was, what is; None: not there
+OnChange = Callable[[PodRecord | None, PodRecord | None], None]  # before and after; None: not there
 
 
 class PodIndex:
-    """Belongs to the control plane's loop. Whoever wants to know of changes adds itself to `on_change`."""
+    """Belongs to the control plane's loop. Callbacks in `on_change` are called on each change."""
 
     def __init__(self) -> None:
         self.on_change: list[OnChange] = []
@@ -77,7 +77,7 @@ class PodIndex:
         return tuple(self._by_node.get(node, {}).values())
 
     def put(self, record: PodRecord) -> None:
-        """Another pod of the same name, with another uid, takes the place of the one before."""
+        """Add or replace a pod; a pod of the same name with another uid replaces the previous one."""
         before = self._by_name.get(record.key)
         if before == record:
             return
@@ -130,7 +130,7 @@ def record_of(pod: PodObject, node_locality: str = "") -> PodRecord:
 
 
 def instance_of(pod: PodObject, record: PodRecord) -> Instance:
-    """As the mesh sees it. The protocols of container ports say nothing: a Service declares what its ports speak."""
+    """A pod as an instance. Protocols of container ports are ignored: a Service declares the protocols of its ports."""
     annotations = pod.metadata.annotations
     included = annotations.include_inbound if annotations else None
     labels = record.group.labels
@@ -156,7 +156,7 @@ def instance_of(pod: PodObject, record: PodRecord) -> Instance:
 
 
 def kept_labels(labels: Mapping[str, str] | None) -> Labels:
-    """Equal labels of many objects are one and the same value, and so are their parts."""
+    """Labels with equal values and strings shared between objects, to save memory."""
     if not labels:
         return ()
     return _same(tuple(sorted(labels.items())))
@@ -177,8 +177,9 @@ def _account(pod: PodObject) -> str:
 
 
 def _kind(pod: PodObject) -> ProxyKind:
-    """A gateway is one whose proxy was started as such: by the id in its bootstrap, which the injector wrote. Gateways
-    are given keys, so nothing counts that can be changed in a Pod which is there; annotations and labels can."""
+    """A pod is a gateway if its proxy was started as one: by the node id in its bootstrap, which the injector wrote.
+    Gateways get private keys, so only fields count that cannot be changed in an existing Pod; annotations and labels
+    can."""
     started = (
         each
         for container in (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
@@ -198,7 +199,7 @@ class _Bootstrap(msgspec.Struct, frozen=True):
 
 def _is_router(argument: str) -> bool:
     wanted = f"{ProxyKind.GATEWAY}~"
-    if wanted not in argument:  # as of nearly all pods, whose bootstrap need not be read
+    if wanted not in argument:  # true for nearly all pods; their bootstrap need not be parsed
         return False
     try:
         return msgspec.json.decode(argument, type=_Bootstrap).node.id.startswith(wanted)
@@ -207,8 +208,8 @@ def _is_router(argument: str) -> bool:
 
 
 def _is_meshed(pod: PodObject) -> bool:
-    """A pod on the host's network is never intercepted, whatever containers it has; nor is a gateway, and callers who
-    took it for one with a sidecar would speak the mesh's TLS to what may be plain HTTP."""
+    """Whether a sidecar intercepts the pod's traffic. A hostNetwork pod is never intercepted, whatever containers it
+    has; nor is a gateway: callers would otherwise use the mesh's TLS to a port that may be plain HTTP."""
     if pod.spec.host_network or _kind(pod) is ProxyKind.GATEWAY:
         return False
     if pod.metadata.annotations is not None and pod.metadata.annotations.injected is not None:
@@ -222,7 +223,7 @@ def _addresses(pod: PodObject) -> tuple[str, ...]:
 
 
 def _named_ports(pod: PodObject) -> tuple[tuple[str, int], ...]:
-    """The first container that gives a name to a port has it. UDP is not the mesh's."""
+    """Named TCP ports; the first container with a name wins."""
     found: dict[str, int] = {}
     for container in (*(pod.spec.containers or ()), *filter(_stays, pod.spec.init_containers or ())):
         for port in container.ports or ():
@@ -237,11 +238,11 @@ def _same_ports(ports: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ..
 
 
 def _stays(container: ContainerObject) -> bool:
-    return container.restart_policy == "Always"  # a native sidecar, which runs on beside the others
+    return container.restart_policy == "Always"  # a native sidecar, which keeps running
 
 
 def _numbers(written: str) -> tuple[int, ...]:
-    """What is no port is passed over: injection has refused it, or will."""
+    """Invalid port numbers are skipped: injection rejects them."""
     parts = (part.strip() for part in written.split(","))
     return tuple(int(part) for part in parts if part.isdecimal() and 0 < int(part[:6]) <= 65_535)
 
@@ -251,7 +252,7 @@ def _value(labels: Labels, wanted: str) -> str:
 
 
 def workload_of(pod: PodObject) -> str:
-    """What a person would call it: the Deployment behind a ReplicaSet, the CronJob behind a Job."""
+    """The name of the pod's workload: the Deployment of a ReplicaSet, the CronJob of a Job."""
     owner = next((each for each in pod.metadata.owner_references or () if each.controller), None)
     if owner is None:
         return pod.metadata.name

@@ -1,7 +1,7 @@
-"""A port of a pod, reached over the API server: what `kubectl port-forward` does, for one question. Nothing listens on
-this machine for it; a pair of sockets is pumped over one WebSocket (`v4.channel.k8s.io`) to the pod's node.
+"""A connection to a port of a pod through the API server: like `kubectl port-forward`, for one request. No local port
+is opened; a socket pair is copied over one WebSocket (`v4.channel.k8s.io`) to the pod's node.
 
-Rule: a question has a deadline and an answer a size; who may not do this is told which right it takes."""
+Rule: a request has a deadline and a response a maximum size."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ForwardedResponse(msgspec.Struct, frozen=True):
 
 
 class PortForward:
-    """One connection to a port of a pod. `problem`: why the node gave it up, if it did."""
+    """One connection to a port of a pod. `problem`: why the node closed it, if it did."""
 
     def __init__(self, end: socket.socket) -> None:
         self.socket = end
@@ -42,7 +42,7 @@ class PortForward:
 
 @contextlib.asynccontextmanager
 async def forward(client: Client, namespace: str, pod: str, port: int) -> AsyncIterator[PortForward]:
-    """Needs the right to `get` and `create` pods/portforward. ApiError if the server refuses."""
+    """Needs the rights `get` and `create` on pods/portforward. Raises ApiError if the server rejects it."""
     path = PODS.path(namespace, pod, "portforward")
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
@@ -75,14 +75,14 @@ async def ask(
     target = f"{path}?{urlencode(query)}" if query else path
     async with forward(client, namespace, pod, port) as forwarded:
         try:
-            # A thread and the standard library's client: it takes a socket that is there already.
+            # A thread and the standard library's client, which accepts an open socket.
             return await asyncio.to_thread(_exchange, forwarded.socket, method, target, dict(headers or {}), body)
         except _TooLong as error:
-            raise KubeError(f"an answer of over {_LONGEST_ANSWER:,} bytes", where=where) from error
+            raise KubeError(f"a response of over {_LONGEST_ANSWER:,} bytes", where=where) from error
         except (http.client.HTTPException, OSError) as error:
-            said = forwarded.problem or str(error) or type(error).__name__
+            reason = forwarded.problem or str(error) or type(error).__name__
             hint = f"does its proxy run? kubectl describe pod {pod} -n {namespace}"
-            raise ApiUnavailable(f"no answer: {said}", hint, where=where) from error
+            raise ApiUnavailable(f"no answer: {reason}", hint, where=where) from error
 
 
 class _TooLong(Exception):
@@ -100,7 +100,7 @@ def _exchange(
     body = answer.read(_LONGEST_ANSWER + 1)
     if len(body) > _LONGEST_ANSWER:
         raise _TooLong
-    if answer.length:  # a bounded read does not complain itself
+    if answer.length:  # a bounded read does not raise this itself
         raise http.client.IncompleteRead(body, answer.length)
     return ForwardedResponse(answer.status, body)
 
@@ -112,7 +112,7 @@ async def _up(ours: socket.socket, opened: aiohttp.ClientWebSocketResponse) -> N
 
 
 async def _down(opened: aiohttp.ClientWebSocketResponse, ours: socket.socket, forwarded: PortForward) -> None:
-    """Ends with the connection, or with what is wrong with it; who reads the other end sees its end."""
+    """Copies until the connection ends or the node reports an error; the reader of the other socket then sees EOF."""
     loop = asyncio.get_running_loop()
     begun: set[int] = set()
     try:

@@ -1,5 +1,5 @@
-"""Whether a cluster can take an installation, before anything is written: its version, our rights, what is there under
-the same names, its machines. Objects that would be applied come in; problems leave, each with what to do about it."""
+"""Checks whether weft can be installed on a cluster, before anything is written: Kubernetes' version, permissions,
+objects with the same names, nodes. Input: the objects to be applied. Output: problems, each with a hint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from weft.kube.webhooks import unanswered
 
 LEAST_VERSION = (1, 29)  # the first with native sidecars by default
 _ARCHITECTURES = ("amd64", "arm64")
-# Where kubelet's root is not the usual one, by what its version or its machine's labels say.
+# Unusual kubelet roots, by kubelet version or node label.
 _ROOTS = (
     (re.compile(r"\+k0s"), "", "/var/lib/k0s/kubelet"),
     (None, "microk8s.io/cluster", "/var/snap/microk8s/common/var/lib/kubelet"),
@@ -42,7 +42,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 async def check(client: Client, plan: Plan) -> AsyncGenerator[tuple[str, list[Problem]], None]:
-    """Each step as it is done: what was looked at, and what is wrong with it. Raises KubeError if nobody answers."""
+    """Yields each check when it is done: its title and its problems. Raises KubeError if the server does not answer."""
     yield await _version(client)
     yield "permissions", await _permissions(client, plan)
     yield "names", await _names(client, plan)
@@ -98,7 +98,7 @@ async def _may(client: Client, verb: str, resource: ResourceKind, namespace: str
 
 
 async def _names(client: Client, plan: Plan) -> list[Problem]:
-    """What has one of our names and is not ours would become ours, and whoever made it would not know."""
+    """Objects with weft's names that are not weft's: applying would take them over without notice to their owner."""
     found = []
     for each in plan.objects:
         who = named(each)
@@ -107,12 +107,12 @@ async def _names(client: Client, plan: Plan) -> list[Problem]:
         there = await _there(client, await client.find(who.api_version, who.kind), who.name, who.namespace)
         if there is not None and (there["metadata"].get("labels") or {}).get("app.kubernetes.io/name") != "weft":
             hint = "remove it, install under another --revision, or into another namespace"
-            found.append(_error(str(who), "it is there already, and not weft's", hint))
+            found.append(_error(str(who), "it exists already and is not weft's", hint))
     for other in (await client.list(DEPLOYMENTS, _Object, labels="app=istiod")).items:
         labels = other.metadata.labels or {}
         if labels.get("app.kubernetes.io/name") != "weft":
             where = f"Deployment {other.metadata.namespace}/{other.metadata.name}"
-            what = "another control plane is installed; each namespace can have only one of them"
+            what = "another control plane is installed; a namespace can use only one of them"
             found.append(
                 _warning(where, what, "give weft a --revision of its own, and move namespaces by istio.io/rev")
             )
@@ -133,9 +133,9 @@ async def _kinds(client: Client, plan: Plan) -> list[Problem]:
         where = f"CustomResourceDefinition {name}"
         if lost:
             what = f"objects are stored in version {', '.join(lost)}, which weft does not serve"
-            found.append(_error(where, what, "store them anew, in v1: see kube-storage-version-migrator"))
+            found.append(_error(where, what, "store them again in v1: see kube-storage-version-migrator"))
         elif (there["metadata"].get("labels") or {}).get("app.kubernetes.io/name") != "weft":
-            what = "another installation's; its schema is replaced by weft's, its objects stay"
+            what = "it belongs to another installation; weft replaces its schema, its objects stay"
             found.append(_warning(where, what, "to leave it as it is: --set crds=false"))
     return found
 
@@ -145,14 +145,14 @@ async def _pod_security(client: Client, plan: Plan) -> list[Problem]:
     level = ((there or {}).get("metadata", {}).get("labels") or {}).get("pod-security.kubernetes.io/enforce", "")
     if level not in ("baseline", "restricted"):
         return []
-    what = f"it enforces `{level}`; weft makes that `privileged`, for the node agent"
-    return [_warning(f"Namespace {plan.namespace}", what, "or choose another: --set namespace=NAME")]
+    what = f"it enforces `{level}`; weft changes that to `privileged`, for the node agent"
+    return [_warning(f"Namespace {plan.namespace}", what, "or choose another namespace: --set namespace=NAME")]
 
 
 def _machines(nodes: Iterable[_Node], plan: Plan) -> Iterable[Problem]:
     for node in nodes:
         where, info, labels = f"Node {node.metadata.name}", node.status.info, node.metadata.labels or {}
-        if info.operating_system not in ("", "linux"):  # it may not have told yet
+        if info.operating_system not in ("", "linux"):  # kubelet may not have reported it yet
             yield _warning(where, f"it runs {info.operating_system}: its pods can have no proxy")
             continue
         if info.architecture not in ("", *_ARCHITECTURES):
@@ -165,7 +165,7 @@ def _machines(nodes: Iterable[_Node], plan: Plan) -> Iterable[Problem]:
             if fits and plan.kubelet_root != root:
                 yield _error(where, f"its kubelet's root is {root}", f"--set node.kubeletRoot={root}")
         if "/" not in plan.image and not _has_image(node, plan.image):
-            hint = "load it there, or name one of a registry: --set image=REGISTRY/weft:TAG"
+            hint = "load it there, or use one of a registry: --set image=REGISTRY/weft:TAG"
             yield _warning(where, f"it does not have the image {plan.image}, which names no registry", hint)
 
 

@@ -1,8 +1,9 @@
-"""One kind of object, followed for ever: first all there is, then every change, whatever happens to the API server.
+"""Follows one kind of object forever: first all objects, then every change, whatever happens to the API server.
 
-The sources come in with a Resource and a type; batches of events leave. A list is a WatchList where the server has it,
-else pages; a watch goes on from its version, and after 410 the list is taken anew and compared, so that what vanished
-meanwhile is told as gone. Rule: it never ends by itself, and only what the API server certainly lacks is gone."""
+Input: a ResourceKind and a type; output: batches of events. A list is a WatchList where the server supports it, else
+pages; a watch continues from its version, and after 410 the list is read again and compared, so that objects that
+vanished meanwhile are reported as gone. Rule: it never ends by itself, and an object is reported as gone only if the
+API server certainly lacks it."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ log = logging.getLogger("weft.kube")
 T = TypeVar("T")
 Key = tuple[str, str]  # namespace, name
 _Batch = tuple["Event[T]", ...]
-_LONGEST_WAIT = 60.0  # seconds, whatever a server asks for
+_LONGEST_WAIT = 60.0  # seconds, whatever Retry-After the server sends
 
 
 class Event(msgspec.Struct, Generic[T], frozen=True):
@@ -39,16 +40,16 @@ class Event(msgspec.Struct, Generic[T], frozen=True):
 
 
 class WatchTiming(msgspec.Struct, frozen=True):
-    """Seconds. The server ends each watch after a time of our choice, so that a broken one cannot last for ever; a
-    bookmark comes about every minute, so that silence for longer than `inactivity` means that nobody is there."""
+    """Seconds. The server ends each watch after a requested time, so that a broken one cannot last forever; a bookmark
+    comes about every minute, so that silence for longer than `inactivity` means that the server is gone."""
 
-    longest_watch: float = 300.0  # up to twice that, by chance, so that not all watches begin at once
+    longest_watch: float = 300.0  # randomly up to twice that, so that not all watches begin at once
     inactivity: float = 150.0
-    initial_silence: float = 15.0  # within a WatchList; an old server takes it for a plain watch, which has no end
-    absent: float = 10.0  # between looks for a kind that the server does not have
+    initial_silence: float = 15.0  # within a WatchList; an old server treats it as a plain watch, which has no end
+    absent: float = 10.0  # between checks for a kind that the server does not have
     first_delay: float = 0.2
     most_delay: float = 10.0
-    steady: float = 10.0  # a watch that lasted so long is no failure, however it ended
+    steady: float = 10.0  # a watch that lasted this long is not a failure, however it ended
     page: int = PAGE
 
 
@@ -63,11 +64,11 @@ async def reflect(
     on_problem: Callable[[Problem | None], None] | None = None,
     timing: WatchTiming = WatchTiming(),  # noqa: B008 - frozen
 ) -> AsyncGenerator[tuple[Event[T], ...], None]:
-    """The first batch is all there is (empty if the server has no such kind: it is waited for); each later one is what
-    changed, one event per object, with its last state. Close the generator to stop.
+    """The first batch is all objects (empty if the server has no such kind, which is then waited for); each later one
+    is what changed, one event per object, with its last state. Close the generator to stop.
 
-    `on_problem` is told why nothing comes (nobody answers, not allowed), and None when that is over. An object that
-    does not fit `type_` is logged, and stays as it was before."""
+    `on_problem` is called with the reason why nothing arrives (no answer, not allowed), and with None when that is
+    over. An object that does not fit `type_` is logged, and stays as it was before."""
     selection = {"namespace": namespace, "labels": labels, "fields": fields}
     reflection = _Reflection(client, resource, type_, selection, timing)
     trouble = _Trouble(resource, on_problem)
@@ -95,28 +96,28 @@ async def reflect(
         if clock() - began > timing.steady:
             backoff.reset()
         elif not wait and clock() - began > 1.0:
-            continue  # the server ended it, or asked for a new list; a shorter one is a failure that says nothing
+            continue  # the server ended it, or a new list is needed; a shorter watch counts as a failure
         await asyncio.sleep(max(backoff.next(), wait))
 
 
 class _Reflection(Generic[T]):
-    """What is known, and how far."""
+    """The known objects, and the version up to which they are known."""
 
     def __init__(
         self, client: Client, resource: ResourceKind, type_: type[T], selection: dict[str, str], timing: WatchTiming
     ) -> None:
         self.told = False  # the first batch was given
         self._client, self._resource, self._selection, self._timing = client, resource, selection, timing
-        self._known: dict[Key, int] = {}  # what was told as being there, and which state of it
-        self._version = ""  # the watch goes on from here; "": a list is due
+        self._known: dict[Key, int] = {}  # objects that were reported, and their state
+        self._version = ""  # the watch continues from here; "": a list is due
         self._offers_watch_list = True
-        self._broke_off = False  # the last watch ended without a word from the server
+        self._broke_off = False  # the last watch ended with a connection error
         self._decode: Callable[[Any], T] = msgspec.json.Decoder(type_).decode
 
     async def follow(self) -> AsyncGenerator[_Batch[T] | None, None]:
-        """One watch, with a list before it if that is due. None: all is well, and nothing has changed."""
+        """One watch, after a list if one is due. Yields None when the watch works and nothing has changed."""
         if self._broke_off and self._version and await self._went_back():
-            log.warning("%s: the API server's data is older than it was; reading all of it anew", self._resource)
+            log.warning("%s: the API server's data is older than before; listing again", self._resource)
             self._version = ""
         try:
             if not self._version and not self._offers_watch_list:
@@ -132,7 +133,7 @@ class _Reflection(Generic[T]):
             if not self._version and self._offers_watch_list and error.status in (400, 422):
                 self._offers_watch_list = False
             elif error.expired or any("ResourceVersionTooLarge" in cause for cause in error.causes):
-                log.info("%s: the API server no longer knows version %s; listing anew", self._resource, self._version)
+                log.info("%s: the API server no longer knows version %s; listing again", self._resource, self._version)
                 self._version = ""
             else:
                 raise
@@ -147,7 +148,8 @@ class _Reflection(Generic[T]):
         return self._replaced(_Snapshot(""))
 
     async def _went_back(self) -> bool:
-        """A restored etcd counts on from an older version, and a watch from ours would be silent till it gets there."""
+        """Whether the server's version is older than the known one. A restored etcd continues from an older version,
+        and a watch from the known one would be silent until etcd reaches it."""
         async with aclosing(self._client.pages(self._resource, msgspec.Raw, limit=1, **self._selection)) as pages:
             async for page in pages:
                 before, now = self._version, page.resource_version
@@ -184,7 +186,7 @@ class _Reflection(Generic[T]):
                         lines = await anext(stream, None)
                 except TimeoutError as error:
                     self._offers_watch_list = False  # pages work everywhere
-                    raise ApiUnavailable("the WatchList does not go on", where=str(self._resource)) from error
+                    raise ApiUnavailable("the WatchList has stalled", where=str(self._resource)) from error
                 if lines is None:
                     return
                 batch: dict[Key, Event[T]] = {}
@@ -192,7 +194,7 @@ class _Reflection(Generic[T]):
                 for line in lines:
                     try:
                         ended = self._take(line, batch, snapshot)
-                    except KubeError as error:  # not before what came before it has been told
+                    except KubeError as error:  # raised after the events before it were yielded
                         failure = error
                         break
                     if ended and snapshot is not None:
@@ -206,7 +208,7 @@ class _Reflection(Generic[T]):
                     raise failure
 
     def _take(self, line: bytes, batch: dict[Key, Event[T]], snapshot: _Snapshot[T] | None) -> bool:
-        """One line of a watch, into the batch or the snapshot. Whether it is the snapshot's end."""
+        """Add one line of a watch to the batch or the snapshot. Returns whether it ends the snapshot."""
         if not line:
             return False
         message = _decoded(_LINE, line)
@@ -237,7 +239,7 @@ class _Reflection(Generic[T]):
         return False
 
     def _replaced(self, snapshot: _Snapshot[T]) -> _Batch[T]:
-        """What differs from what was told before."""
+        """The difference between a snapshot and what was reported before."""
         known, found = self._known, snapshot.found
         gone = [key for key in known if key not in found]
         for key in gone:
@@ -255,12 +257,12 @@ class _Reflection(Generic[T]):
             return Event(*head.key, self._decode(raw))
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             name = "/".join(part for part in head.key if part)
-            log.warning("%s %s: not understood, and left as it was: %s", self._resource.kind, name, error)
+            log.warning("%s %s: cannot be decoded, and stays as it was: %s", self._resource.kind, name, error)
             return None
 
 
 class _Trouble:
-    """Why nothing comes, told once."""
+    """The reason why nothing arrives, reported once."""
 
     def __init__(self, resource: ResourceKind, tell: Callable[[Problem | None], None] | None) -> None:
         self._resource, self._tell = resource, tell
@@ -274,7 +276,7 @@ class _Trouble:
         if problem == self._now:
             return
         self._now = problem
-        log.warning("%s; what is known of them stays as it is", problem)
+        log.warning("%s; the known objects stay as they are", problem)
         if self._tell is not None:
             self._tell(problem)
 
@@ -288,7 +290,7 @@ class _Trouble:
 
 
 class _Snapshot(Generic[T]):
-    """All there is, at one version. An object that was not understood has no event, but is there."""
+    """All objects at one version. An object that could not be decoded has no event, but counts as existing."""
 
     def __init__(self, version: str) -> None:
         self.version = version
@@ -311,7 +313,7 @@ class _Head(msgspec.Struct):
 
     @property
     def state(self) -> int:
-        """Two objects, or two states of one, never share it: versions count through the whole store."""
+        """Unique for each state of each object: versions count through the whole store."""
         return hash((self.metadata.uid, self.metadata.resource_version))
 
 
@@ -339,4 +341,4 @@ def _decoded(decoder: msgspec.json.Decoder[Any], raw: Any) -> Any:
     try:
         return decoder.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ApiUnavailable(f"what came is not an API server's: {error}") from error
+        raise ApiUnavailable(f"the response is not an API server's: {error}") from error

@@ -1,5 +1,5 @@
-"""Kinds of objects and where they are in the API. Whoever asks the client for something names it with one of these.
-Rule: what comes from outside is quoted, so that no name can reach another path."""
+"""Kinds of objects and their paths in the API; the client's methods take one of these. Rule: names are quoted, so that
+no name can reach another path."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ResourceKind(msgspec.Struct, frozen=True):
 
     @property
     def group_path(self) -> str:
-        """Where the group says what it has."""
+        """The path of the group version's discovery."""
         return f"/apis/{quote(self.group, safe='')}/{quote(self.version, safe='')}" if self.group else "/api/v1"
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
@@ -36,7 +36,7 @@ class ResourceKind(msgspec.Struct, frozen=True):
         return f"{self.group_path}{within}/{self.plural}{one}{below}"
 
     def __str__(self) -> str:
-        """As kubectl and RBAC say it: `virtualservices.networking.istio.io`."""
+        """As kubectl and RBAC name it: `virtualservices.networking.istio.io`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
@@ -90,12 +90,12 @@ _KNOWN = {
 
 
 def known(api_version: str, kind: str) -> ResourceKind | None:
-    """One of the above; anything else the API server must be asked for (`Client.find`)."""
+    """One of the above; any other kind needs the API server's discovery (`Client.find`)."""
     return _KNOWN.get((api_version, kind))
 
 
 class ObjectReference(msgspec.Struct, frozen=True):
-    """Who an object says it is."""
+    """The apiVersion, kind, namespace and name of an object."""
 
     api_version: str
     kind: str

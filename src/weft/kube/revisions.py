@@ -1,5 +1,5 @@
-"""Which revisions of weft are on a cluster, and which namespaces and pods live by each: by a namespace's label, and by
-the driver of a pod's identity volume. That one a pod keeps for all of its life, whatever its namespace says later."""
+"""Which revisions of weft are on a cluster, and which namespaces and pods use each: by a namespace's label, and by the
+driver of a pod's identity volume, which a pod keeps all its life, whatever its namespace's label is later."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INJECTION_LABEL = "istio-injection"
 _CONTROL = "app=istiod,app.kubernetes.io/name=weft"
 _VERSION = "app.kubernetes.io/version"
 
-_OVER = ("Succeeded", "Failed")  # pods whose volumes are down already
+_OVER = ("Succeeded", "Failed")  # pods whose volumes are unmounted already
 
 
 class Revision(msgspec.Struct, frozen=True):
@@ -30,7 +30,7 @@ class Revision(msgspec.Struct, frozen=True):
 
 
 class Use(msgspec.Struct, frozen=True):
-    """One namespace: what its new pods get, and how many of its pods now live by which revision."""
+    """One namespace: the revision of its new pods, and the number of its current pods by revision."""
 
     namespace: str
     revision: str  # "" if its pods get no proxy
@@ -51,8 +51,7 @@ async def revisions(client: Client) -> list[Revision]:
 
 
 async def uses(client: Client, *, beside: Collection[tuple[str, str]] = ()) -> list[Use]:
-    """Of all namespaces that have proxies, or will. `beside`: Gateways, by namespace and name, whose pods do not
-    count."""
+    """All namespaces that have proxies, or will. `beside`: Gateways, by namespace and name, whose pods do not count."""
     counted: dict[str, Counter[str]] = {}
     for pod in (await client.list(PODS, _Pod)).items:
         revision = _revision_of(pod)
@@ -70,8 +69,8 @@ async def uses(client: Client, *, beside: Collection[tuple[str, str]] = ()) -> l
 
 
 async def move(client: Client, namespace: str, revision: str) -> list[tuple[ResourceKind, str]]:
-    """New pods of a namespace get this revision, and all of its pods are made anew, by those who made them: returns
-    whom to wait for. `istio-injection` goes: it would win over the revision."""
+    """Label a namespace for this revision and restart its workloads; returns the workloads to wait for. The label
+    `istio-injection` is removed: it would override the revision."""
     labels = {REVISION_LABEL: revision, INJECTION_LABEL: None}
     await client.patch(NAMESPACES, namespace, {"metadata": {"labels": labels}})
     restarted = []
@@ -85,8 +84,8 @@ async def move(client: Client, namespace: str, revision: str) -> list[tuple[Reso
 
 
 def chosen_revision(labels: Mapping[str, str]) -> str:
-    """Whose proxies new pods of a namespace with these labels get; "": nobody's. `istio-injection`
-    wins over the revision, as it does in the webhooks' selectors."""
+    """The revision whose proxies new pods of a namespace with these labels get; "": none. `istio-injection` overrides
+    the revision, as in the webhooks' selectors."""
     if INJECTION_LABEL in labels:
         return DEFAULT if labels[INJECTION_LABEL] == "enabled" else ""
     return labels.get(REVISION_LABEL, "")

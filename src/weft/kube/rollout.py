@@ -1,5 +1,5 @@
-"""Whether a Deployment, StatefulSet or DaemonSet runs as it was last written, and if not, why: what its pods say who do
-not come up. And starting all of its pods anew, as `kubectl rollout restart` does."""
+"""The rollout status of a Deployment, StatefulSet or DaemonSet and, if it is not done, the reason from its pods that do
+not start. And restarting all of its pods, like `kubectl rollout restart`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from weft.kube.resource import PODS, ResourceKind
 
 _LOOK_SECONDS = 0.5
 _RESTARTED = "kubectl.kubernetes.io/restartedAt"
-# What a container waits for while nothing is wrong.
+# Reasons for which a container normally waits.
 _NORMAL = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
 class Rollout(msgspec.Struct, frozen=True):
-    """`done`, or how far it is; `trouble` in the words of kubelet and the scheduler."""
+    """`done`, or its progress; `trouble`: the message of kubelet or the scheduler."""
 
     done: bool
     ready: int
@@ -48,7 +48,7 @@ async def rollout(client: Client, resource: ResourceKind, namespace: str, name: 
 
 
 async def follow(client: Client, resource: ResourceKind, namespace: str, name: str) -> AsyncGenerator[Rollout, None]:
-    """Each change, until it is done. The caller has the deadline."""
+    """Yields each change until the rollout is done. The caller sets a deadline."""
     before: Rollout | None = None
     while True:
         now = await rollout(client, resource, namespace, name)
@@ -141,7 +141,7 @@ class _Pod(_Camel, frozen=True):
 
 
 async def _trouble(client: Client, namespace: str, selector: str) -> str:
-    """Of the first pod that has one."""
+    """The problem of the first pod that has one."""
     for pod in (await client.list(PODS, _Pod, namespace=namespace, labels=selector)).items:
         for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
             waiting = container.state.waiting
@@ -150,5 +150,5 @@ async def _trouble(client: Client, namespace: str, selector: str) -> str:
                 return f"{pod.metadata.name}: {container.name} {waiting.reason}{said}"
         for condition in pod.status.conditions:
             if condition.type == "PodScheduled" and condition.status == "False" and condition.message:
-                return f"{pod.metadata.name} has no machine: {condition.message}"
+                return f"{pod.metadata.name} is not scheduled: {condition.message}"
     return ""

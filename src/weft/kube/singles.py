@@ -1,8 +1,7 @@
-"""Single Secrets or ConfigMaps, each watched by its own name: nobody is told of any other, whatever the account may
-read.
+"""Watches single Secrets or ConfigMaps, each by its own name: no others are read, whatever the account may read.
 
-Who knows which are needed says so (`want`), as often as that changes; documents leave, batch by batch. Rule: what is
-wanted no more is forgotten at once, and one that cannot be read is told of and stops no other.
+The caller sets the needed names (`want`) as often as they change, and gets documents in batches. Rule: an object that
+is no longer wanted is forgotten at once; one that cannot be read becomes a problem and stops no other.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from weft.model.names import ObjectKey
 
 log = logging.getLogger("weft.kube")
 
-MOST = 1_000  # watches; each is a connection's stream, and whoever names them may name as many as they like
+MOST = 1_000  # watches; each needs a stream, and users may name any number of objects
 _AFTER_DEFECT = 5.0  # seconds before a watch that failed is started again
 
 Name = tuple[str, str]  # namespace, name
 
 
 class Sort(msgspec.Struct, frozen=True):
-    """What is watched, who names it, and the setting by which it may be read."""
+    """The watched kind, the kind that names its objects, and the setting that allows reading it."""
 
     resource: ResourceKind
     named_by: str
@@ -59,14 +58,14 @@ class Singles:
         return tuple(self._problems[name] for name in sorted(self._problems))
 
     def want(self, names: Iterable[Name]) -> None:
-        """These and no others, from now on, the ones first that matter most. Of too many, those stay that are watched:
-        whoever names a thousand more must not take what is everybody else's away."""
+        """Watch these and no others from now on, the most important first. If there are too many, those already watched
+        stay: a user who names a thousand more must not displace the others'."""
         names = tuple(dict.fromkeys(names))
         chosen = set(sorted(names, key=lambda name: name not in self._watches)[:MOST])
         if len(names) > MOST:
             kind = self._sort.resource.kind
             log.warning(
-                "objects of the kind %s name %d %ss; %d are watched", self._sort.named_by, len(names), kind, MOST
+                "objects of the kind %s name %d %ss; only %d are watched", self._sort.named_by, len(names), kind, MOST
             )
         for name in self._watches.keys() - chosen:
             self._watches.pop(name).cancel()
@@ -78,8 +77,8 @@ class Singles:
             self._told.set()
 
     async def changes(self) -> tuple[Change, ...]:
-        """What has become of them since the last call; waits if it is nothing. Of what cannot be read, nothing comes:
-        `problems` is another then."""
+        """The changes since the last call; waits if there are none. An object that cannot be read has no change, but
+        `problems` changes."""
         await self._told.wait()
         self._told.clear()
         found, self._gone = self._gone, []
@@ -99,7 +98,7 @@ class Singles:
 
     def _change(self, name: Name, event: Event[WrittenObject]) -> Change | None:
         if (event.namespace, event.name) != name:
-            return None  # nobody asked for it
+            return None  # not requested
         key = self._key(name)
         if event.object is None:
             return self._documents.gone(key)
@@ -113,7 +112,7 @@ class Singles:
             if problem is None:
                 self._problems.pop(name, None)
             else:
-                hint = f"let it read the {kind}s there: weft install --set {sort.setting}=[{namespace}]"
+                hint = f"allow weft to read the {kind}s there: weft install --set {sort.setting}=[{namespace}]"
                 what = f"this {kind}, which a {sort.named_by} names, cannot be read: {problem.what}"
                 self._problems[name] = Problem(Where(object=str(self._key(name))), what, hint)
             self._told.set()
@@ -132,7 +131,7 @@ class Singles:
                 async for batch in batches:
                     self._arrived.put_nowait((name, batch))
                     self._told.set()
-            except Exception:  # a defect of ours: the others go on
+            except Exception:  # a bug in weft: the others continue
                 log.exception("cannot watch %s; it stays as it was", self._key(name))
             await asyncio.sleep(_AFTER_DEFECT)
 

@@ -1,9 +1,9 @@
-"""Everything a mesh reads from Kubernetes, joined into one stream of batches: what people write as documents for
-`api/`, pods and EndpointSlices as values of the model, and what is wrong with the way there.
+"""Everything that a mesh reads from Kubernetes, joined into one stream of batches: written objects as documents for
+`api/`, pods and EndpointSlices as values of the model, and problems with the API server.
 
-One reflector per kind comes in; a kind of Istio's begins and ends with its CustomResourceDefinition. Rule: the first
-batch is everything there is, of every kind that there is, so that nobody is ever told half a mesh; and nothing that the
-API server says or fails to say ends the stream.
+There is one reflector per kind; a kind of Istio is followed while its CustomResourceDefinition exists. Rule: the first
+batch has all objects of all kinds, so that no reader ever sees half a mesh; and no response or failure of the API
+server ends the stream.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ log = logging.getLogger("weft.kube")
 
 _REGION, _ZONE, _SUBZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone", "topology.istio.io/subzone"
 _WAITING = 64  # batches of events that may wait to be joined, before the reflectors wait
-_PATIENCE = 10.0  # seconds without a first list before the log tells what is awaited
+_PATIENCE = 10.0  # seconds without a first list before the missing kinds are logged
 _AFTER_DEFECT = 5.0  # seconds before a reflector that failed is started again
 
 
 class ClusterBatch(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...] = ()
     values: tuple[tuple[ObjectKey, tuple[Value, ...]], ...] = ()
-    statuses: tuple[tuple[ObjectKey, CarriedStatus | None], ...] = ()  # what objects carry of our judgement; None: gone
-    problems: tuple[Problem, ...] = ()  # all that is wrong with the way to the API server now
+    statuses: tuple[tuple[ObjectKey, CarriedStatus | None], ...] = ()  # weft's conditions in the objects; None: gone
+    problems: tuple[Problem, ...] = ()  # all current problems with the API server
 
 
 async def watch(
@@ -66,8 +66,8 @@ async def watch(
     revisions: dict[ObjectKey, str] | None = None,
     timing: WatchTiming = WatchTiming(),  # noqa: B008 - frozen
 ) -> AsyncGenerator[ClusterBatch, None]:
-    """Batches, for ever. Close the generator to stop. `pods` is kept up to date, each pod before the batch it is in; so
-    is `revisions`, the resourceVersion of each object that somebody wrote."""
+    """Yields batches forever. Close the generator to stop. `pods` is kept up to date, each pod before its batch; so is
+    `revisions`, the resourceVersion of each written object."""
     feed = _Feed(client, timing)
     join = _Join(pods if pods is not None else PodIndex(), revisions if revisions is not None else {}, feed)
     config = "istio" if revision in ("", "default") else f"istio-{revision}"
@@ -96,7 +96,7 @@ async def watch(
         await feed.close()
 
 
-Take = Callable[[ResourceKind, str, str, Any], None]  # of what kind, namespace, name, the object or None
+Take = Callable[[ResourceKind, str, str, Any], None]  # kind, namespace, name, the object or None
 
 
 class _Follower:
@@ -109,7 +109,7 @@ class _Follower:
 
 
 class _Feed:
-    """Runs the reflectors; what they find is taken in here, one after the other."""
+    """Runs the reflectors and processes their events one after the other."""
 
     def __init__(self, client: Client, timing: WatchTiming) -> None:
         self._client = client
@@ -129,7 +129,7 @@ class _Feed:
         return follower
 
     def leave(self, follower: _Follower) -> None:
-        """Its kind is no more, or is followed in another version: whoever knows what is left of it says so."""
+        """Stop following a kind that is gone or is now followed in another version. The caller handles its objects."""
         assert follower.task is not None  # noqa: S101 - `follow` made it
         follower.task.cancel()
         self._followers.discard(follower)
@@ -149,7 +149,7 @@ class _Feed:
                 log.warning("still waiting for the API server to list %s", awaited)
 
     async def next(self) -> None:
-        """Take in what has arrived; wait if it is nothing."""
+        """Process the events that have arrived; wait if there are none."""
         self._take_in(await self._arrived.get())
         while not self._arrived.empty():
             self._take_in(self._arrived.get_nowait())
@@ -172,8 +172,8 @@ class _Feed:
     def _take(self, follower: _Follower, namespace: str, name: str, found: Any) -> None:
         try:
             follower.take(follower.resource, namespace, name, found)
-        except Exception:  # a defect of ours: the others go on
-            log.exception("cannot take %s %s/%s in; it stays as it was", follower.resource.kind, namespace, name)
+        except Exception:  # a bug in weft: the others continue
+            log.exception("cannot process %s %s/%s; it stays as it was", follower.resource.kind, namespace, name)
         if found is None:
             follower.known.discard((namespace, name))
         else:
@@ -185,7 +185,7 @@ class _Feed:
             if problem is not None and follower in self._followers:
                 self._problems[follower] = problem
             if before != problem and self._arrived.empty():
-                self._arrived.put_nowait(None)  # somebody waits to tell it
+                self._arrived.put_nowait(None)  # wakes the reader, which reports it
 
         while True:
             everything = True
@@ -209,7 +209,7 @@ class _Feed:
 
 
 class _Join:
-    """What the kinds have to do with each other. It is told of one object at a time; `batch` is what came of them."""
+    """Combines the kinds: it receives one object at a time; `batch` returns the accumulated result."""
 
     def __init__(self, pods: PodIndex, revisions: dict[ObjectKey, str], feed: _Feed) -> None:
         self._pods = pods
@@ -262,7 +262,7 @@ class _Join:
             return
         for record in self._pods.on_node(name):
             instance = self._instances[record.key]
-            if instance.locality == before:  # else its own label says where it is
+            if instance.locality == before:  # else its own label states its locality
                 self._put_instance(msgspec.structs.replace(instance, locality=locality))
                 group = msgspec.structs.replace(record.group, locality=locality)
                 self._pods.put(msgspec.structs.replace(record, group=group))
@@ -288,7 +288,7 @@ class _Join:
         self._values[ObjectKey("EndpointSlice", namespace, name)] = (value,) if value is not None else ()
 
     def definition(self, resource: ResourceKind, namespace: str, name: str, found: DefinitionObject | None) -> None:
-        """A kind of Istio's has come, has gone, or is offered in other versions."""
+        """A kind of Istio was added or removed, or is served in other versions."""
         now = served(found) if found is not None else None
         before, follower = self._served.get(name, (None, None))
         if now == before:
@@ -304,7 +304,7 @@ class _Join:
             return
         log.info("reading %s as %s", now.resource, now.resource.api_version)
         new = self._feed.follow(now.resource, JudgedObject, self.judged if now.has_status else self.written)
-        new.known.update(left)  # what its first list lacks is gone
+        new.known.update(left)  # objects missing from its first list are gone
         self._served[name] = (now, new)
 
 

@@ -1,10 +1,10 @@
-"""What weft thinks of people's objects, written where they look: the condition `Accepted` in each object's status; in
-the Gateway API's, what the standard asks for (`gateway_status.py`).
+"""Writes statuses: the condition `Accepted` in each object's status; for the Gateway API's objects, the statuses that
+it requires (`gateway_status.py`).
 
-What objects carry comes in from the watch (`see`), what is wrong with them from the control plane (`judge`); what
-differs is written by whoever is the leader (`run`): a condition by server-side apply under our own name, a standard's
-status as a whole, on top of the version it was made from. Rule: an object is written only if it should say something
-else now, nobody else's conditions are touched, and no refusal stops the rest.
+The watch passes the current statuses (`see`), the control plane passes the problems of objects (`judge`); the leader
+writes the differences (`run`): a condition by server-side apply under weft's field manager, a Gateway API status as a
+whole, based on the version it was computed from. Rule: an object is written only if its status should change, other
+controllers' conditions are not touched, and a rejected write does not stop the others.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from weft.model.names import ObjectKey
 
 log = logging.getLogger("weft.kube")
 
-MANAGER = "weft-status"  # the owner of what we write, in the objects' managedFields
+MANAGER = "weft-status"  # the field manager, in the objects' managedFields
 CONDITION = "Accepted"
-PER_SECOND = 20.0  # writes, in the long run: istiod's clients are given as many
+PER_SECOND = 20.0  # writes on average: the limit of istiod's clients
 BURST = 50
 _AT_ONCE = 8
 _LONGEST_MESSAGE = 4_096
@@ -42,13 +42,13 @@ _FORBIDDEN = 300.0  # seconds until a kind that may not be written is tried agai
 
 
 class CarriedStatus(msgspec.Struct, frozen=True):
-    """What an object in the API server says of our judgement now."""
+    """The current status of an object in the API server, as far as weft writes it."""
 
     resource: ResourceKind
     generation: int
     accepted: ObjectCondition | None = None
-    apart: bool = False  # conditions have an owner each; else they are one whole to the API server
-    status: Mapping[str, Any] | None = None  # all of it, of the Gateway API's kinds
+    apart: bool = False  # each condition has its own field manager; else the API server treats them as one list
+    status: Mapping[str, Any] | None = None  # the whole status, for the Gateway API's kinds
 
 
 class StatusWriter:
@@ -59,16 +59,16 @@ class StatusWriter:
         self._carried: dict[ObjectKey, CarriedStatus] = {}
         self._problems: dict[ObjectKey, tuple[Problem, ...]] = {}
         self._wanted_statuses: Mapping[ObjectKey, Wanted] = {}  # of the Gateway API's objects
-        self._judged: set[ObjectKey] = set()  # or nobody has looked at it yet
+        self._judged: set[ObjectKey] = set()  # objects that the control plane has checked
         self._due: dict[ObjectKey, None] = {}
         self._delays: dict[ObjectKey, _Delay] = {}
         self._forbidden: set[ResourceKind] = set()
         self._wake = asyncio.Event()
 
-    # Every replica keeps up with what is, so that whoever becomes the leader knows it.
+    # Every replica keeps the current state, so that a new leader has it.
 
     def see(self, statuses: Iterable[tuple[ObjectKey, CarriedStatus | None]]) -> None:
-        """What the watch found; None: the object is gone."""
+        """Statuses from the watch; None: the object is gone."""
         for key, carried in statuses:
             if carried is None:
                 self._forget(key)
@@ -77,7 +77,7 @@ class StatusWriter:
                 self._consider(key)
 
     def judge(self, key: ObjectKey, problems: Sequence[Problem] = ()) -> None:
-        """All that is wrong with an object now; nothing: it is well. Only objects that were judged are written."""
+        """Set all current problems of an object; none: it is accepted. Only objects that were judged are written."""
         self._judged.add(key)
         if problems:
             self._problems[key] = tuple(problems)
@@ -86,14 +86,14 @@ class StatusWriter:
         self._consider(key)
 
     def judge_standard(self, wanted: Mapping[ObjectKey, Wanted]) -> None:
-        """The statuses that the Gateway API's objects should have now, all of them."""
+        """Set the statuses that all Gateway API objects should have now."""
         before, self._wanted_statuses = self._wanted_statuses, wanted
         for key, carried in self._carried.items():
             if carried.status is not None and (key not in self._judged or before.get(key) != wanted.get(key)):
                 self.judge(key)
 
     def judge_all(self, problems: Iterable[Problem]) -> None:
-        """The same as `judge` for everything else that was seen, by all the problems that there are now."""
+        """`judge` for all other objects that were seen, from all current problems."""
         by_object: dict[str, list[Problem]] = defaultdict(list)
         for problem in problems:
             by_object[problem.where.object].append(problem)
@@ -104,13 +104,13 @@ class StatusWriter:
 
     @property
     def due(self) -> int:
-        """How many objects carry something else than they should."""
+        """The number of objects whose status is not as it should be."""
         return len(self._due) + sum(each.timer is not None for each in self._delays.values())
 
     # Only the leader writes.
 
     async def run(self) -> None:
-        """Write what differs, for ever; cancel it to stop."""
+        """Write the differences until cancelled."""
         for key in self._carried:
             self._consider(key)
         writing: set[asyncio.Task[None]] = set()
@@ -118,7 +118,7 @@ class StatusWriter:
             while True:
                 while self._due and len(writing) < _AT_ONCE:
                     await self._bucket.take()
-                    if not self._due:  # while it waited for its turn
+                    if not self._due:  # it may have changed while waiting
                         break
                     key = next(iter(self._due))
                     del self._due[key]
@@ -141,7 +141,7 @@ class StatusWriter:
         if delay is not None and delay.timer is not None:
             if self._saying(key) == delay.said:
                 return
-            # What is to be said is another by now: nobody disputes it yet.
+            # The wanted status has changed, so no other writer has overwritten it yet.
             delay.backoff.reset()
             self._look_by(key, delay)
             return
@@ -149,7 +149,7 @@ class StatusWriter:
         self._wake.set()
 
     def _saying(self, key: ObjectKey) -> object:
-        """What an object should carry, without the times of it."""
+        """What determines an object's status, without its times."""
         if self._carried[key].status is not None:
             return self._wanted_statuses.get(key)
         return self._problems.get(key, ())
@@ -184,24 +184,24 @@ class StatusWriter:
                 await self._apply(key, carried, self._wanted(key))
         except ApiError as error:
             if error.not_found:
-                return  # the object is gone, and the watch is about to say so
+                return  # the object is gone; the watch will report it
             if error.forbidden:
                 self._forbid(carried.resource, error)
                 return
             log.log(logging.INFO if error.conflict else logging.WARNING, "the status of %s: %s", key, error)
         except KubeError as error:
             log.warning("the status of %s is not written: %s", key, error)
-        # Written or not, it is looked at again: soon, if the watch shows something else than we wrote, then ever later.
+        # Written or not, it is checked again: soon at first, then at growing intervals, in case others overwrite it.
         if key in self._carried:
             self._later(key, said)
 
     async def _apply(self, key: ObjectKey, carried: CarriedStatus, wanted: ObjectCondition) -> None:
         resource = carried.resource
         patch = _patch(resource, key, [wanted], carried.generation)
-        if carried.apart:  # a conflict means that somebody else has a condition of this name, and keeps it
+        if carried.apart:  # a conflict means that another manager has a condition of this name; it keeps it
             await self._send(resource, key, patch)
             return
-        # As in Istio's own definitions: everybody's conditions are sent along, unless somebody wrote meanwhile.
+        # As in Istio's CRDs: all conditions are sent, and the write fails if the object changed meanwhile.
         found = await self._client.get(resource, key.name, _Whole, namespace=key.namespace)
         others = [each for each in _conditions(found.status) if each.get("type") != CONDITION]
         patch["status"]["conditions"] = [*others, wanted]
@@ -209,12 +209,13 @@ class StatusWriter:
         await self._send(resource, key, patch, force=True)
 
     async def _replace(self, key: ObjectKey, carried: CarriedStatus) -> None:
-        """Entries of a list have no owners there: all of them are sent along, unless somebody wrote meanwhile."""
+        """List entries have no separate managers there: all are sent, and the write fails if the object changed
+        meanwhile."""
         resource, wanted = carried.resource, self._wanted_statuses[key]
         found = await self._client.get(resource, key.name, dict[str, Any], namespace=key.namespace)
         metadata, status = found.get("metadata") or {}, found.get("status")
         if metadata.get("generation", 0) != carried.generation:
-            return  # it is another by now, and will be judged anew
+            return  # the object has changed and will be judged again
         held = status if isinstance(status, dict) else {}
         body = {**found, "status": status_of(held, wanted, carried.generation, now=_now())}
         path = resource.path(key.namespace, key.name, "status")
@@ -249,7 +250,7 @@ class StatusWriter:
         self._look_in(key, delay, delay.backoff.next())
 
     def _look_by(self, key: ObjectKey, delay: _Delay) -> None:
-        """After the shortest delay, unless that is sooner anyway."""
+        """Check again after the shortest delay, unless a check is due sooner."""
         loop = asyncio.get_running_loop()
         if delay.timer is not None and delay.timer.when() > loop.time() + _FIRST_DELAY:
             self._look_in(key, delay, _FIRST_DELAY)
@@ -286,16 +287,16 @@ def carried(resource: ResourceKind, found: JudgedObject, *, apart: bool) -> Carr
     try:
         status = msgspec.json.decode(found.status, type=ObjectStatus) if bytes(found.status) else ObjectStatus()
     except (msgspec.MsgspecError, RecursionError, ValueError):
-        status = ObjectStatus()  # somebody else's, of another shape
+        status = ObjectStatus()  # another controller's, of another shape
     ours = next((each for each in status.conditions or () if each.type == CONDITION), None)
     return CarriedStatus(resource, found.metadata.generation, ours, apart)
 
 
 def condition(problems: Sequence[Problem], generation: int) -> ObjectCondition:
-    """What problems come to, in Kubernetes' words."""
+    """The `Accepted` condition for these problems."""
     errors = [each for each in problems if each.severity is Severity.ERROR]
     warnings = [each for each in problems if each.severity is not Severity.ERROR]
-    message = "\n".join(_sentence(each) for each in (*errors, *warnings)) or "weft acts on it"
+    message = "\n".join(_sentence(each) for each in (*errors, *warnings)) or "weft has accepted it"
     if len(message) > _LONGEST_MESSAGE:
         message = message[: _LONGEST_MESSAGE - 1] + "…"
     return ObjectCondition(
@@ -308,7 +309,7 @@ def condition(problems: Sequence[Problem], generation: int) -> ObjectCondition:
 
 
 def _sentence(problem: Problem) -> str:
-    """Which object it is about is where the message stands."""
+    """The problem without its object, since the message is in the object's own status."""
     field = f"{problem.where.field}: " if problem.where.field else ""
     hint = f" (hint: {problem.hint})" if problem.hint else ""
     return f"{field}{problem.level}: {problem.what}{hint}"
@@ -342,7 +343,7 @@ def _conditions(status: Any) -> list[dict[str, Any]]:
 
 
 class _Delay:
-    """Until an object that was written is looked at again; longer each time that it should still say the same."""
+    """The delay until a written object is checked again; it grows while the wanted status stays the same."""
 
     def __init__(self) -> None:
         self.backoff = Backoff(_FIRST_DELAY, _MOST_DELAY)
@@ -351,7 +352,7 @@ class _Delay:
 
 
 class _Bucket:
-    """So many at once, and so many more each second."""
+    """A token bucket: `burst` at once, `per_second` on average."""
 
     def __init__(self, per_second: float, burst: int) -> None:
         self._per_second, self._burst = per_second, float(burst)

@@ -1,7 +1,8 @@
-"""Whose token is this? The API server knows: it checks signature, time, audience, and that pod and account still exist.
+"""TokenReview: the API server checks a token's signature, time and audience, and that its pod and service account still
+exist. The CA's token checks use it.
 
-The CA's token checker comes in through control. Rule: what the server answers is read strictly, and an identity leaves
-only for a token that is bound to a pod; that nobody could be asked is no refusal."""
+Rule: the response is read strictly, and only a token that is bound to a pod gives an identity; an API server that
+cannot be reached is not a rejection."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class Reviewed(msgspec.Struct, frozen=True):
     service_account: str
     pod: str
     pod_uid: str
-    node: str  # "" if the server is too old to say
+    node: str  # "" if the server is too old to return it
     audiences: tuple[str, ...]
 
 
@@ -43,13 +44,13 @@ class ReviewRefused(Exception):
     """The bearer's fault."""
 
     def __init__(self, reason: Reason, detail: str = "", reviewed: Reviewed | None = None) -> None:
-        """`reviewed`: whose the token is, though that is not enough."""
+        """`reviewed`: the token's identity, where it is known but not sufficient."""
         self.reason, self.detail, self.reviewed = reason, detail, reviewed
         super().__init__(f"{reason}: {detail}" if detail else str(reason))
 
 
 class ReviewUnavailable(KubeError):
-    """The API server could not be asked, or may not be asked by us: the token may be good. Ask again later."""
+    """The API server could not be reached, or does not allow the review: the token may be valid. Try again later."""
 
     retryable = True
 
@@ -57,7 +58,7 @@ class ReviewUnavailable(KubeError):
 async def review(client: Client, token: str, audiences: Sequence[str], *, timeout: float = _TIMEOUT) -> Reviewed:
     """Raises ReviewRefused or ReviewUnavailable. At least one of `audiences` must be the token's."""
     if not audiences:
-        raise ValueError("a token is for somebody: an audience is needed")
+        raise ValueError("an audience is needed")
     if not token or len(token) > _LONGEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise ReviewRefused(Reason.NOT_AUTHENTICATED, "this is not a token")
     question = {
@@ -76,14 +77,14 @@ async def review(client: Client, token: str, audiences: Sequence[str], *, timeou
 
 def _identity(status: _Status, audiences: Sequence[str]) -> Reviewed:
     if not status.authenticated:
-        # The server tells apart only in words; the decision does not depend on them.
+        # Only the server's message distinguishes the reasons; the decision does not depend on it.
         wrong = "audience" in (status.error or "")
         reason = Reason.WRONG_AUDIENCE if wrong else Reason.NOT_AUTHENTICATED
-        raise ReviewRefused(reason, (status.error or "the API server does not believe it")[:500])
+        raise ReviewRefused(reason, (status.error or "the API server did not authenticate it")[:500])
     granted = tuple(status.audiences or ())
     if not set(granted) & set(audiences):
-        said = f"it is for {', '.join(granted) or 'nobody in particular'}, not for {', '.join(audiences)}"
-        raise ReviewRefused(Reason.WRONG_AUDIENCE, said)
+        detail = f"it is for {', '.join(granted) or 'no audience'}, not for {', '.join(audiences)}"
+        raise ReviewRefused(Reason.WRONG_AUDIENCE, detail)
     username = status.user.username
     namespace, _, account = username.removeprefix(_ACCOUNT).partition(":")
     if not username.startswith(_ACCOUNT) or not _NAME.fullmatch(namespace) or not _NAME.fullmatch(account):
@@ -92,12 +93,12 @@ def _identity(status: _Status, audiences: Sequence[str]) -> Reviewed:
     pod, uid, node = (_only(extra, f"{_EXTRA}{key}") for key in ("pod-name", "pod-uid", "node-name"))
     found = Reviewed(username, namespace, account, pod, uid, node, granted)
     if not pod or not uid:
-        raise ReviewRefused(Reason.NOT_POD_BOUND, f"{username} shows a token that any process may hold", found)
+        raise ReviewRefused(Reason.NOT_POD_BOUND, f"any process may have this token of {username}", found)
     return found
 
 
 def _only(extra: dict[str, list[str] | None], key: str) -> str:
-    """Two values would be an ambiguity, and that is none of ours to decide."""
+    """The value, if there is exactly one; several are ambiguous."""
     values = extra.get(key) or []
     return values[0] if len(values) == 1 else ""
 

@@ -1,8 +1,8 @@
-"""One API server, asked over HTTP: a request and its answer in bytes, a stream of them, or a WebSocket.
+"""HTTP to one API server: a request and its response in bytes, a stream, or a WebSocket.
 
-The client comes in with a method and a path. aiohttp's errors are renamed here. Rule: every answer has a deadline and a
-size it may not pass, nothing is tried again behind the caller's back (only once, with newer credentials, after 401),
-and no token is ever logged."""
+The client passes a method and a path. aiohttp's errors are converted here. Rule: every response has a deadline and a
+maximum size, nothing is retried implicitly (except once, with newer credentials, after 401), and no token is ever
+logged."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from weft.kube.error import ApiError, ApiUnavailable, KubeError
 
 TIMEOUT = 30.0  # seconds for a whole request
 _CONNECT_TIMEOUT = 10.0
-_MOST_AT_ONCE = 32  # requests, watches not counted: a burst of token reviews must not take all sockets
-_LONGEST_ANSWER = 256 << 20  # a page of 500 objects of etcd's largest size would not be asked for by anyone sane
+_MOST_AT_ONCE = 32  # requests, without watches: a burst of token reviews must not use all sockets
+_LONGEST_ANSWER = 256 << 20  # far more than a realistic page of 500 objects
 _LONGEST_REFUSAL = 1 << 20
 _READ_BUFFER = 1 << 20
 _JSON = "application/json"
 
 
 class Transport:
-    """Make it inside a running event loop or outside; the session opens with the first request."""
+    """Can be created inside or outside a running event loop; the session opens with the first request."""
 
     def __init__(self, connection: ApiConnection, *, timeout: float = TIMEOUT, user_agent: str = "") -> None:
         self.connection = connection
@@ -63,7 +63,8 @@ class Transport:
         content_type: str = _JSON,
         timeout: float | None = None,
     ) -> bytes:
-        """The body of a good answer. ApiError if the server refuses, ApiUnavailable if it does not answer in time."""
+        """The body of a successful response. ApiError if the server rejects the request, ApiUnavailable if it does not
+        answer in time."""
         seconds = self._timeout if timeout is None else timeout
         where = f"{method} {path}"
         try:
@@ -79,7 +80,7 @@ class Transport:
     def stream(
         self, path: str, *, query: Mapping[str, str], inactivity: float
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """An answer without an end. `inactivity`: seconds without a byte after which the server is taken for dead."""
+        """A response without an end. `inactivity`: seconds without a byte after which the server is considered dead."""
         timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_TIMEOUT, sock_read=inactivity)
         return self._answer("GET", path, query=query, timeout=timeout)
 
@@ -87,12 +88,13 @@ class Transport:
     async def upgrade(
         self, path: str, *, protocol: str, query: Mapping[str, str] | None = None, longest: int = 4 << 20
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """A WebSocket that speaks `protocol`. ApiError if the server refuses, ApiUnavailable if it does not answer."""
+        """A WebSocket with this subprotocol. ApiError if the server rejects it, ApiUnavailable if it does not
+        answer."""
         where = f"GET {path}"
         opened = await self._open(path, protocol, query or {}, longest, where)
         try:
             if opened.protocol != protocol:
-                raise ApiUnavailable(f"the API server does not speak {protocol}", where=where)
+                raise ApiUnavailable(f"the API server does not support {protocol}", where=where)
             yield opened
         except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
             raise ApiUnavailable(f"the connection broke: {error or type(error).__name__}", where=where) from error
@@ -129,7 +131,7 @@ class Transport:
             self.connection.server + path,
             params=dict(query),
             protocols=(protocol,),
-            # A kubelet refuses who wants JSON from it.
+            # kubelet rejects requests that accept only JSON.
             headers=[*await self._credentials.headers(), ("Accept", "*/*")],
             ssl=self._credentials.tls(),
             server_hostname=self.connection.server_name or None,
@@ -138,7 +140,8 @@ class Transport:
         )
 
     async def _said(self, path: str, query: Mapping[str, str], status: int, where: str) -> ApiError:
-        """A refusal in the server's words. Of a refused WebSocket only the status is told, so we ask plainly."""
+        """The server's error for a rejected WebSocket. Its handshake has only the status code, so a plain request gets
+        the message."""
         try:
             await self.raw("GET", path, query=query)
         except ApiError as error:
@@ -159,7 +162,7 @@ class Transport:
         kind: str = _JSON,
         timeout: aiohttp.ClientTimeout,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """An answer that is good; its body is still to be read."""
+        """A successful response; its body is still to be read."""
         where = f"{method} {path}"
         try:
             for retry in (True, False):
@@ -185,10 +188,12 @@ class Transport:
         except aiohttp.ClientConnectorCertificateError as error:
             hint = "the CA in the kubeconfig, or tls-server-name, does not fit this server"
             raise ApiUnavailable(
-                f"the API server's certificate is not believed: {error.certificate_error}", hint, where=where
+                f"the API server's certificate is not trusted: {error.certificate_error}", hint, where=where
             ) from error
         except aiohttp.SocketTimeoutError as error:
-            raise ApiUnavailable("the API server has gone silent", _hint(self.connection), where=where) from error
+            raise ApiUnavailable(
+                "the API server has stopped sending data", _hint(self.connection), where=where
+            ) from error
         except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
             said = str(error) or type(error).__name__
             raise ApiUnavailable(
@@ -209,7 +214,7 @@ class Transport:
 
 
 def _socket(address: Any) -> socket.socket:
-    """The kernel asks after a silent peer, so that a machine that is gone is noticed within half a minute."""
+    """A socket with TCP keepalive, so that a machine that is gone is noticed within half a minute."""
     family, kind, protocol, *_ = address
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,5 +1,5 @@
-"""Whether the API server gets an answer where it is told to ask: of each webhook configuration, if it has somebody to
-believe (`caBundle`) and somebody to ask (a ready endpoint). What lacks one of these stops others, and is a problem."""
+"""Checks whether the API server can call weft's webhooks: whether each webhook configuration has the right `caBundle`
+and its Service a ready endpoint. A configuration without these blocks other objects, and is a problem."""
 
 from __future__ import annotations
 
@@ -18,30 +18,32 @@ _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----(.*?)-----END CERTIFICATE
 
 
 async def unanswered(client: Client, labels: str) -> list[Problem]:
-    """Warnings: installing again is how this is mended."""
+    """Problems as warnings: installing again fixes them."""
     found = []
     for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
         for each in (await client.list(resource, _Webhooks, labels=labels)).items:
             where = Where(object=f"{resource.kind} {each.metadata.name}")
             service = each.webhooks[0].client_config.service if each.webhooks else _Service()
             if not all(webhook.client_config.ca_bundle for webhook in each.webhooks):
-                what = "it has no caBundle: the API server believes no answer"
-                hint = f"the control plane puts it there: kubectl logs -n {service.namespace} -l app=istiod"
+                what = "it has no caBundle: the API server cannot verify the webhook's certificate"
+                hint = f"the control plane writes it: kubectl logs -n {service.namespace} -l app=istiod"
                 found.append(Problem(where, what, hint, Severity.WARNING, "WFT0815"))
             elif not await _is_believed(client, service, each.webhooks):
-                what = "its caBundle is of another CA than the control plane's: the API server believes no answer"
+                what = (
+                    "its caBundle is of another CA than the control plane's: the API server cannot verify the webhook"
+                )
                 published = f"ConfigMap {ROOT_CONFIG_MAP} in {service.namespace}"
-                hint = f"compare it with {published}; the control plane puts it there anew"
+                hint = f"compare it with {published}; the control plane writes it again"
                 found.append(Problem(where, what, hint, Severity.WARNING, "WFT0815"))
             elif not await _answers(client, service):
-                what = f"nobody is ready behind Service {service.namespace}/{service.name}"
+                what = f"Service {service.namespace}/{service.name} has no ready endpoint"
                 hint = f"try: kubectl get pods -n {service.namespace} -l app=istiod"
                 found.append(Problem(where, what, hint, Severity.WARNING, "WFT0815"))
     return found
 
 
 async def _is_believed(client: Client, service: _Service, webhooks: tuple[_Webhook, ...]) -> bool:
-    """Whether each has one of the roots that the control plane has published, where that can be read."""
+    """Whether each webhook has one of the control plane's published root certificates, if these can be read."""
     try:
         published = await client.get(CONFIG_MAPS, ROOT_CONFIG_MAP, _ConfigMap, namespace=service.namespace)
     except KubeError:
@@ -58,7 +60,7 @@ def _decoded(bundle: str) -> str:
 
 
 def _certificates(text: str) -> set[str]:
-    """The letters of each, however its lines are broken."""
+    """The base64 text of each certificate, without line breaks."""
     return {"".join(body.split()) for body in _CERTIFICATE.findall(text)}
 
 

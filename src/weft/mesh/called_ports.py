@@ -1,5 +1,5 @@
-"""On which ports a group's workloads are called, by the services that select them, by their Sidecar and by what they
-say of themselves. Who is there is asked of the registry; nothing is kept."""
+"""Inbound ports of a group's workloads: from the services that select them, from their Sidecar and from the protocols
+that the instances declare. Pure functions over the registry; no state is kept."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from weft.model.instance import Instance
 from weft.model.service import Protocol, Service
 from weft.model.sidecar import Sidecar
 
-RuleOf = Callable[[str, Service, Group], DestinationRule | None]  # by the host that is called, and for whom
+RuleOf = Callable[[str, Service, Group], DestinationRule | None]  # rule for (called host, its service, calling group)
 
 
 def inbound_ports(group: Group, sidecar: Sidecar | None, registry: Registry, rule: RuleOf) -> tuple[InboundPort, ...]:
-    """A Sidecar's ingress, or the ports of the services that select the group. `rule`: for calls to a host."""
+    """A Sidecar's ingress listeners, or the ports of the services that select the group. `rule` returns the
+    DestinationRule for calls to a host."""
     if sidecar is not None and sidecar.ingress:
         return tuple(
             InboundPort(
@@ -66,23 +67,23 @@ def _shared(known: InboundPort, service: Service, protocol: Protocol) -> Inbound
 
 
 def targets(group: Group, registry: Registry) -> Callable[[int], Iterable[int]]:
-    """Where its Services' ports lead to at a group's workloads."""
+    """Maps a Service port number to the target ports of a group's workloads."""
     instances = _alike(group, registry)
-    found: dict[int, dict[int, None]] = {}
+    targets_of: dict[int, dict[int, None]] = {}
     for service in sorted(registry.selecting(instances[0]), key=strength):
         for port in service.ports:
             numbers = (instance.port_for(port) for instance in instances)
-            found.setdefault(port.number, {}).update(dict.fromkeys(each for each in numbers if each is not None))
-    return lambda number: found.get(number, ())
+            targets_of.setdefault(port.number, {}).update(dict.fromkeys(each for each in numbers if each is not None))
+    return lambda number: targets_of.get(number, ())
 
 
 def published(group: Group, registry: Registry) -> tuple[int, ...]:
-    """The ports of a gateway that callers of its machine reach, too."""
+    """The ports of a gateway that are also reachable from its machine."""
     instances = registry.samples(group.namespace, group.labels)
     return tuple(sorted({port for instance in instances for port in instance.published}))
 
 
 def _alike(group: Group, registry: Registry) -> list[Instance]:
-    """Those of the group that differ in their ports; as long as there is nobody, what its labels alone tell."""
-    nobody = Instance(name="", namespace=group.namespace, addresses=(), labels=group.labels)
-    return registry.samples(group.namespace, group.labels) or [nobody]
+    """One instance of the group per distinct set of ports; without instances, a placeholder with the group's labels."""
+    placeholder = Instance(name="", namespace=group.namespace, addresses=(), labels=group.labels)
+    return registry.samples(group.namespace, group.labels) or [placeholder]

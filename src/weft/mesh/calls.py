@@ -1,7 +1,8 @@
-"""What each group has called, as far as its proxies were not told of it before: addresses that somebody waits for, and
-hosts that are known to be called in some other way. Who calls one is told of it for good.
+"""On-demand calls of each group: addresses that its proxies called before they had config for them, and hosts that are
+known to be called in some other way. A group that has called a host keeps the config of that host.
 
-Kept longer than the groups themselves, for proxies that come back have what they had. Rule: nothing here is unbounded.
+Records outlive the groups themselves, because proxies that reconnect still have their earlier config. Rule: every
+record here is bounded.
 """
 
 from __future__ import annotations
@@ -15,47 +16,47 @@ import msgspec
 from weft.model.group import Group
 from weft.model.on_demand import Brought, Telling
 
-MOST = 5_000  # addresses and hosts of one group; who calls more is told of everything
-_WHILE_TOLD = 2  # times as many addresses are kept: calls are held until that has arrived, and are to go on, too
+MOST = 5_000  # addresses and hosts of one group; a group that calls more gets every service
+_WHILE_TOLD = 2  # times MOST addresses are kept: calls that are held until the full config arrives must go on, too
 _MOST_GROUPS = 10_000
 
-Address = str  # whatever the port: who calls them one after the other has called one
+Address = str  # without the port: calls to several ports of one address count once
 
 
 class CallReason(StrEnum):
     CALLED = "called"
     LOOKED_UP = "looked up"
-    HAD = "had before"  # a proxy that has come back brought it along
+    HAD = "had before"  # a reconnected proxy reported it
 
 
 class Call(msgspec.Struct, frozen=True):
     why: CallReason
-    since: float  # of the clock on the wall
+    since: float  # wall-clock time
 
 
 class Called:
-    """Of one group."""
+    """What one group has called."""
 
     def __init__(self) -> None:
         self.addresses: dict[Address, Call] = {}
         self.hosts: dict[str, Call] = {}
-        self.everything = False  # it was too much to keep
+        self.everything = False  # the limit was exceeded: the group gets every service
 
 
 class Calls:
     def __init__(self, most: int = MOST, clock: Callable[[], float] = time.time, *, everything: bool = False) -> None:
-        """`everything`: where nobody knows who has called whom, and all is to be looked at."""
+        """`everything`: treat every group as if it had called everything, for callers without call records."""
         self._most, self._clock, self._everything = most, clock, everything
-        self.fixed = False  # whether all are told as they are now, whatever the mesh is
+        self.fixed = False  # whether groups keep their mode (on demand or not) whatever the mesh becomes
         self._groups: dict[Group, Called] = {}
-        self._tellings: dict[Group, Telling] = {}  # of the groups that have proxies
+        self._tellings: dict[Group, Telling] = {}  # for groups that have proxies
         self._brought: dict[Group, Brought] = {}
-        self._gone: dict[Group, None] = {}  # of the others that are kept, those first that are gone for longest
+        self._gone: dict[Group, None] = {}  # kept groups without proxies, the longest gone first
 
     # While a group has proxies
 
     def telling(self, group: Group) -> Telling | None:
-        """How its proxies are told of services; None if it has none."""
+        """How the group's proxies get services (on demand or all at once); None if it has no proxies."""
         return self._tellings.get(group)
 
     def tell(self, group: Group, telling: Telling) -> None:
@@ -63,7 +64,7 @@ class Calls:
         self._gone.pop(group, None)
 
     def leave(self, group: Group) -> None:
-        """The last of its proxies is gone, and with it what it was told of without calling it."""
+        """The group's last proxy is gone; forget the hosts that it had without calling them."""
         self._brought.pop(group, None)
         if self._tellings.pop(group, None) is not None and group in self._groups:
             self._gone[group] = None
@@ -78,12 +79,12 @@ class Calls:
     # What it calls
 
     def of(self, group: Group) -> Called:
-        """To be read; nothing if it has called nobody."""
-        found = self._groups.get(group)
-        if found is None:
-            found = Called()
-            found.everything = self._everything
-        return found
+        """What a group has called, read-only; empty if it has called nothing."""
+        called = self._groups.get(group)
+        if called is None:
+            called = Called()
+            called.everything = self._everything
+        return called
 
     def groups(self) -> Mapping[Group, Called]:
         return self._groups
@@ -95,8 +96,8 @@ class Calls:
         hosts: Iterable[str] = (),
         why: CallReason = CallReason.CALLED,
     ) -> bool:
-        """Returns whether any of it is new. What is far too much is not kept, and so not answered either: that the
-        group knows everything by then is answer enough."""
+        """Record calls; returns whether any of them is new. Calls far beyond the limit are not recorded and get no
+        reply of their own: by then the group gets every service anyway."""
         called = self.of(group)
         call, before = Call(why, self._clock()), (len(called.addresses), len(called.hosts), called.everything)
         for kept, new, most in ((called.addresses, addresses, _WHILE_TOLD * self._most), (called.hosts, hosts, 0)):
@@ -105,7 +106,7 @@ class Calls:
                     continue
                 size = len(called.addresses) + len(called.hosts)
                 if size >= self._most:
-                    if why is CallReason.LOOKED_UP:  # that is only a guess
+                    if why is CallReason.LOOKED_UP:  # a DNS lookup is only a guess
                         break
                     called.everything = True
                     if size >= most:
@@ -123,8 +124,8 @@ class Calls:
         return before != (len(called.addresses), len(called.hosts), called.everything)
 
     def copy(self, *, fixed: bool = False) -> Calls:
-        """As it is now, for whoever goes on from here by himself. `fixed`: for who compares two meshes, and is to see
-        how they differ, not how groups are told of that."""
+        """An independent copy of the current state. `fixed`: for comparing two meshes, so that the comparison shows
+        how the meshes differ and not a switch between on-demand and full config."""
         result = Calls(self._most, self._clock, everything=self._everything)
         result.fixed = fixed or self.fixed
         for group, called in self._groups.items():

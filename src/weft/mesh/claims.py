@@ -1,6 +1,6 @@
-"""Who claims a name: an index that keeps, for each host, wildcard or namespace, the objects that speak for it.
+"""Index of claims: for each host, wildcard or namespace, the objects that define it.
 
-Several objects may claim one name. The best claim comes first, so that everybody who asks chooses alike.
+Several objects may claim one name. The best claim comes first, so that every reader chooses the same one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Claims(Generic[Claim]):
         return self._by_name.get(name, ())
 
     def covering(self, host: str) -> list[Claim]:
-        """Claims to the host itself, then to ever wider wildcards."""
+        """Claims to the host itself, then to wildcards from the narrowest to the widest."""
         return [claim for pattern in patterns(host) for claim in self.to(pattern)]
 
     def names(self) -> KeysView[str]:
@@ -49,7 +49,7 @@ class Claims(Generic[Claim]):
 
 @lru_cache(maxsize=65_536)
 def patterns(host: str) -> tuple[str, ...]:
-    """The host itself, then ever wider wildcards: `*.shop.svc.cluster.local`, `*.svc.cluster.local`, … `*`."""
+    """The host itself, then wider and wider wildcards: `*.shop.svc.cluster.local`, `*.svc.cluster.local`, … `*`."""
     labels = host.removeprefix("*.").split(".")
     return (host, *(f"*.{'.'.join(labels[start:])}" for start in range(1, len(labels))), "*")
 

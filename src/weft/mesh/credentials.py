@@ -1,4 +1,4 @@
-"""Which Secrets there are, by namespace and name: an index that `mesh.py` owns."""
+"""Index of Secrets (credentials) by namespace and name. `mesh.py` owns it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Which DestinationRule decides how a host is called, and for whom.
+"""Index of DestinationRules: which one applies to a group's calls to a host. `mesh.py` owns it.
 
-`mesh.py` owns it. Rule: the caller's namespace is asked first, then the service's, then the root's; in each, a rule for
-the host itself comes before ever wider wildcards, and one for callers with certain labels before one for all. Rules of
-one namespace for the same host and callers are merged. A BackendTLSPolicy's TLS holds where they say nothing of it.
+Rule: the caller's namespace is searched first, then the service's, then the root namespace; in each, a rule for the
+host itself comes before wildcards (the narrowest first), and a rule with a workloadSelector before one for all callers.
+Rules of one namespace for the same host and callers are merged. The TLS of a BackendTLSPolicy applies where they set no
+TLS.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Rules:
     def __init__(self) -> None:
         self._written: Claims[DestinationRule] = Claims()  # by host or wildcard
         self._merged: dict[str, tuple[DestinationRule, ...]] = {}  # by host or wildcard
-        self.asking_where = 0  # how many may have callers go to those near them
+        self.asking_where = 0  # number of rules that may use locality load balancing
 
     def add(self, rule: DestinationRule) -> None:
         self._written.add(rule.host, rule)
@@ -35,7 +36,7 @@ class Rules:
         self._merge(rule.host)
 
     def of(self, host: str, owners: Iterable[str], group: Group, settings: Settings) -> DestinationRule | None:
-        """For calls of a group to a host. `owners`: the namespaces to ask, in this order."""
+        """The rule for a group's calls to a host. `owners`: the namespaces to search, in this order."""
         candidates = self._covering(host)
         if not candidates:
             return None
@@ -48,7 +49,7 @@ class Rules:
         attached = next((rule for rule in chosen if rule.attached), None)
         if attached is None:
             return chosen[0] if chosen else None
-        # One for the host itself that stands beside it goes before it, as a written rule always does.
+        # A DestinationRule for the same host in the same namespace takes precedence over a BackendTLSPolicy.
         beside = (rule for rule in chosen if (rule.namespace, rule.host) == (attached.namespace, attached.host))
         written = next((rule for rule in (chosen[0], *beside) if not rule.attached), None)
         return completed(written, attached) if written is not None else attached
@@ -58,23 +59,23 @@ class Rules:
         return frozenset(rule.host for rule in self._written if credential in credentials_of(rule))
 
     def passes_on(self, host: str) -> bool:
-        """Whether some rule has calls to the host go to the very address that the caller wrote."""
+        """Whether some rule sends calls to the original destination address (PASSTHROUGH)."""
         return any(passes_on(rule) for rule in self._covering(host))
 
     def selects_callers(self, host: str, namespace: str) -> bool:
-        """Whether some rule for calls to a host is for those workloads of a namespace alone that have its labels."""
+        """Whether some rule of a namespace for this host has a workloadSelector."""
         return any(rule.workload_selector and rule.namespace == namespace for rule in self._covering(host))
 
     def _covering(self, host: str) -> list[DestinationRule]:
-        """Those for the host itself, then for ever wider wildcards."""
+        """Rules for the host itself, then for wildcards from the narrowest to the widest."""
         return [rule for pattern in patterns(host) for rule in self._merged.get(pattern, ())]
 
     def _merge(self, host: str) -> None:
         alike: dict[tuple[str, Labels, tuple[str, ...], bool], list[DestinationRule]] = {}
         for rule in self._written.to(host):
             alike.setdefault((rule.namespace, rule.workload_selector, rule.export_to, rule.attached), []).append(rule)
-        found = (merged(rules) for rules in alike.values())
-        self._merged[host] = tuple(sorted(found, key=lambda rule: not rule.workload_selector))
+        rules = (merged(group) for group in alike.values())
+        self._merged[host] = tuple(sorted(rules, key=lambda rule: not rule.workload_selector))
         if not alike:
             del self._merged[host]
 

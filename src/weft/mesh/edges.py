@@ -1,5 +1,5 @@
-"""What gateways answer for and lead to, by their scope, remembered as long as no route changes. `mesh.py` owns it, and
-says when to forget."""
+"""Cache of gateway edges by scope: the hosts that gateways serve and the services that they route to. `mesh.py` owns
+it and clears it when a route or Gateway changes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from weft.model.scope import Scope
 from weft.model.settings import Settings
 from weft.model.virtual_service import HttpRoute, VirtualService, destinations
 
-_MOST = 256  # that are remembered; a gateway whose Services change leaves old ones behind
-Delegates = Callable[[VirtualService, HttpRoute], VirtualService | None]  # of a routing's route
+_MOST = 256  # cache entries; a gateway whose Services change leaves old ones behind
+Delegates = Callable[[VirtualService, HttpRoute], VirtualService | None]  # the delegate of a VirtualService's route
 
 
 class Edges:
@@ -39,7 +39,7 @@ class Edges:
 
     def _leads_to(self, routing: VirtualService) -> Iterator[str]:
         for route in routing.http:
-            found = self._delegate(routing, route)
-            if found is not None:
-                yield from (destination.host for _, destination in destinations(found))
+            delegate = self._delegate(routing, route)
+            if delegate is not None:
+                yield from (destination.host for _, destination in destinations(delegate))
         yield from (destination.host for _, destination in destinations(routing))

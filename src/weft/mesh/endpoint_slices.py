@@ -1,5 +1,5 @@
-"""EndpointSlices by the Service they are for, and whom they name: an index in which a slice that changes costs as much
-as the slice is long, and a pod that changes as much as there are Services that name it. `registry.py` owns it."""
+"""Index of EndpointSlices by their Service, and by the pods and addresses that they list. A changed slice costs time
+proportional to its length; a changed pod, to the number of Services that list it. `registry.py` owns it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Slices:
         return self._by_service.get((namespace, service), {}).values()
 
     def naming(self, namespace: str, keys: Iterable[str]) -> set[str]:
-        """The Services with an endpoint that is known by one of these keys: the name of a pod, its addresses."""
+        """The Services with an endpoint under one of these keys: the name of a pod, its addresses."""
         return {service for key in keys for service in self._naming.get((namespace, key), ())}
 
     def _forget(self, place: _Place, service: str) -> None:

@@ -1,9 +1,9 @@
-"""What gateway proxies serve: which Gateways select one, on which ports it listens for their servers, and under which
-names it answers with which VirtualServices.
+"""What gateway proxies serve: which Gateways select a proxy, on which ports it listens for their servers, and which
+VirtualServices it serves under which hosts.
 
-`mesh.py` owns the index of Gateways; the rest is pure. Rule: the oldest Gateway decides. A port speaks what its first
-server speaks, and a name inside TLS belongs to the first that has it; who comes later is left out, because Envoy would
-refuse all of them.
+`mesh.py` owns the index of Gateways; the rest is pure. Rule: the oldest Gateway decides. A port has the protocol of its
+first server, and a TLS server name (SNI) belongs to the first server that has it; later servers are left out, because
+Envoy would reject the whole listener.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weft.model.names import host_covers, selects
 from weft.model.proxy import OWN_PORTS
 from weft.model.virtual_service import HttpRoute, L4Route, VirtualService
 
-_FEW_NAMES = 50  # of one port inside TLS: each server is told of all others, which is their square
+_FEW_NAMES = 50  # TLS server names of one port: each server lists all others, which grows with their square
 
 
 class Gateways:
@@ -39,17 +39,18 @@ class Gateways:
         self._all.remove(gateway)
 
     def of(self, group: Group) -> tuple[Gateway, ...]:
-        """Those that select a group's workloads, the oldest first."""
+        """The Gateways that select a group's workloads, the oldest first."""
         return tuple(
             each for each in self._all if each.within in ("", group.namespace) and selects(each.selector, group.labels)
         )
 
 
 def bound(gateways: Iterable[Gateway], targets: Callable[[int], Iterable[int]]) -> tuple[BoundServer, ...]:
-    """`targets`: the ports of the workload that a port of its Services leads to; none if no Service has it."""
+    """The servers of these Gateways at the ports where the proxy listens. `targets`: the workload's target ports for a
+    port of its Services; empty if no Service has it."""
     speaking: dict[tuple[str, int], str] = {}
     taken: dict[tuple[str, int], set[str]] = {}
-    found: list[BoundServer] = []
+    servers: list[BoundServer] = []
     for gateway in gateways:
         for index, server in enumerate(gateway.servers):
             hosts = tuple(served_host(gateway, host) for host in server.hosts)
@@ -63,8 +64,8 @@ def bound(gateways: Iterable[Gateway], targets: Callable[[int], Iterable[int]]) 
                     names.update(_name(server, each) for each in own)
                     entry = msgspec.structs.replace(entry, hosts=own)
                 if entry.hosts:
-                    found.append(entry)
-    return tuple(found)
+                    servers.append(entry)
+    return tuple(servers)
 
 
 def edge(
@@ -73,8 +74,8 @@ def edge(
     leads_to: Callable[[VirtualService], Iterable[str]],
     asked: Iterable[str] = (),
 ) -> Edge:
-    """`routings`: the VirtualServices that a Gateway has and these proxies may see, the oldest first; `leads_to`: the
-    hosts that one sends to, by itself or by its delegates."""
+    """What these servers serve. `routings`: the VirtualServices bound to a Gateway that these proxies may see, the
+    oldest first; `leads_to`: the hosts that a VirtualService or its delegates route to."""
     together: dict[str, list[BoundServer]] = {}  # by route configuration
     streams: dict[BoundServer, tuple[VirtualService, ...]] = {}
     for server in servers:
@@ -86,7 +87,7 @@ def edge(
                 for each in routings(server.gateway)
                 if any(server.admits(each, name) for name in _met(server, each))
             )
-    owners: dict[tuple[str, int], dict[str, str]] = {}  # inside TLS, by door: whose each name is
+    owners: dict[tuple[str, int], dict[str, str]] = {}  # TLS only, by door: which route configuration owns a name
     for server in servers:
         if server.server.encrypted:
             owners.setdefault(server.door, {}).update((each.host, server.route_name) for each in server.hosts)
@@ -113,8 +114,8 @@ def edge(
 
 
 def references(tls: ServerTls | None) -> tuple[CredentialRef, ...]:
-    """The Secrets that a server needs. Whom it trusts may also stand in a Secret of its own, called NAME-cacert; who
-    asks its callers for nothing has no use for that, and may not even be allowed to read it."""
+    """The Secrets that a server needs. Its CA certificates may be in a separate Secret, NAME-cacert; a server that
+    requests no client certificate does not need that one, and may not even be allowed to read it."""
     if tls is None:
         return ()
     own = (*tls.credentials, *((tls.authorities_credential,) if tls.authorities_credential else ()))
@@ -124,8 +125,8 @@ def references(tls: ServerTls | None) -> tuple[CredentialRef, ...]:
 
 
 def vouching(tls: ServerTls) -> tuple[CredentialRef, ...]:
-    """The Secrets in which it is looked for whom to trust, in this order: what is named for it; else the one called
-    NAME-cacert; else NAME itself."""
+    """The Secrets that are searched for CA certificates, in this order: the one configured for them; else NAME-cacert;
+    else NAME itself."""
     if tls.authorities_credential is not None:
         return (tls.authorities_credential,)
     first = tls.credentials[:1]
@@ -138,24 +139,25 @@ def age(gateway: Gateway) -> tuple[str, str, str]:
 
 
 def spoken(server: GatewayServer) -> str:
-    """What all servers of one port must have in common."""
+    """The transport that all servers of one port must have in common."""
     return "tls" if server.encrypted else "http" if server.is_http else "tcp"
 
 
-_ByHost = Mapping[str, Sequence[VirtualService]]  # those with routes of HTTP, the oldest first
+_ByHost = Mapping[str, Sequence[VirtualService]]  # those with HTTP routes, the oldest first
 
 
 def _by_host(routings: Iterable[VirtualService]) -> _ByHost:
-    found: dict[str, list[VirtualService]] = {}
+    by_host: dict[str, list[VirtualService]] = {}
     for routing in _in_order(each for each in routings if each.http):
         for host in routing.hosts:
-            found.setdefault(host, []).append(routing)
-    return found
+            by_host.setdefault(host, []).append(routing)
+    return by_host
 
 
 def _door(name: str, domain: str, held: list[BoundServer], known: _ByHost) -> ServedName:
-    """All speak for it that have it together with a server, however wide their own hosts are: where a server is for one
-    name, a VirtualService for `*` has that name there. For a name that nobody has so, the nearest speak."""
+    """The virtual host of one domain. It gets the routes of every VirtualService whose hosts intersect a server's at
+    this domain, however wide they are: where a server is for one name, a VirtualService for `*` applies to that name.
+    If there is none, the VirtualServices with the most specific covering host apply."""
     serving = [server for server in held if any(host_covers(each.host, domain) for each in server.hosts)]
     covering = [known.get(pattern, ()) for pattern in patterns(domain)]  # the nearest first
     met = (each for found in covering for each in found if any(server.meets(each, domain) for server in serving))
@@ -176,7 +178,7 @@ def _door(name: str, domain: str, held: list[BoundServer], known: _ByHost) -> Se
 
 
 def _speaks(server: BoundServer, domain: str, routes: tuple[VirtualService, ...]) -> bool:
-    """Whether it has the name itself, or routes for it. One that only has a wider name leaves it to the others."""
+    """Whether a server lists the name itself or has routes for it. One that only has a wider name does not count."""
     return any(each.host == domain for each in server.hosts) or any(server.admits(each, domain) for each in routes)
 
 
@@ -184,7 +186,7 @@ _Route = TypeVar("_Route", HttpRoute, L4Route)
 
 
 def _as_taken(routing: VirtualService, gateways: tuple[str, ...]) -> VirtualService:
-    """Without what it says for others: only what is left leads anywhere from here."""
+    """The VirtualService without routes and matches that are only for other gateways."""
     return msgspec.structs.replace(
         routing,
         http=tuple(_taken(routing.http, gateways)),
@@ -204,7 +206,7 @@ def _taken(routes: tuple[_Route, ...], gateways: tuple[str, ...]) -> Iterator[_R
 
 
 def _domains(server: BoundServer, known: _ByHost) -> set[str]:
-    """What it answers for: what both it and a VirtualService have. Who only sends callers to HTTPS needs no routes."""
+    """The domains of a server: hosts that both it and a VirtualService have. A redirect to HTTPS needs no routes."""
     found = {each.host for each in server.hosts} if server.server.redirects else set()
     for served in server.hosts:
 
@@ -219,9 +221,10 @@ def _domains(server: BoundServer, known: _ByHost) -> set[str]:
 
 
 def _beside(route_name: str, held: Sequence[BoundServer], names: Mapping[str, str]) -> set[str]:
-    """Names of others that callers may ask for in a connection for this one: always those that would be taken for its
-    own; and the rest, for one certificate may be good for both, as long as there are few. Where one of these is wider
-    than its own names, these are here, too, so that nobody is sent away from where they belong."""
+    """Names of other TLS servers that clients may request in a connection to this one (HTTP/2 connection reuse); such
+    requests are misdirected (421). Names that this server's wildcards cover are always included; the others, because
+    one certificate may be valid for both, only if there are few names. If one of these is wider than this server's own
+    names, those are included, too, so that requests for them are still served."""
     own = {each.host for server in held for each in server.hosts}
     wide = [host for host in own if host.startswith("*")]
     few = len(names) <= _FEW_NAMES
@@ -235,7 +238,8 @@ def _beside(route_name: str, held: Sequence[BoundServer], names: Mapping[str, st
 
 
 def _owner(domain: str, names: Mapping[str, str]) -> str:
-    """Who has a name by the nearest host: he may ask his callers for more, as for a certificate."""
+    """The route configuration that owns a name by its most specific host. Its server may require more of clients, such
+    as a certificate."""
     return next((names[pattern] for pattern in patterns(domain) if pattern in names), "")
 
 
@@ -249,14 +253,14 @@ def _in_order(routings: Iterable[VirtualService]) -> list[VirtualService]:
 
 
 def served_host(gateway: Gateway, written: str) -> ServedHost:
-    """HOST, or NAMESPACE/HOST for the routes of one namespace alone."""
+    """Parse HOST, or NAMESPACE/HOST, which allows only VirtualServices of that namespace."""
     namespace, slash, host = written.rpartition("/")
     if not slash:
         namespace = ANY
-    # No caller's TLS has a dot at the end of a name, and with it another server would have the name.
+    # SNI has no trailing dot; with it, another server could claim the same name.
     return ServedHost(gateway.namespace if namespace == "." else namespace, host.lower().removesuffix("."))
 
 
 def _name(server: GatewayServer, served: ServedHost) -> str:
-    """What tells its connections from others at its door: of bytes, nothing."""
+    """The name that distinguishes a server's connections from others of its port; plain TCP has none."""
     return served.host if server.encrypted else ANY

@@ -1,9 +1,8 @@
-"""The state of the mesh: every value there is, indexed for the questions that translation asks.
+"""The state of the mesh: every value, indexed for the lookups of translation.
 
-Values come in by object (`apply`), and out goes what the change touched, so that nobody looks at the rest. It and the
-indexes it owns (`registry.py`, `routings.py`, `rules.py`, `sidecars.py`, `gateways.py`, `edges.py`, `credentials.py`,
-`policies.py`, `attached.py`, `settling.py`) are all of the model that is not frozen; they belong to the control plane's
-loop and are never shared between threads.
+`apply` takes the values of one object and returns what the change touched, so that nothing else is computed again. This
+class and the indexes that it owns (the other modules of this package) are the only mutable part of the model; they
+belong to the control plane's loop and are never shared between threads.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ from weft.model.virtual_service import MESH, Destination, HttpRoute, VirtualServ
 
 
 class Index(typing.Protocol):
-    """What keeps all values of a kind, for its questions."""
+    """Keeps all values of a kind."""
 
     def add(self, value: typing.Any) -> None: ...
 
@@ -73,13 +72,13 @@ class Index(typing.Protocol):
 
 class Mesh:
     def __init__(self, settings: Settings | None = None, *, few: int = FEW) -> None:
-        """`few`: services of which every proxy is told at once that may call no more (`on_demand.py`)."""
+        """`few`: a proxy that can reach at most this many services gets them all at once (`on_demand.py`)."""
         self._few = few
         self._default_settings = settings or Settings()
         self.settings = self._default_settings
         self._values: dict[ObjectKey, tuple[Value, ...]] = {}
-        # What a cluster calls the version of an object. It is no part of any value: a status that somebody writes gives
-        # the object another one, and must change nothing.
+        # resourceVersions. They are not part of the values: a status update changes an object's resourceVersion and
+        # must not change the mesh.
         self.revisions: dict[ObjectKey, str] = {}
         self._registry = Registry()
         self._reach = ReachableHosts(self._registry)
@@ -106,13 +105,13 @@ class Mesh:
                 self._attached,
             ),
         }
-        self._modes: dict[tuple[str, Labels], PeerModes] = {}  # what the policies come to, by namespace and labels
+        self._modes: dict[tuple[str, Labels], PeerModes] = {}  # effective mTLS modes, by namespace and labels
         self._edges = Edges(self._routings, self.delegate)
 
     # Changing
 
     def apply(self, key: ObjectKey, values: tuple[Value, ...]) -> Touched:
-        """Put these values in the place of what the object was before; no values means the object is gone."""
+        """Replace the object's values with these; no values means that the object is gone."""
         before = self._values.pop(key, ())
         if values:
             self._values[key] = values
@@ -132,19 +131,19 @@ class Mesh:
             touched |= self._add(value)
         self._settling.notice((*before, *values))
         touched |= self.settle()
-        if mattered != self.locality_matters:  # then groups look from other places
+        if mattered != self.locality_matters:  # then localities become part of groups, or stop being so
             touched |= Touched(inbound=frozenset({EVERYWHERE}))
-        if ranges != self.virtual_ranges:  # then other addresses tell services apart
+        if ranges != self.virtual_ranges:  # then other addresses identify services
             self._reach.forget()
         return touched
 
     def together(self) -> AbstractContextManager[None]:
-        """Many objects come at once: what several of them come to together is looked at when the last is there. Whoever
-        opens this settles it."""
+        """For a batch of changes: within it, the Gateway API's objects are not combined. The caller calls `settle`
+        afterwards."""
         return self._settling.together()
 
     def settle(self) -> Touched:
-        """See what the Gateway API's objects come to now."""
+        """Combine the Gateway API's objects again where they changed."""
         touched: list[Touched] = []
         for gone, new in self._settling.settle(self._service_of, self.credential):
             touched += [self._remove(value) for value in gone]
@@ -185,14 +184,14 @@ class Mesh:
                 return self._touched_by_service(value)
             case VirtualService():
                 self._edges.forget()
-                # Of a service that routes of others lead to there is more to tell, if it is headless or hidden.
+                # A headless or hidden service needs more config if routes of other hosts lead to it.
                 hiding = self._sidecars.hiding
                 hosts = self._routings.changed_by(value) | {
                     host
                     for host in (self._led_to(value) if hiding else destination_hosts(value))
                     if hiding or any(service.headless for service in self._registry.services.to(host))
                 }
-                # A VirtualService for gateways alone, often for `*`, is nothing to all the sidecars.
+                # A VirtualService only for gateways, often with the host `*`, changes nothing for sidecars.
                 alone = MESH not in value.gateways and bool(value.hosts)
                 return Touched(gateways=True, at_gateways=hosts) if alone else Touched(hosts=hosts)
             case Gateway():
@@ -213,7 +212,7 @@ class Mesh:
                 return Touched()
 
     def _led_to(self, routing: VirtualService) -> frozenset[str]:
-        """By itself, or by those whom it hands over to."""
+        """The destination hosts of a VirtualService and of its delegates."""
         delegates = (self.delegate(routing, route) for route in routing.http)
         return destination_hosts(routing).union(*(destination_hosts(each) for each in delegates if each is not None))
 
@@ -222,7 +221,7 @@ class Mesh:
         self._modes.clear()
         self._edges.forget()
         everywhere = frozenset({EVERYWHERE})
-        # Another root namespace has other policies for the mesh, and endpoints take TLS or not by them.
+        # Another root namespace has other mesh-wide policies, which decide whether endpoints accept TLS.
         moved = before.root_namespace != settings.root_namespace
         return Touched(
             endpoints=frozenset(self.hosts()) if moved else frozenset(), inbound=everywhere, scopes=everywhere
@@ -239,11 +238,11 @@ class Mesh:
         return self._touched_by_answers(self._registry.move_slice(before, after))
 
     def _touched_by_answers(self, moved: dict[Service, bool]) -> Touched:
-        """By services that others answer for now; and whether that changes their standing."""
+        """`moved`: services with changed endpoints, and whether their standing changed."""
         hosts = {
             service.host
             for service, standing_changed in moved.items()
-            # More than EDS depends on who is there.
+            # More than EDS depends on the endpoints.
             if standing_changed
             or service.headless
             or not service.selector
@@ -260,12 +259,12 @@ class Mesh:
             inbound=frozenset({service.namespace}),
         )
         if any(service.host == provider.host for provider in self.settings.extension_providers):
-            everywhere = frozenset({EVERYWHERE})  # whoever has a policy that makes it ask there
+            everywhere = frozenset({EVERYWHERE})  # any workload may have a policy that uses this provider
             return touched | Touched(scopes=everywhere, inbound=everywhere)
         return touched
 
     def _touched_by_rule(self, rule: DestinationRule) -> Touched:
-        # The connection pool also shapes the inbound cluster of whoever serves the host.
+        # The connection pool also configures the inbound cluster of the host's workloads.
         owners = (
             {service.namespace for service in self.services() if host_covers(rule.host, service.host)}
             if rule.host.startswith("*")
@@ -280,19 +279,19 @@ class Mesh:
     def _touched_by_policy(self, policy: Policy) -> Touched:
         place = EVERYWHERE if policy.namespace == self.settings.root_namespace else policy.namespace
         asks = isinstance(policy, AuthorizationPolicy) and policy.provider  # then its workloads see the provider
-        logs = isinstance(policy, Telemetry)  # then every listener of these proxies may log otherwise
+        logs = isinstance(policy, Telemetry)  # then the access log of every listener of these proxies may change
         hosts: frozenset[str] = frozenset()
-        if isinstance(policy, PeerAuthentication):  # callers follow it, by their endpoints or by how they call
+        if isinstance(policy, PeerAuthentication):  # callers' endpoints or TLS settings follow it
             hosts = frozenset(each.host for each in self.services() if place in (EVERYWHERE, each.namespace))
         return Touched(hosts=hosts, inbound=frozenset({place}), scopes=frozenset({place} if asks or logs else ()))
 
-    # Asking
+    # Reading
 
     def values(self) -> Iterator[tuple[ObjectKey, tuple[Value, ...]]]:
         yield from self._values.items()
 
     def derived(self) -> Iterator[Derived]:
-        """What came of the Gateway API's objects, parent by parent."""
+        """What was derived from the Gateway API's objects, one entry per parent."""
         return self._settling.derived()
 
     def get(self, key: ObjectKey) -> tuple[Value, ...]:
@@ -305,42 +304,42 @@ class Mesh:
         return self._registry.services.names()
 
     def service(self, host: str, scope: Scope) -> Service | None:
-        """The service that a host means to a viewer: its own namespace's claim, then the best claim it may see."""
+        """The service that a host means in a scope: the claim of its own namespace, else the best visible claim."""
         return seen(self._registry, host, scope)
 
     @property
     def virtual_ranges(self) -> tuple[str, ...]:
-        """Where services have their addresses."""
+        """The address ranges of services (CIDRs)."""
         return self._registry.virtual.ranges
 
     def services_at(self, address: str, port: int | None = None) -> Sequence[Service]:
-        """Those that have an address for themselves, and the port; None: any."""
+        """The services with this address of their own and this port; None: any port."""
         return self._registry.virtual.at(address, port)
 
     def addresses_of(self, host: str) -> Iterator[str]:
-        """At which addresses those are called who claim a host: `services_at`, the other way round."""
+        """The addresses of the services that claim a host: the inverse of `services_at`."""
         for service in self._registry.services.to(host):
             yield from own_addresses(service)
 
     def reach(self, scope: Scope) -> Set[str]:
-        """Hosts that need not be told of before somebody calls them from there. Not to be kept: it changes."""
+        """Hosts that proxies of this scope can get on demand, at their first call. Do not keep the set: it changes."""
         return self._reach.of(scope)
 
     @property
     def looked_from(self) -> Set[Scope]:
-        """From where somebody has looked, and has not left."""
+        """The scopes for which `reach` was computed, until `leave`."""
         return self._reach.scopes
 
     def leave(self, scope: Scope) -> None:
-        """Nobody looks from there any more."""
+        """Drop a scope that is no longer in use."""
         self._reach.forget(scope)
 
     def on_demand(self, scope: Scope) -> Judgement:
-        """Whether sidecars that look from there are told of services when they first call them."""
+        """Whether sidecars of this scope get services on demand, at their first call."""
         return Judgement(self.settings.on_demand, len(self.reach(scope)), self._few)
 
     def endpoints(self, service: Service, port: ServicePort) -> tuple[Endpoint, ...]:
-        """Who answers on a service port now, in a stable order."""
+        """The current endpoints of a service port, in a stable order."""
         off = self._turned_off(service.namespace)
         found = [
             endpoint_at(answer.instance, answer.addresses, answer.port, off)
@@ -364,12 +363,12 @@ class Mesh:
         return self._registry.standing(service)
 
     def secured_ports(self, service: Service) -> tuple[int, ...]:
-        """The ports at which everyone behind a service takes the mesh's TLS. Asked only where callers name an address:
-        elsewhere each endpoint says it for itself."""
+        """The ports at which every endpoint of a service accepts the mesh's TLS. Used only where callers address an
+        endpoint directly: elsewhere each endpoint carries its own TLS metadata."""
         return self._registry.secured(service, self._turned_off(service.namespace))
 
     def peer_modes(self, namespace: str, labels: Labels) -> PeerModes:
-        """Whom the workloads with these labels let in."""
+        """The mTLS modes of the workloads with these labels."""
         known = self._modes.get((namespace, labels))
         if known is None:
             root = self.settings.root_namespace
@@ -378,7 +377,7 @@ class Mesh:
         return known
 
     def _turned_off(self, namespace: str) -> Off | None:
-        """Whether the workloads with these labels take no TLS at a port; None if there are none that take none."""
+        """Returns a function (labels, port) → whether those workloads have mTLS disabled; None if none has."""
         if not self._policies.by_labels(PeerAuthentication, namespace):
             everyone = self.peer_modes(namespace, ()).mode
             return None if everyone is not TlsMode.DISABLE else lambda labels, number: True
@@ -388,33 +387,33 @@ class Mesh:
         return self._registry.instances(namespace)
 
     def virtual_services(self, host: str, scope: Scope) -> tuple[VirtualService, ...]:
-        """The VirtualServices that speak for a host to sidecars of this scope, the deciding one first."""
+        """The VirtualServices that apply to a host for sidecars of this scope, the deciding one first."""
         return self._routings.of(host, scope, self.settings)
 
     def is_led_to(self, host: str) -> bool:
-        """Whether routes of other hosts lead there."""
+        """Whether routes of other hosts lead to this host."""
         return self._routings.lead_to(host)
 
     def leading_to(self, host: str, scope: Scope) -> Iterator[VirtualService]:
-        """Those whose routes lead there, of the ones that sidecars of a scope see."""
+        """The VirtualServices visible to sidecars of this scope whose routes lead to this host."""
         return self._routings.leading_to(host, scope, self.settings)
 
     def hidden_service(self, host: str, scope: Scope) -> Service | None:
-        """One that a Sidecar may hide from a scope, in whole or some ports, and that routes which it shows lead to."""
+        """The service of a host that visible routes lead to, even if the Sidecar hides it or some of its ports."""
         if scope.imports is None or next(self.leading_to(host, scope), None) is None:
             return None
         return self.service(host, scope) or self.service(host, Scope(scope.namespace))
 
     def delegate(self, routing: VirtualService, route: HttpRoute) -> VirtualService | None:
-        """Whom a route of a VirtualService hands over to, if that one is a delegate and exported to its namespace."""
+        """The delegate of a VirtualService's route, if it is a delegate and exported to that VirtualService."""
         if route.delegate is None:
             return None
         values = self.get(ObjectKey("VirtualService", route.delegate.namespace, route.delegate.name))
-        found = next((value for value in values if isinstance(value, VirtualService) and not value.hosts), None)
-        return found if found is not None and is_exported(found, routing.namespace, self.settings) else None
+        delegate = next((value for value in values if isinstance(value, VirtualService) and not value.hosts), None)
+        return delegate if delegate is not None and is_exported(delegate, routing.namespace, self.settings) else None
 
     def routed_hosts(self) -> Iterable[str]:
-        """Every host or wildcard that some VirtualService speaks for."""
+        """Every host or wildcard of a VirtualService."""
         return self._routings.hosts()
 
     def destination_rule(self, host: str, service: Service | None, group: Group) -> DestinationRule | None:
@@ -427,21 +426,21 @@ class Mesh:
 
     @property
     def locality_matters(self) -> bool:
-        """Whether where a caller is may decide whom it calls, for any host."""
+        """Whether locality load balancing may be in use for any host."""
         mesh = self.settings.locality
         return self._rules.asking_where > 0 or (mesh.enabled and bool(mesh.distribute))
 
     def selects_callers(self, host: str, namespace: str) -> bool:
-        """Whether some rule for calls to a host is for those workloads of a namespace alone that have its labels."""
+        """Whether some DestinationRule of a namespace for this host has a workloadSelector."""
         return self._rules.selects_callers(host, namespace)
 
     def policies(self, kind: type[Kind], group: Group) -> tuple[Kind, ...]:
-        """Those of one kind that select a group's workloads, the mesh-wide ones first."""
+        """The policies of one kind that select a group's workloads, the mesh-wide ones first."""
         gateway = group.kind is ProxyKind.GATEWAY
         return self._policies.of(kind, group.namespace, group.labels, self.settings.root_namespace, gateway=gateway)
 
     def authorizers(self, group: Group) -> tuple[Authorizer, ...]:
-        """Who decides for a group's CUSTOM policies, as far as there is a service with that port."""
+        """The external authorizers of a group's CUSTOM policies for which there is a service with that port."""
         names = {policy.provider for policy in self.policies(AuthorizationPolicy, group) if policy.provider}
         return tuple(
             provider
@@ -456,16 +455,17 @@ class Mesh:
         )
 
     def settings_of(self, group: Group, reporter: Reporter) -> Settings:
-        """The settings as a group's proxies have them where they call, or where they are called."""
+        """The settings for a group's proxies as client or as server (`reporter`)."""
         telemetries = self.policies(Telemetry, group)
         return settings_for(self.settings, telemetries, group.namespace, reporter)
 
     def sidecar(self, group: Group) -> Sidecar | None:
-        """The Sidecar that rules a group: one that selects it, then the namespace's, then the root namespace's."""
+        """The Sidecar of a group: one that selects it, else the namespace's, else the root namespace's."""
         return self._sidecars.of(group, self.settings)
 
     def scope(self, group: Group) -> Scope:
-        """A group also sees whom its own policies make it ask, and the proxy that takes what it does not know."""
+        """What a group may see. It includes the services that its own policies use (external authorizers, JWKS servers)
+        and the egress proxy for unknown destinations."""
         asked = tuple((provider.host, provider.port) for provider in self.authorizers(group))
         if group.kind is ProxyKind.GATEWAY:
             tokens = self.policies(RequestAuthentication, group)
@@ -479,7 +479,7 @@ class Mesh:
         return scope_of(group.namespace, self.sidecar(group), asked)
 
     def edge(self, scope: Scope) -> Edge:
-        """What gateways of this scope answer for, and lead to."""
+        """The hosts that gateways of this scope serve, and the services that they route to."""
         return self._edges.of(scope, self.settings)
 
     def credential(self, reference: CredentialRef) -> Credential | None:
@@ -489,15 +489,15 @@ class Mesh:
         return iter(self._credentials)
 
     def bound_to(self, gateway: str, viewer: str) -> tuple[VirtualService, ...]:
-        """The VirtualServices that a Gateway's proxies in a namespace may take, the oldest first."""
+        """The VirtualServices bound to a Gateway and exported to a namespace, the oldest first."""
         return self._routings.bound_to(gateway, viewer, self.settings)
 
     def gateways_of(self, group: Group) -> tuple[Gateway, ...]:
-        """Those that select a group's workloads, the oldest first."""
+        """The Gateways that select a group's workloads, the oldest first."""
         return self._gateways.of(group)
 
     def published(self, group: Group) -> tuple[int, ...]:
-        """The ports of a gateway that callers of its machine reach, too."""
+        """The ports of a gateway that are also reachable from its machine."""
         return published(group, self._registry)
 
     def outbound_policy(self, group: Group) -> Outbound:
@@ -505,5 +505,5 @@ class Mesh:
         return (sidecar.outbound_policy if sidecar else None) or self.settings.outbound_policy
 
     def inbound_ports(self, group: Group) -> tuple[InboundPort, ...]:
-        """On which ports a group's workloads are called: a Sidecar's ingress, or the services that select them."""
+        """The inbound ports of a group: a Sidecar's ingress, or the ports of the services that select its workloads."""
         return inbound_ports(group, self.sidecar(group), self._registry, self.destination_rule)

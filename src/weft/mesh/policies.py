@@ -1,5 +1,5 @@
-"""Objects that hold for the workloads they select: of their own namespace, or of the whole mesh when they stand in its
-root namespace. An index by namespace that answers which of one kind apply to a workload."""
+"""Index of policies by namespace: which policies of one kind apply to a workload. A policy applies to the workloads
+that it selects in its own namespace, or in the whole mesh if it is in the root namespace."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Policies:
     def of(
         self, kind: type[Kind], namespace: str, labels: Labels, root_namespace: str, *, gateway: bool = False
     ) -> tuple[Kind, ...]:
-        """Those that select a workload: the root namespace's first, the oldest first within a namespace. One that is
-        bound to a Gateway by its name is for the proxies of that Gateway alone."""
+        """The policies that select a workload: the root namespace's first, the oldest first within a namespace. One
+        whose targetRefs name a Gateway applies only to the proxies of that Gateway."""
         named = f"Gateway {dict(labels).get(GATEWAY_NAME, '')}" if gateway else ""
         places = dict.fromkeys((root_namespace, namespace))
         return tuple(
@@ -46,7 +46,7 @@ class Policies:
         )
 
     def by_labels(self, kind: type[Kind], namespace: str) -> bool:
-        """Whether some of a kind hold for some workloads of a namespace only."""
+        """Whether some policy of this kind and namespace has a selector."""
         return any(policy.selector for policy in self._by_place.get((kind, namespace), ()))
 
 
@@ -56,5 +56,5 @@ def _is_for(policy: Policy, namespace: str, gateway: str) -> bool:
 
 
 def age(policy: Policy) -> tuple[str, str]:
-    """Unknown age is newest."""
+    """Sort key, the oldest first. Unknown age is newest."""
     return (policy.created or "9999", policy.name)

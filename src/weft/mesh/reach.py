@@ -1,7 +1,7 @@
-"""Which services could be called from a scope, and told of at their first call: kept up service by service, so that
-nobody counts a whole mesh when one of them changes. `mesh.py` owns it.
+"""Cache of the hosts that proxies of a scope can get on demand, at their first call. It is updated service by service,
+so that a changed service does not cost a pass over the whole mesh. `mesh.py` owns it.
 
-Rule: what is forgotten is counted again when somebody asks; nothing is wrong for that, only slower.
+Rule: a forgotten entry is computed again at the next read; forgetting is always correct, only slower.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ class ReachableHosts:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._hosts: dict[Scope, frozenset[str]] = {}  # the same set where it is equal, as it mostly is
-        self._covered: dict[str, tuple[Service, ...]] = {}  # of those that claim a host, whom addresses tell apart
+        self._covered: dict[str, tuple[Service, ...]] = {}  # claims to a host that have addresses of their own
 
     def of(self, scope: Scope) -> Set[str]:
-        """Hosts whose first call from there can be told from every other by its address."""
-        found = self._hosts.get(scope)
-        if found is None:
+        """Hosts whose first call from this scope can be identified by its destination address."""
+        hosts = self._hosts.get(scope)
+        if hosts is None:
             named = named_by(scope)
             names = self._registry.services.names()
             fresh = frozenset(host for host in names if host not in named and self._is_within(scope, host))
-            found = self._hosts[scope] = next((each for each in self._hosts.values() if each == fresh), fresh)
-        return found
+            hosts = self._hosts[scope] = next((known for known in self._hosts.values() if known == fresh), fresh)
+        return hosts
 
     @property
     def scopes(self) -> Set[Scope]:
-        """From where somebody has asked."""
+        """The scopes that are cached."""
         return self._hosts.keys()
 
     def moved(self, host: str) -> None:
-        """Somebody else may stand for this host now."""
+        """Update every scope after the claims to this host changed."""
         self._covered.pop(host, None)
-        turned: dict[int, frozenset[str]] = {}  # by the set that was: who shared it shares what it has become
+        turned: dict[int, frozenset[str]] = {}  # by the old set: scopes that shared it share the new one
         for scope, hosts in tuple(self._hosts.items()):
             within = host not in named_by(scope) and self._is_within(scope, host)
             if within != (host in hosts):
@@ -46,7 +46,7 @@ class ReachableHosts:
                 self._hosts[scope] = turned[id(hosts)]
 
     def forget(self, scope: Scope | None = None) -> None:
-        """Nobody looks from there any more; None: all of them must be counted again."""
+        """Drop one scope; None: drop all, to be computed again."""
         if scope is None:
             self._hosts.clear()
             self._covered.clear()
@@ -55,7 +55,7 @@ class ReachableHosts:
 
     def _is_within(self, scope: Scope, host: str) -> bool:
         covered = self._covered.get(host)
-        if covered is None:  # it is the same from everywhere, and takes longer than all the rest
+        if covered is None:  # the same for every scope, and the slowest part
             claims = self._registry.services.to(host)
             covered = tuple(each for each in claims if self._registry.virtual.covers(each))
             self._covered[host] = covered
@@ -64,7 +64,7 @@ class ReachableHosts:
 
 
 def seen(registry: Registry, host: str, scope: Scope) -> Service | None:
-    """The service that a host means to a viewer: its own namespace's claim, then the best claim it may see."""
+    """The service that a host means in a scope: the claim of its own namespace, else the best visible claim."""
     best: Service | None = None
     for service in registry.services.to(host):
         if not scope.ports(service):
@@ -76,7 +76,8 @@ def seen(registry: Registry, host: str, scope: Scope) -> Service | None:
 
 
 def named_by(scope: Scope) -> Set[str]:
-    """Hosts that are told of without a call: those that a Sidecar names in full, and whom proxies ask themselves."""
+    """Hosts that are sent without a call: those that a Sidecar names in full, and those that the proxies themselves
+    call (authorizers, JWKS servers)."""
     if scope.imports is None and not scope.asked:
         return frozenset()
     return {*(host for host, _ in scope.asked), *(entry.host for entry in scope.imports or ())}

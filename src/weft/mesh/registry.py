@@ -1,7 +1,7 @@
-"""Which services there are, which instances and EndpointSlices, and who stands behind whom: kept up change by change,
-so that a pod which comes or goes costs the same in a mesh of ten services and of ten thousand.
+"""Index of services, instances and EndpointSlices, and of which instances belong to which service. It is updated change
+by change, so that a pod that comes or goes costs the same in a mesh of ten services as in one of ten thousand.
 
-`mesh.py` owns it, and adds what rules and policies say.
+`mesh.py` owns it and adds rules and policies.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from weft.model.instance import Instance
 from weft.model.names import Labels, selects
 from weft.model.service import Protocol, Service, ServicePort
 
-_Selection = tuple[str, str, Labels]  # a host, and whom one of its claims selects in its namespace
+_Selection = tuple[str, str, Labels]  # a host, and namespace and selector of one of its claims
 _Pair = tuple[str, tuple[str, str]]  # a namespace and one label
-# Where it listens, and who it is.
+# An instance's named ports, protocols, whether it is a WorkloadEntry, meshed, its service account, its published ports.
 _Profile = tuple[tuple[tuple[str, int], ...], tuple[tuple[int, Protocol], ...], bool, bool, str, tuple[int, ...]]
 
 _Place = TypeVar("_Place")
@@ -32,9 +32,9 @@ _Held = TypeVar("_Held")
 
 
 class SliceMember(msgspec.Struct, frozen=True):
-    """One who answers for a service, as its EndpointSlices have it."""
+    """One endpoint of a service, from its EndpointSlices."""
 
-    instance: Instance | None  # None: no pod, as far as anybody knows
+    instance: Instance | None  # None: not a known pod
     addresses: tuple[str, ...]
     port: int
 
@@ -45,13 +45,13 @@ class Registry:
         self.virtual = VirtualRanges()
         self._selectors: dict[_Pair, set[str]] = defaultdict(set)  # hosts by one label of their selector
         self._instances: dict[str, dict[str, Instance]] = defaultdict(dict)  # namespace → key → instance
-        self._alike: dict[tuple[str, Labels], dict[str, Instance]] = defaultdict(dict)  # those with the same labels
+        self._alike: dict[tuple[str, Labels], dict[str, Instance]] = defaultdict(dict)  # instances with the same labels
         self._profiles: dict[tuple[str, Labels], Counter[_Profile]] = defaultdict(Counter)
-        self._label_sets: dict[_Pair, set[Labels]] = defaultdict(set)  # those that there are with a label in them
+        self._label_sets: dict[_Pair, set[Labels]] = defaultdict(set)  # label sets that contain this label
         self._at: dict[tuple[str, str], dict[str, Instance]] = defaultdict(dict)  # pods by namespace and address
-        self._members: dict[_Selection, Members] = {}  # whom a service selects
+        self._members: dict[_Selection, Members] = {}  # instances that a service selects
         self._slices = Slices()
-        self._sliced: dict[tuple[str, str], Service] = {}  # by namespace and name: Kubernetes' own
+        self._sliced: dict[tuple[str, str], Service] = {}  # Kubernetes Services by namespace and name
 
     # Services
 
@@ -74,7 +74,7 @@ class Registry:
         if self._sliced.get((service.namespace, service.name)) is service:
             del self._sliced[(service.namespace, service.name)]
         if service.selector:
-            # Another object of the namespace may claim the same host, as while a ServiceEntry gets another name.
+            # Another object of the namespace may claim the same host, as while a ServiceEntry is renamed.
             left = [each for each in self.services.to(service.host) if each.namespace == service.namespace]
             if all(each.selector != service.selector for each in left):
                 del self._members[_selection(service)]
@@ -84,8 +84,8 @@ class Registry:
     # Instances
 
     def move(self, before: Instance | None, after: Instance | None) -> dict[Service, bool]:
-        """Put an instance in the place of what it was; None: it is new, or gone. Returns every service whose endpoints
-        or standing may be others now, and whether its standing is."""
+        """Replace an instance; None: it is new (`before`) or gone (`after`). Returns every service whose endpoints or
+        standing may have changed, and whether its standing has."""
         both = tuple(instance for instance in (before, after) if instance is not None)
         naming = {service for instance in both for service in self._naming(instance)}
         concerned = naming.union(service for instance in both for service in self.selecting(instance))
@@ -103,7 +103,7 @@ class Registry:
         if after is not None:
             self._keep(after)
         if before is not None and after is not None and msgspec.structs.replace(before, ready=after.ready) == after:
-            naming = set()  # whether a pod is ready is for the slices to say
+            naming = set()  # EndpointSlices, not pods, decide readiness
         by_slice = all(instance.by_slice for instance in both)
         return {
             service: changed
@@ -112,11 +112,12 @@ class Registry:
         }
 
     def profiles(self, namespace: str, labels: Labels) -> frozenset[_Profile]:
-        """Which kinds of instances have these labels: one more of a kind is nothing new to anybody but its callers."""
+        """The distinct profiles of the instances with these labels. Another instance with a known profile concerns only
+        its callers."""
         return frozenset(self._profiles.get((namespace, labels), ()))
 
     def samples(self, namespace: str, labels: Labels) -> list[Instance]:
-        """One instance with these labels of each kind that there is."""
+        """One instance with these labels for each distinct profile."""
         alike = self._alike.get((namespace, labels), {})
         if len(self._profiles.get((namespace, labels), ())) <= 1:
             return list(alike.values())[:1]
@@ -176,7 +177,7 @@ class Registry:
     # EndpointSlices
 
     def move_slice(self, before: EndpointSlice | None, after: EndpointSlice | None) -> dict[Service, bool]:
-        """As `move`, for the services that an EndpointSlice was and is for."""
+        """Like `move`, for the services of an EndpointSlice before and after."""
         places = {(each.namespace, each.service) for each in (before, after) if each is not None}
         standings = {service: self.standing(service) for place in places if (service := self._sliced.get(place))}
         if before is not None:
@@ -186,8 +187,8 @@ class Registry:
         return {service: self.standing(service) != standing for service, standing in standings.items()}
 
     def answers(self, service: Service, port: ServicePort) -> list[SliceMember]:
-        """Who answers on a port of a service, by its EndpointSlices: whoever is ready, or else those that are about to
-        end and still answer, as kube-proxy has it. The two addresses of a pod, one of each family, are one answer."""
+        """The endpoints of a service port from its EndpointSlices: the ready ones, or, if there are none, those that
+        are terminating and still serving, as in kube-proxy. The two addresses of a dual-stack pod are one endpoint."""
         ready: dict[tuple[str, int], tuple[Instance | None, list[str]]] = {}
         draining: dict[tuple[str, int], tuple[Instance | None, list[str]]] = {}
         for each in self._slices.of(service.namespace, service.name) if service.sliced else ():
@@ -206,23 +207,23 @@ class Registry:
         ]
 
     def _is_there(self, each: EndpointSlice, endpoint: SliceEndpoint) -> bool:
-        """A pod that is named is called only once it is known, and who it is with it; nor if it is known to be over, or
-        to be another one of the same name, whatever the slice still says."""
+        """Whether an endpoint is usable. An endpoint with a pod name is used only once the pod, and so its identity, is
+        known; not if the pod is gone or replaced by another of the same name, whatever the slice still lists."""
         if not endpoint.pod:
             return True
         pod = self._instances.get(each.namespace, {}).get(endpoint.pod)
         return pod is not None and (endpoint.address in pod.addresses or not each.managed)
 
     def _behind(self, each: EndpointSlice, endpoint: SliceEndpoint) -> Instance | None:
-        """The pod that is called at an endpoint."""
+        """The pod of an endpoint."""
         if endpoint.pod:
             pod = self._instances.get(each.namespace, {}).get(endpoint.pod)
             return pod if pod is not None and endpoint.address in pod.addresses else None
         there = self._at.get((each.namespace, endpoint.address), {})
-        return next(iter(there.values())) if len(there) == 1 else None  # pods of the host's network share its address
+        return next(iter(there.values())) if len(there) == 1 else None  # hostNetwork pods share the node's address
 
     def _others(self, service: Service) -> list[Instance | None]:
-        """Who stands behind a service by EndpointSlices that its selector does not explain."""
+        """The instances of a service from EndpointSlices that do not follow from its selector."""
         return [
             self._behind(each, endpoint)
             for each in (self._slices.of(service.namespace, service.name) if service.sliced else ())
@@ -231,10 +232,11 @@ class Registry:
             if self._is_there(each, endpoint)
         ]
 
-    # Who stands behind a service
+    # Members of a service
 
     def members(self, service: Service) -> Members | None:
-        """Whom it selects. None: it selects nobody, and its endpoints are written down, or in slices alone."""
+        """The instances that a service selects. None: it has no selector; its endpoints are listed in a ServiceEntry or
+        in EndpointSlices."""
         return self._members.get(_selection(service))
 
     def standing(self, service: Service) -> Standing:
@@ -244,7 +246,7 @@ class Registry:
         return members.standing(service) if members is not None else written_standing(service)
 
     def secured(self, service: Service, off: Off | None) -> tuple[int, ...]:
-        """The service ports at which everyone takes the mesh's TLS."""
+        """The service ports at which every endpoint accepts the mesh's TLS."""
         members, others = self.members(service), self._others(service)
         if members is None:
             return all_secured(others, service, off) if others else ()

@@ -1,7 +1,7 @@
-"""Who stands behind a service, kept so that the questions which every change of a pod raises cost the same for ten pods
-and for ten thousand: at which ports all of them are met by a proxy, and who they are.
+"""The instances of a service, kept so that what every pod change needs costs the same for ten pods and ten thousand: at
+which ports all of them have a proxy in front, and their service accounts.
 
-Almost all pods are plain: a proxy intercepts all of their ports. Only the odd ones are ever looked at one by one.
+In almost all pods a proxy intercepts all ports. Only the others (`_odd`) are checked one by one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from weft.model.service import Resolution, Service, ServicePort
 class Standing(msgspec.Struct, frozen=True):
     """What callers depend on beyond the endpoints themselves."""
 
-    meshed: tuple[int, ...] = ()  # service ports at which everyone is met by a proxy of this mesh
-    accounts: tuple[str, ...] = ()  # service accounts of everyone, ready or not, in the service's namespace
+    meshed: tuple[int, ...] = ()  # service ports at which every instance has a proxy of this mesh in front
+    accounts: tuple[str, ...] = ()  # service accounts of all instances, ready or not, in the service's namespace
 
 
 class Members:
@@ -60,18 +60,19 @@ class Members:
         )
 
     def secured(self, service: Service, off: Off | None) -> tuple[int, ...]:
-        """The service ports at which every one of them takes the mesh's TLS. `off`: whether policies have it turned off
-        for the workloads with these labels at a port."""
+        """The service ports at which every instance accepts the mesh's TLS. `off`: whether policies disable mTLS for
+        the workloads with these labels at a port."""
         return tuple(port.number for port in service.ports if all(_takes_tls(each, port, off) for each in self))
 
 
 def written_standing(service: Service) -> Standing:
-    """Of a service whose endpoints are written down."""
+    """The standing of a service whose endpoints are listed in a ServiceEntry."""
     return Standing(accounts=tuple(sorted({each.service_account for each in service.static_endpoints} - {""})))
 
 
 def joined_standing(members: Standing | None, others: Sequence[Instance | None], service: Service) -> Standing:
-    """Together with others whom a person or a controller put behind the service; None: somebody who is no pod."""
+    """The standing together with endpoints that a person or a controller added to the service; None in `others`: an
+    endpoint that is not a pod."""
     meshed = members.meshed if members else tuple(port.number for port in service.ports)
     accounts = {each.service_account for each in others if each is not None and each.service_account}
     return Standing(
@@ -85,7 +86,7 @@ def joined_standing(members: Standing | None, others: Sequence[Instance | None],
 
 
 def all_secured(others: Sequence[Instance | None], service: Service, off: Off | None) -> tuple[int, ...]:
-    """The service ports at which every one of these takes the mesh's TLS."""
+    """The service ports at which every one of these accepts the mesh's TLS."""
     return tuple(
         port.number
         for port in service.ports
@@ -94,7 +95,7 @@ def all_secured(others: Sequence[Instance | None], service: Service, off: Off | 
 
 
 def _is_met(instance: Instance, port: ServicePort) -> bool:
-    """A port that is excluded from interception is met by the application itself."""
+    """Whether a proxy receives the calls to this port. A port excluded from interception goes to the application."""
     number = instance.port_for(port)
     return instance.meshed and (number is None or instance.intercepts(number))
 

@@ -1,4 +1,4 @@
-"""What a change may have changed: the answer of everything that takes values in, and all that anybody looks at anew."""
+"""What a change to the mesh may have changed. `Mesh.apply` returns it; only what it names is translated again."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Touched(msgspec.Struct, frozen=True):
     """What a change may have changed, in the terms of `control/push/due.py`. Hosts may be wildcards."""
 
     hosts: frozenset[str] = frozenset()  # services, routes or rules under these names
-    endpoints: frozenset[str] = frozenset()  # only who answers under these names
-    inbound: frozenset[str] = frozenset()  # what proxies of these namespaces receive
+    endpoints: frozenset[str] = frozenset()  # only the endpoints under these names
+    inbound: frozenset[str] = frozenset()  # inbound config of proxies of these namespaces
     scopes: frozenset[str] = frozenset()  # what proxies of these namespaces may see; EVERYWHERE for all
     gateways: bool = False  # what gateway proxies serve
-    at_gateways: frozenset[str] = frozenset()  # routes under these names that are for gateways alone
+    at_gateways: frozenset[str] = frozenset()  # routes under these names that are only for gateways
 
     def __or__(self, other: Touched) -> Touched:
         return Touched(
@@ -34,7 +34,7 @@ class Touched(msgspec.Struct, frozen=True):
 
 
 def joined(touches: Iterable[Touched]) -> Touched:
-    """All of them in one, at the price of each: thousands come at once when a cluster is read."""
+    """The union of all, in linear time: reading a cluster brings thousands at once."""
     held = tuple(touches)
     return Touched(
         frozenset().union(*(each.hosts for each in held)),

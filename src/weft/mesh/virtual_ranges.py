@@ -1,8 +1,8 @@
-"""Which service an address means, and in which ranges such addresses lie.
+"""Which service an address belongs to, and the ranges that contain such addresses.
 
-A ClusterIP has a range around it that is full of others; an address that somebody wrote into a ServiceEntry may be a
-real one, and says nothing of those next to it. Rule: ranges never shrink, for whatever is made of them would be made
-anew, and connections with it.
+The range around a ClusterIP is full of other ClusterIPs; an address in a ServiceEntry may be a real one, and implies
+nothing about its neighbours. Rule: ranges never shrink, because listeners built from them would be rebuilt and their
+connections closed.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
 from weft.model.service import Service
 
-_AROUND = {4: 16, 6: 112}  # Kubernetes' own ranges are mostly as wide, and seldom narrower
-_ALLOTTED = ip_network("240.0.0.0/4")  # where Istio gives addresses to hosts that have none; nobody else may live there
+_AROUND = {4: 16, 6: 112}  # prefix lengths; Kubernetes' service ranges are mostly as wide, and seldom narrower
+_ALLOTTED = ip_network("240.0.0.0/4")  # where Istio allocates addresses for hosts without one; reserved otherwise
 
 
 class VirtualRanges:
@@ -25,9 +25,9 @@ class VirtualRanges:
     def add(self, service: Service) -> None:
         for address in own_addresses(service):
             self._at[address][service] = None
-            found = _range_of(address, service)
-            if found is not None and found not in self._networks:
-                self._networks[found] = None
+            network = _range_of(address, service)
+            if network is not None and network not in self._networks:
+                self._networks[network] = None
                 self.ranges = tuple(sorted(map(str, self._networks)))
 
     def remove(self, service: Service) -> None:
@@ -37,11 +37,11 @@ class VirtualRanges:
                 del self._at[address]
 
     def at(self, address: str, port: int | None) -> list[Service]:
-        """Whose an address is, with this port or with any, hidden or not."""
+        """The services with this address and port (None: any port), visible or not."""
         return [service for service in self._at.get(address, ()) if port is None or service.port(port) is not None]
 
     def covers(self, service: Service) -> bool:
-        """Whether calls to it are told from all others by an address of these ranges."""
+        """Whether calls to a service are identified by its addresses, and these lie in the ranges."""
         own = own_addresses(service)
         return (
             bool(own)
@@ -57,7 +57,7 @@ def own_addresses(service: Service) -> tuple[str, ...]:
 
 
 def _range_of(address: str, service: Service) -> IPv4Network | IPv6Network | None:
-    found = ip_address(address)
+    ip = ip_address(address)
     if service.origin is not None and service.origin.key.kind == "ServiceEntry":
-        return _ALLOTTED if found in _ALLOTTED else None
-    return ip_network(f"{address}/{_AROUND[found.version]}", strict=False)
+        return _ALLOTTED if ip in _ALLOTTED else None
+    return ip_network(f"{address}/{_AROUND[ip.version]}", strict=False)

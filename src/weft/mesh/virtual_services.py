@@ -1,7 +1,6 @@
-"""Which VirtualServices speak for a host, and who may hear them.
+"""Index of VirtualServices: which ones apply to a host, and for which scopes. `mesh.py` owns it.
 
-`mesh.py` owns it. Rule: an exact host beats a wildcard, a longer wildcard a shorter one; among equals the oldest is
-first.
+Rule: an exact host beats a wildcard, a longer wildcard a shorter one; among equals the oldest is first.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ class Routings:
         self._by_host: Claims[VirtualService] = Claims()  # or wildcard
         self._by_gateway: Claims[VirtualService] = Claims()
         self._by_destination: Claims[VirtualService] = Claims()
-        self._by_delegate: Claims[VirtualService] = Claims()  # those that hand over to it
+        self._by_delegate: Claims[VirtualService] = Claims()  # VirtualServices by their delegate
 
     def add(self, routing: VirtualService) -> None:
         for host in routing.hosts:
@@ -42,7 +41,7 @@ class Routings:
             self._by_delegate.discard(delegate, routing)
 
     def of(self, host: str, scope: Scope, settings: Settings) -> tuple[VirtualService, ...]:
-        """Those that speak for a host to sidecars of this scope, the deciding one first."""
+        """The VirtualServices that apply to a host for sidecars of this scope, the deciding one first."""
         for pattern in patterns(host):
             found = tuple(
                 routing
@@ -55,18 +54,18 @@ class Routings:
         return ()
 
     def bound_to(self, gateway: str, viewer: str, settings: Settings) -> tuple[VirtualService, ...]:
-        """Those that a Gateway's proxies in a namespace may take, the oldest first."""
+        """The VirtualServices bound to a Gateway and exported to a namespace, the oldest first."""
         return tuple(routing for routing in self._by_gateway.to(gateway) if is_exported(routing, viewer, settings))
 
     def lead_to(self, host: str) -> bool:
-        """Whether a sidecar's call to another host may end here."""
+        """Whether routes of another host may send a sidecar's call to this one."""
         return any(
             routing.hosts != (host,) and (MESH in routing.gateways or not routing.hosts)
             for routing in self._by_destination.to(host)
         )
 
     def leading_to(self, host: str, scope: Scope, settings: Settings) -> Iterator[VirtualService]:
-        """Those that sidecars of this scope see and whose routes lead there, by themselves or by a delegate."""
+        """The VirtualServices visible to sidecars of this scope that route to this host, directly or by a delegate."""
         for routing in self._by_destination.to(host):
             for root in (routing,) if routing.hosts else self._handing_over_to(routing):
                 if (
@@ -77,11 +76,11 @@ class Routings:
                     yield root
 
     def hosts(self) -> Iterable[str]:
-        """Every host or wildcard that some VirtualService speaks for."""
+        """Every host or wildcard of a VirtualService."""
         return self._by_host.names()
 
     def changed_by(self, routing: VirtualService) -> frozenset[str]:
-        """The hosts whose routes it takes part in. One without hosts is a delegate: whoever delegates to it changes."""
+        """The hosts whose routes change with it. One without hosts is a delegate: its delegating hosts change."""
         if routing.hosts:
             return frozenset(routing.hosts)
         return frozenset(host for root in self._handing_over_to(routing) for host in root.hosts)

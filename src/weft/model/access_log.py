@@ -1,4 +1,4 @@
-"""Which proxies write a line for each request or connection, where to, and how the line looks."""
+"""Access logs: which proxies write a line for each request or connection, where, and in which format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Reporter(StrEnum):
-    """Who tells of a request: the proxy of the caller, that of the called, or both."""
+    """Which proxy reports a request: the client's, the server's, or both."""
 
     CLIENT = "CLIENT"
     SERVER = "SERVER"
@@ -24,12 +24,12 @@ class FileLog(msgspec.Struct, frozen=True, cache_hash=True):
     path: str = "/dev/stdout"
     encoding: Encoding = Encoding.TEXT
     format: str = ""  # with Envoy's commands; an object as JSON where that is the encoding; "": the default line
-    omit_empty: bool = False  # leave out what has no value
+    omit_empty: bool = False  # leave out fields without a value
     filter: str = ""  # a CEL expression; "": every request
 
 
 class LogProvider(msgspec.Struct, frozen=True):
-    """What a Telemetry names when it wants a log."""
+    """A log provider that a Telemetry can name."""
 
     name: str
-    log: FileLog | None = None  # None: of a sort that weft writes nothing to
+    log: FileLog | None = None  # None: of a type that weft does not support

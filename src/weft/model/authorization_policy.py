@@ -1,4 +1,4 @@
-"""Who may call what: a policy's action, the workloads it guards, and rules of sources, operations and conditions.
+"""AuthorizationPolicy: its action, the workloads it selects, and rules of sources, operations and conditions.
 
 Within one list any entry matches (or); fields of one source or operation must all match (and). A policy without rules
 matches nothing; a rule without fields matches everything.
@@ -48,7 +48,7 @@ class Operation(msgspec.Struct, frozen=True):
 
 class Condition(msgspec.Struct, frozen=True):
     key: str  # `source.ip`, `request.headers`, `request.auth.claims`, `experimental.envoy.filters`, …
-    path: tuple[str, ...] = ()  # what stands in brackets: a header, a claim and claims in it, a filter and its key
+    path: tuple[str, ...] = ()  # the part in brackets: a header, a claim and nested claims, a filter and its key
     values: tuple[str, ...] = ()
     not_values: tuple[str, ...] = ()
 
@@ -61,7 +61,7 @@ class AuthorizationRule(msgspec.Struct, frozen=True):
 
     @property
     def needs_http(self) -> bool:
-        """Whether it asks for something that only HTTP requests have."""
+        """Whether it has a field that only HTTP requests have."""
         return (
             any(source.request_principals or source.not_request_principals for source in self.sources)
             or any(
@@ -78,9 +78,9 @@ class AuthorizationPolicy(msgspec.Struct, frozen=True, cache_hash=True):
     action: Action = Action.ALLOW
     selector: Labels = ()
     rules: tuple[AuthorizationRule, ...] = ()
-    provider: str = ""  # of CUSTOM: the extension provider that decides
+    provider: str = ""  # CUSTOM only: the extension provider that decides
     dry_run: bool = False
-    refused: bool = False  # stands in the place of a policy that could not be read: denies everything
+    refused: bool = False  # replaces a policy that was rejected: denies everything
     targets: tuple[str, ...] = ()  # gateways or services that it is bound to instead of workloads: KIND NAME
     created: str = ""
     origin: Origin | None = None

@@ -1,7 +1,8 @@
-"""What one port of a workload carries, where several services may say different things of it.
+"""The protocols of one workload port, for which several services may declare different ones.
 
-Rule: each service's callers are met as it says, as far as they can be told apart. Between proxies they can: a caller's
-says what it brings. Of all others nobody knows by which service they come, and they are met as the first one says.
+Rule: connections are handled as the called service declares, as far as they can be distinguished. Between proxies they
+can: the client's proxy sends the protocol (ALPN). Other connections do not identify their service and are handled as
+the first service declares.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from weft.model.service import Protocol
 
 
 class Carried(msgspec.Struct, frozen=True):
-    said: tuple[Protocol, ...]  # each once, the first service's first
+    said: tuple[Protocol, ...]  # declared protocols without duplicates, the first service's first
 
     @property
     def first(self) -> Protocol:
@@ -20,7 +21,7 @@ class Carried(msgspec.Struct, frozen=True):
 
     @property
     def plain_http(self) -> bool:
-        """Whether HTTP is taken for HTTP where no proxy says what comes."""
+        """Whether HTTP is handled as HTTP on connections without a client proxy."""
         return self.first.is_http or self.first is Protocol.UNDECLARED
 
     @property
@@ -29,25 +30,26 @@ class Carried(msgspec.Struct, frozen=True):
 
     @property
     def bytes(self) -> bool:
-        """What the first service keeps for HTTP is opened to bytes by one that declares them, and by no other."""
+        """Whether TCP is accepted. If the first service declares HTTP, then only if another one declares TCP; an
+        undeclared one is not enough."""
         return not self.first.is_http or any(not each.is_http and each is not Protocol.UNDECLARED for each in self.said)
 
     @property
     def detected(self) -> bool:
-        """Whether the first bytes of those who come without a proxy tell what they are."""
+        """Whether the protocol of connections without a client proxy is detected by their first bytes."""
         return self.plain_http and self.bytes
 
     @property
     def spoken(self) -> Protocol | None:
-        """The HTTP in which the workload is spoken to; None if nobody declares one."""
+        """The HTTP version used to the workload; None if no service declares one."""
         return next((each for each in self.said if each.is_http), None)
 
     @property
     def as_called(self) -> bool:
-        """Whether there are callers whose HTTP is passed on as it comes, since their service declares none."""
+        """Whether some callers' HTTP version is passed on unchanged, since their service declares none."""
         return Protocol.UNDECLARED in self.said
 
     @property
     def both_ways(self) -> bool:
-        """Whether there are such callers, and others."""
+        """Whether there are both such callers (`as_called`) and callers with a declared version."""
         return self.as_called and self.spoken is not None

@@ -1,4 +1,4 @@
-"""What a gateway shows and whom it trusts, out of a Secret. Rule: it is handed on whole, and nobody prints it."""
+"""A gateway's certificate, key and CA certificates from a Secret. Rule: it is passed on whole and never printed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from weft.model.gateway import CredentialRef
 from weft.model.names import Origin
 
-# In the place of a key, wherever what was is remembered: no key is this.
+# Replaces a private key in stored history; no real key has this value.
 HIDDEN = b"[hidden]"
 
 
@@ -20,9 +20,9 @@ class Credential(msgspec.Struct, frozen=True, cache_hash=True):
     private_key: bytes = b""
     roots: bytes = b""
     revoked: bytes = b""
-    hosts: tuple[str, ...] = ()  # whom the leaf is for, of what kind of key it is, and until when it is good:
+    hosts: tuple[str, ...] = ()  # DNS names of the leaf; below, its kind of key and its expiry
     key_kind: str = ""
-    expires: float = 0.0  # seconds since 1970; 0: nobody knows
+    expires: float = 0.0  # seconds since 1970; 0: unknown
     origin: Origin | None = None
 
     @property
@@ -30,7 +30,7 @@ class Credential(msgspec.Struct, frozen=True, cache_hash=True):
         return CredentialRef(self.name, self.namespace)
 
     def hidden(self) -> Credential:
-        """The same without its key, for those who only ask whether it was there."""
+        """A copy without the private key, for readers that only need to know whether there was one."""
         return msgspec.structs.replace(self, private_key=HIDDEN if self.private_key else b"")
 
     def __repr__(self) -> str:

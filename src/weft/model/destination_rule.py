@@ -1,4 +1,4 @@
-"""How calls to a host are made: balancing, pools, ejection, and the subsets that have their own way.
+"""DestinationRule: load balancing, connection pools, outlier detection and TLS for calls to a host, and its subsets.
 An absent field is None, so that a subset's policy can override field by field."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ConsistentHash(msgspec.Struct, frozen=True):
 
 
 class Warmup(msgspec.Struct, frozen=True):
-    """How a new endpoint comes to its full share."""
+    """How a new endpoint's share of traffic grows (slow start)."""
 
     duration: timedelta
     minimum_percent: float | None = None
@@ -46,14 +46,14 @@ class Warmup(msgspec.Struct, frozen=True):
 
 
 class Distribution(msgspec.Struct, frozen=True):
-    """How calls from one place are shared between places."""
+    """How calls from one locality are distributed over localities."""
 
     origin: str  # `from`: region/zone/subzone, `*` for all
     to: tuple[tuple[str, int], ...]  # per cent
 
 
 class LocalitySetting(msgspec.Struct, frozen=True):
-    """Istio's localityLbSetting. `model/locality.py` says what it comes to."""
+    """Istio's localityLbSetting. `model/locality.py` applies it."""
 
     enabled: bool = True
     distribute: tuple[Distribution, ...] = ()
@@ -91,21 +91,21 @@ class ConnectionPool(msgspec.Struct, frozen=True):
 
 
 class RetryBudget(msgspec.Struct, frozen=True):
-    """How many requests under way may be retries."""
+    """How many of the active requests may be retries."""
 
-    percent: float = 20.0  # of all that are under way
-    minimum: int = 3  # so many always
+    percent: float = 20.0  # of all active requests
+    minimum: int = 3  # this many are always allowed
 
 
 class ProxyProtocol(StrEnum):
-    """The version of the header that tells a server who called."""
+    """The version of the PROXY protocol header, which carries the client's address."""
 
     V1 = "V1"
     V2 = "V2"
 
 
 class Tunnel(msgspec.Struct, frozen=True):
-    """Connections go to the host as the content of an HTTP request, which asks it to carry them on."""
+    """Connections are tunneled to the host in an HTTP CONNECT (or POST) request."""
 
     host: str
     port: int
@@ -128,7 +128,7 @@ class ClientTlsMode(StrEnum):
     SIMPLE = "SIMPLE"
     MUTUAL = "MUTUAL"
     ISTIO_MUTUAL = "ISTIO_MUTUAL"
-    CLOSED = "CLOSED"  # of a refused rule: what its author wanted is not known, so nobody is called
+    CLOSED = "CLOSED"  # for a rejected rule: its intended TLS is unknown, so calls to the host fail
 
 
 class ClientTls(msgspec.Struct, frozen=True):
@@ -142,8 +142,8 @@ class ClientTls(msgspec.Struct, frozen=True):
     authorities: str = ""  # caCertificates; "": the system's
     revoked: str = ""  # caCrl
     verify: bool = True  # not insecureSkipVerify
-    roots: str = ""  # PEM: whom to believe, written down
-    credential: str = ""  # a Secret of the proxy's namespace that stands for all of these files
+    roots: str = ""  # CA certificates inline, as PEM
+    credential: str = ""  # a Secret of the proxy's namespace that replaces all of these files
 
 
 class TrafficPolicy(msgspec.Struct, frozen=True):
@@ -154,7 +154,7 @@ class TrafficPolicy(msgspec.Struct, frozen=True):
     retry_budget: RetryBudget | None = None
     proxy_protocol: ProxyProtocol | None = None
     tunnel: Tunnel | None = None
-    # A port's entry stands for everything of this level, but for what it cannot say: `WHOLE_LEVEL`.
+    # A port's entry replaces everything of this level except the fields that it cannot have: `WHOLE_LEVEL`.
     ports: tuple[tuple[int, TrafficPolicy], ...] = ()
     line: int = 0  # where it is written
 
@@ -164,7 +164,7 @@ class Subset(msgspec.Struct, frozen=True):
     labels: Labels = ()
     policy: TrafficPolicy | None = None
     line: int = 0
-    origin: Origin | None = None  # of the rule that it was merged from; None: the rule that it stands in
+    origin: Origin | None = None  # of the rule that it was merged from; None: the rule that contains it
 
 
 class DestinationRule(msgspec.Struct, frozen=True, cache_hash=True):
@@ -178,21 +178,21 @@ class DestinationRule(msgspec.Struct, frozen=True, cache_hash=True):
     created: str = ""
     origin: Origin | None = None
     others: tuple[Origin, ...] = ()  # of rules that were merged into this one
-    policy_origin: Origin | None = None  # of the one of them that has the traffic policy; None: this one
-    attached: bool = False  # made of a BackendTLSPolicy: it says what a written rule leaves open
+    policy_origin: Origin | None = None  # of the merged rule that has the traffic policy; None: this one
+    attached: bool = False  # derived from a BackendTLSPolicy: applies where no DestinationRule sets TLS
 
     @property
     def origins(self) -> tuple[Origin, ...]:
         return (*((self.origin,) if self.origin else ()), *self.others)
 
     def origin_of(self, subset: Subset | None = None) -> Origin | None:
-        """Of the rule in which a subset, or else the traffic policy of the host, is written."""
+        """The origin of the rule that contains a subset or, without one, the host's traffic policy."""
         return (subset.origin if subset is not None else self.policy_origin) or self.origin
 
 
 def merged(rules: Sequence[DestinationRule]) -> DestinationRule:
-    """Rules of one namespace for the same host and callers, as one: the traffic policy of the first that has one, and
-    everybody's subsets, of two with one name the first."""
+    """Merge rules of one namespace for the same host and callers: the traffic policy of the first that has one, and the
+    subsets of all; among subsets with the same name, the first."""
     first, *later = rules
     if not later:
         return first
@@ -212,8 +212,8 @@ def merged(rules: Sequence[DestinationRule]) -> DestinationRule:
 
 
 def completed(rule: DestinationRule, attached: DestinationRule) -> DestinationRule:
-    """A written rule with the TLS of a BackendTLSPolicy wherever it says none: what else it is about is no reason to
-    call in plaintext who is to be called over TLS."""
+    """A DestinationRule completed with the TLS of a BackendTLSPolicy wherever it sets none, so that a rule about other
+    fields does not switch the host back to plaintext."""
     policy, under = rule.policy or attached.policy, attached.policy
     subsets = rule.subsets
     if under is not None:
@@ -232,7 +232,7 @@ def completed(rule: DestinationRule, attached: DestinationRule) -> DestinationRu
 
 
 def _with_tls_under(policy: TrafficPolicy, under: TrafficPolicy) -> TrafficPolicy:
-    """The TLS of `under` wherever a host's policy says none."""
+    """The host's policy with the TLS of `under` wherever it sets none."""
     alone = msgspec.structs.replace(policy, ports=())
     written = dict(policy.ports)
     missing = tuple(
@@ -249,7 +249,8 @@ def _with_tls_under(policy: TrafficPolicy, under: TrafficPolicy) -> TrafficPolic
 
 
 def _with_tls_at_ports(policy: TrafficPolicy, under: TrafficPolicy) -> TrafficPolicy:
-    """A port's entry silences whatever else its rule says of TLS, but not a policy that is no part of the rule."""
+    """The TLS of `under` for port entries without TLS. A port's entry overrides the TLS of its own rule, but not that
+    of a BackendTLSPolicy."""
     ports = []
     for number, entry in policy.ports:
         theirs = _at_port(under, number) or under
@@ -258,7 +259,7 @@ def _with_tls_at_ports(policy: TrafficPolicy, under: TrafficPolicy) -> TrafficPo
 
 
 def levels(rule: DestinationRule | None) -> Iterator[TrafficPolicy]:
-    """Everything that a rule says of any port or subset."""
+    """Every traffic policy of a rule: the host's, the subsets' and their port entries."""
     for level in (rule.policy, *(subset.policy for subset in rule.subsets)) if rule else ():
         if level is not None:
             yield level
@@ -266,7 +267,7 @@ def levels(rule: DestinationRule | None) -> Iterator[TrafficPolicy]:
 
 
 def with_tls(rule: DestinationRule, change: Callable[[ClientTls], ClientTls]) -> DestinationRule:
-    """The rule with what it says of TLS, at every level, changed so."""
+    """The rule with `change` applied to its TLS settings at every level."""
 
     def changed(policy: TrafficPolicy | None) -> TrafficPolicy | None:
         if policy is None:
@@ -282,12 +283,12 @@ def with_tls(rule: DestinationRule, change: Callable[[ClientTls], ClientTls]) ->
 
 
 def credentials_of(rule: DestinationRule | None) -> frozenset[str]:
-    """The Secrets that it names."""
+    """The Secrets that a rule names."""
     return frozenset(level.tls.credential for level in levels(rule) if level.tls is not None and level.tls.credential)
 
 
 def passes_on(rule: DestinationRule | None) -> bool:
-    """Whether some calls go to the very address that the caller wrote."""
+    """Whether some calls go to the original destination address (PASSTHROUGH)."""
     balancers = (level.load_balancer for level in levels(rule))
     return any(balancer is not None and balancer.simple is SimpleBalancer.PASSTHROUGH for balancer in balancers)
 
@@ -297,7 +298,7 @@ def asks_for_tls(policy: TrafficPolicy) -> bool:
 
 
 def effective(rule: DestinationRule | None, port: int, subset: Subset | None = None) -> TrafficPolicy:
-    """What holds for a port of a host, or of one of its subsets. A port-level entry stands for everything of its own
+    """The policy for a port of a host, or of one of its subsets. A port-level entry replaces everything of its own
     level; a subset's level then overrides its host's field by field."""
     policy = _at_port(rule.policy if rule else None, port) or TrafficPolicy()
     if subset is None or subset.policy is None:
@@ -309,12 +310,16 @@ def effective(rule: DestinationRule | None, port: int, subset: Subset | None = N
     return msgspec.structs.replace(own, ports=(), **unsaid)
 
 
-WHOLE_LEVEL = ("retry_budget", "proxy_protocol", "tunnel")  # what a port's entry cannot say, and so does not silence
+WHOLE_LEVEL = (
+    "retry_budget",
+    "proxy_protocol",
+    "tunnel",
+)  # a port's entry cannot have these, and so does not override them
 FIELDS = ("load_balancer", "connection_pool", "outlier_detection", "tls", *WHOLE_LEVEL)
 
 
 class PolicyLevel(StrEnum):
-    """Where a rule says something of a port of a host."""
+    """The levels at which a rule can set a field for a port of a host."""
 
     HOST = "trafficPolicy"
     HOST_PORT = "trafficPolicy.portLevelSettings"
@@ -323,15 +328,15 @@ class PolicyLevel(StrEnum):
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """Which level's word counts for a field. `passed`: a wider one that says something too, and is not heard."""
+    """The level that decides a field. `passed`: a wider level that also sets it and is overridden."""
 
-    level: PolicyLevel | None  # None: nobody says anything that counts
+    level: PolicyLevel | None  # None: no effective level sets the field
     passed: PolicyLevel | None = None
 
 
 def decided_at(rule: DestinationRule | None, port: int, field: str, subset: Subset | None = None) -> Decided:
-    """Who decides one field of what `effective` tells. A port's entry silences the rest of its level, even about what
-    it does not mention."""
+    """The level that decides one field of the policy that `effective` returns. A port's entry overrides the rest of its
+    level, even for fields that it does not set."""
     heard: list[tuple[PolicyLevel, TrafficPolicy]] = []  # the narrowest first
     silenced: list[tuple[PolicyLevel, TrafficPolicy]] = []
     for written, everywhere, at_port in (
@@ -353,7 +358,7 @@ def decided_at(rule: DestinationRule | None, port: int, field: str, subset: Subs
 
 
 def line_of(level: PolicyLevel, rule: DestinationRule, port: int, subset: Subset | None = None) -> int:
-    """Where a level is written; 0 if nobody knows."""
+    """The line of a level; 0 if unknown."""
     policy = (
         subset.policy if subset is not None and level in (PolicyLevel.SUBSET, PolicyLevel.SUBSET_PORT) else rule.policy
     )

@@ -1,5 +1,5 @@
-"""What one group of gateway proxies serves: the servers that it listens for, the names that it answers for, and the
-VirtualServices behind each name. Frozen values; `mesh/gateways.py` computes them."""
+"""What one group of gateway proxies serves: its Gateway servers, the hosts that it serves, and the VirtualServices of
+each host. Frozen values; `mesh/gateways.py` computes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AUTHORITIES = "-cacert"  # Istio's suffix: Secret NAME-cacert holds the CA certi
 
 
 class ServedHost(msgspec.Struct, frozen=True):
-    namespace: str  # whose routes it is for; ANY for everybody's
+    namespace: str  # whose VirtualServices it allows; ANY for all namespaces
     host: str
 
     def admits(self, routing: VirtualService) -> bool:
@@ -24,12 +24,12 @@ class ServedHost(msgspec.Struct, frozen=True):
 
 
 class BoundServer(msgspec.Struct, frozen=True, cache_hash=True):
-    """A server of a Gateway as one group of proxies has it."""
+    """A server of a Gateway, bound to a port of one group of proxies."""
 
     gateway: str  # NAMESPACE/NAME
     server: GatewayServer
-    listens: int  # on this port, which its Service's port leads to
-    hosts: tuple[ServedHost, ...]  # that are its own
+    listens: int  # the port it listens on: the target port of its Service's port
+    hosts: tuple[ServedHost, ...]  # without those that an older server has
     index: int = 0  # among the Gateway's servers
     origin: Origin | None = None
 
@@ -40,20 +40,20 @@ class BoundServer(msgspec.Struct, frozen=True, cache_hash=True):
 
     @property
     def route_name(self) -> str:
-        """Of its route configuration: servers of plain HTTP at one door share it, inside TLS each has its own."""
+        """The name of its route configuration: plain HTTP servers at one door share it; each TLS server has its own."""
         if not self.server.encrypted:
             return f"http.{self.listens}{f'.{self.server.bind}' if self.server.bind else ''}"
         namespace, _, name = self.gateway.partition("/")
         return f"https.{self.server.port.number}.{self.server.port.name}.{name}.{namespace}"
 
     def admits(self, routing: VirtualService, domain: str) -> bool:
-        """Whether it lets a VirtualService speak for a name."""
+        """Whether it allows a VirtualService to define the routes of a name."""
         return self.gateway in routing.gateways and any(
             each.admits(routing) and host_covers(each.host, domain) for each in self.hosts
         )
 
     def meets(self, routing: VirtualService, domain: str) -> bool:
-        """Whether a name is the very one that it and a VirtualService both have."""
+        """Whether a name is the intersection of one of its hosts and one of a VirtualService's."""
         return self.gateway in routing.gateways and any(
             each.admits(routing) and narrower(each.host, host) == domain
             for each in self.hosts
@@ -62,22 +62,22 @@ class BoundServer(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 class ServedName(msgspec.Struct, frozen=True):
-    """Where a name is answered for: in one route configuration."""
+    """A name served in one route configuration."""
 
     route_name: str
     port: int  # as callers know it
     gateways: tuple[str, ...]
     routes: tuple[VirtualService, ...] = ()  # the oldest first; they are merged
-    encrypted: bool = False  # callers come by TLS that ends here
+    encrypted: bool = False  # the gateway terminates TLS
     redirects: bool = False  # to HTTPS
-    misdirected: bool = False  # the name is another server's: whoever asks for it here has come in by the wrong one
+    misdirected: bool = False  # the name belongs to another server: requests for it here get 421
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """All that one group of gateway proxies answers for and leads to."""
+    """Everything that one group of gateway proxies serves and routes to."""
 
-    doors: Mapping[str, tuple[ServedName, ...]]  # by name, of HTTP
-    streams: Mapping[BoundServer, tuple[VirtualService, ...]]  # of everything else
+    doors: Mapping[str, tuple[ServedName, ...]]  # HTTP, by name
+    streams: Mapping[BoundServer, tuple[VirtualService, ...]]  # TCP and TLS passthrough
     destinations: frozenset[str]  # hosts that some of their routes lead to
 
     @property

@@ -1,4 +1,4 @@
-"""Who answers at one port of a service: an instance, or what somebody wrote into a ServiceEntry."""
+"""An endpoint of a service port: an instance, or an endpoint listed in a ServiceEntry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     weight: int = 1
     locality: str = ""
     meshed: bool = False
-    tls: bool = False  # called over the mesh's TLS wherever nobody says otherwise
+    tls: bool = False  # called over the mesh's TLS unless a DestinationRule sets otherwise
     service_account: str = ""
     instance: str = ""  # NAMESPACE/NAME, for diagnosis
 
@@ -34,7 +34,7 @@ def endpoint_of(instance: Instance, port: ServicePort, off: Off | None) -> Endpo
 
 
 def endpoint_at(instance: Instance, addresses: tuple[str, ...], number: int, off: Off | None) -> Endpoint:
-    """An instance that answers at some of its addresses."""
+    """The endpoint of an instance at some of its addresses."""
     return Endpoint(
         address=addresses[0],
         port=number,
@@ -68,7 +68,7 @@ def _written_port(written: StaticEndpoint, port: ServicePort) -> int:
 
 
 def _written_tls(written: StaticEndpoint, number: int, off: Off | None) -> bool:
-    """As of a WorkloadEntry: by its label, or else because it names an account."""
+    """Like a WorkloadEntry: by its label, else if it has a service account."""
     label = dict(written.labels).get(TLS_MODE_LABEL)
     meshed = label == "istio" if label is not None else bool(written.service_account)
     return meshed and not (off is not None and off(written.labels, number))

@@ -1,5 +1,5 @@
-"""Who answers behind a Kubernetes Service, as Kubernetes itself has found out: its EndpointSlices. What is known of the
-pods behind the addresses (labels, account, proxy) stands in their Instances."""
+"""EndpointSlices: the endpoints of a Kubernetes Service as Kubernetes lists them. Labels, service account and proxy of
+the pods behind the addresses are in their Instances."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from weft.model.names import Origin
 
 class SliceEndpoint(msgspec.Struct, frozen=True):
     address: str
-    pod: str = ""  # its name, in the slice's namespace; "": the slice does not say
+    pod: str = ""  # its name, in the slice's namespace; "": the slice names no pod
     ready: bool = True
-    draining: bool = False  # about to end, and still answering
+    draining: bool = False  # terminating and still serving
 
     @property
     def key(self) -> str:
-        """By what its pod is found."""
+        """The key under which its pod is found."""
         return self.pod or self.address
 
 
@@ -24,7 +24,7 @@ class EndpointSlice(msgspec.Struct, frozen=True):
     name: str
     namespace: str
     service: str  # the name of the Service
-    ports: tuple[tuple[str, int], ...] = ()  # by the name of the Service's port: where all of its endpoints serve it
+    ports: tuple[tuple[str, int], ...] = ()  # Service port name → number at which all endpoints serve it
     endpoints: tuple[SliceEndpoint, ...] = ()
     managed: bool = False  # made by Kubernetes from the Service's selector, not by a person or another controller
     origin: Origin | None = None

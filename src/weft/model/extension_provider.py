@@ -1,5 +1,5 @@
-"""Services that a mesh's own proxies ask or tell, from MeshConfig's `extensionProviders`: policies and logs refer to
-them by name. So far: authorizers, whom a CUSTOM policy lets decide."""
+"""Services that the mesh's proxies themselves call, from MeshConfig's `extensionProviders`: policies and logs refer to
+them by name. So far: external authorizers for CUSTOM policies."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import msgspec
 
 
 class CheckedBody(msgspec.Struct, frozen=True):
-    """How much of a request's body an authorizer gets to see."""
+    """How much of a request's body is sent to an authorizer."""
 
     most_bytes: int
-    allow_partial: bool = False  # False: a longer body is refused
+    allow_partial: bool = False  # False: a request with a longer body is rejected
     as_bytes: bool = False  # gRPC only: not as UTF-8 text
 
 
@@ -25,11 +25,11 @@ class Authorizer(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     grpc: bool = False  # else HTTP
     timeout: timedelta = timedelta(seconds=5)
-    fail_open: bool = False  # let requests in while nobody answers
-    status_on_error: int = 0  # what the caller gets while nobody answers; 0: 403
+    fail_open: bool = False  # allow requests while the authorizer is unavailable
+    status_on_error: int = 0  # response status while the authorizer is unavailable; 0: 403
     clear_route_cache: bool = False
     body: CheckedBody | None = None
-    # Of HTTP only; the names may begin or end with `*`.
+    # HTTP only; the names may begin or end with `*`.
     path_prefix: str = ""
     request_headers: tuple[str, ...] = ()
     additional_headers: tuple[tuple[str, str], ...] = ()

@@ -1,5 +1,5 @@
-"""The edge of the mesh as a Gateway resource states it: which ports and hosts a gateway proxy serves, and how callers
-from outside are met there. What a proxy makes of all that select it is `gateways.py`."""
+"""A Gateway resource: the ports and hosts that a gateway proxy serves, and their TLS settings. `mesh/gateways.py`
+combines all Gateways that select a proxy."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from weft.model.service import Protocol, ServicePort
 
 
 class ServerTlsMode(StrEnum):
-    PASSTHROUGH = "PASSTHROUGH"  # what is in it is not looked into: its name (SNI) tells where it goes
+    PASSTHROUGH = "PASSTHROUGH"  # TLS is not terminated: connections are routed by SNI
     SIMPLE = "SIMPLE"
-    MUTUAL = "MUTUAL"  # the caller shows a certificate, too
-    OPTIONAL_MUTUAL = "OPTIONAL_MUTUAL"  # it may, and what it shows must be good
-    ISTIO_MUTUAL = "ISTIO_MUTUAL"  # by the mesh's own certificates
+    MUTUAL = "MUTUAL"  # a client certificate is required
+    OPTIONAL_MUTUAL = "OPTIONAL_MUTUAL"  # a client certificate is optional, but must be valid
+    ISTIO_MUTUAL = "ISTIO_MUTUAL"  # with the mesh's own certificates
 
 
 class CredentialRef(msgspec.Struct, frozen=True, order=True):
@@ -27,7 +27,7 @@ class CredentialRef(msgspec.Struct, frozen=True, order=True):
 
 
 class CertificateFiles(msgspec.Struct, frozen=True):
-    """In the proxy's own file system."""
+    """Paths in the proxy's own file system."""
 
     certificate: str
     private_key: str
@@ -35,18 +35,16 @@ class CertificateFiles(msgspec.Struct, frozen=True):
 
 class ServerTls(msgspec.Struct, frozen=True):
     mode: ServerTlsMode = ServerTlsMode.PASSTHROUGH
-    https_redirect: bool = False  # of a server of plain HTTP, which has nothing else of this
-    credentials: tuple[CredentialRef, ...] = ()  # what it shows: from Secrets,
-    files: tuple[CertificateFiles, ...] = ()  # or from files; several of different kinds of keys
-    authorities: str = ""  # whom it trusts: a file,
-    authorities_credential: CredentialRef | None = (
-        None  # or a Secret; neither: what comes with the first of `credentials`
-    )
+    https_redirect: bool = False  # only for a plain HTTP server, which has no other field of this
+    credentials: tuple[CredentialRef, ...] = ()  # server certificates: from Secrets,
+    files: tuple[CertificateFiles, ...] = ()  # or from files; several if their kinds of keys differ
+    authorities: str = ""  # CA certificates for client certificates: a file,
+    authorities_credential: CredentialRef | None = None  # or a Secret; neither: those of the first of `credentials`
     roots: str = ""  # or the certificates themselves, as PEM
     revoked: str = ""  # a file
-    subject_alt_names: tuple[str, ...] = ()  # who may call
-    spki: tuple[str, ...] = ()  # or whose key has one of these digests (base64)
-    hashes: tuple[str, ...] = ()  # or whose certificate has (hexadecimal)
+    subject_alt_names: tuple[str, ...] = ()  # of client certificates that are accepted
+    spki: tuple[str, ...] = ()  # or digests of their public keys (base64)
+    hashes: tuple[str, ...] = ()  # or digests of the certificates (hexadecimal)
     minimum_version: str = ""
     maximum_version: str = ""
     cipher_suites: tuple[str, ...] = ()
@@ -57,13 +55,13 @@ class ServerTls(msgspec.Struct, frozen=True):
 
     @property
     def asks(self) -> bool:
-        """For the caller's certificate, by somebody else's authorities than the mesh's."""
+        """Whether it requests a client certificate from other CAs than the mesh's."""
         return self.mode in (ServerTlsMode.MUTUAL, ServerTlsMode.OPTIONAL_MUTUAL)
 
 
 class GatewayServer(msgspec.Struct, frozen=True):
     port: ServicePort
-    hosts: tuple[str, ...]  # HOST, or NAMESPACE/HOST for the routes of one namespace alone
+    hosts: tuple[str, ...]  # HOST, or NAMESPACE/HOST, which allows only VirtualServices of that namespace
     name: str = ""
     bind: str = ""
     tls: ServerTls | None = None
@@ -74,7 +72,7 @@ class GatewayServer(msgspec.Struct, frozen=True):
 
     @property
     def is_http(self) -> bool:
-        """Whether its requests are looked at one by one."""
+        """Whether it routes single HTTP requests (and not connections)."""
         if self.port.protocol is Protocol.HTTPS:
             return self.tls is not None and self.tls.terminates
         return self.port.protocol.is_http
@@ -89,11 +87,11 @@ class Gateway(msgspec.Struct, frozen=True, cache_hash=True):
     namespace: str
     servers: tuple[GatewayServer, ...]
     selector: Labels = ()  # of the proxies' workloads, in any namespace
-    within: str = ""  # unless this says which
+    within: str = ""  # only in this namespace; "": any
     created: str = ""
     origin: Origin | None = None
 
     @property
     def key(self) -> str:
-        """As VirtualServices name it."""
+        """The name that VirtualServices use."""
         return f"{self.namespace}/{self.name}"

@@ -1,5 +1,5 @@
-"""The Gateway API's objects as values, as far as one object alone can tell: who a route wants to belong to, what it
-matches, where it sends. What comes of several of them together is `attached.py`'s to say; nobody else reads these."""
+"""The Gateway API's objects as values, each from its own document alone: a route's parents, matches and backends, a
+Gateway's listeners. `mesh/gateway_api/attached.py` combines them; no other module reads these values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.model.virtual_service import Headers, HttpMatch, HttpRoute
 CONTROLLER = "weft.dev/gateway-controller"
 GROUP = "gateway.networking.k8s.io"
 GATEWAY_KIND = f"Gateway.{GROUP}"  # as in keys
-# The label by which a gateway's own proxies are known, in its namespace.
+# The label of a gateway's own proxies, in its namespace.
 GATEWAY_NAME = "gateway.networking.k8s.io/gateway-name"
 
 
@@ -29,7 +29,7 @@ class RouteKind(StrEnum):
 
 
 class ParentRef(msgspec.Struct, frozen=True, order=True):
-    """To what a route wants to be attached."""
+    """An object that a route is to be attached to."""
 
     kind: str  # Gateway or Service
     namespace: str
@@ -37,9 +37,9 @@ class ParentRef(msgspec.Struct, frozen=True, order=True):
     section: str = ""  # a listener
     port: int = 0
     host: str = ""  # of a Service
-    group: str | None = None  # as written
+    group: str | None = None  # as in the object
     index: int = 0  # among the route's parents
-    namespaced: bool = False  # whether its namespace is written
+    namespaced: bool = False  # whether the object states the namespace
 
     @property
     def place(self) -> tuple[str, str, str]:
@@ -51,7 +51,7 @@ class ParentRef(msgspec.Struct, frozen=True, order=True):
 
 
 class Backend(msgspec.Struct, frozen=True):
-    """To whom a rule sends. Whether that is possible depends on others: services, and ReferenceGrants."""
+    """A backendRef of a rule. Whether it can be used depends on services and ReferenceGrants."""
 
     namespace: str
     name: str
@@ -65,7 +65,7 @@ class Backend(msgspec.Struct, frozen=True):
 
 
 class RouteRule(msgspec.Struct, frozen=True):
-    route: HttpRoute = HttpRoute()  # what happens on the way; without match and destinations
+    route: HttpRoute = HttpRoute()  # everything but matches and destinations: filters, timeouts, retries
     matches: tuple[HttpMatch, ...] = ()
     backends: tuple[Backend, ...] = ()
     mirrors: tuple[tuple[Backend, float], ...] = ()  # each with its share of the requests, in per cent
@@ -107,7 +107,7 @@ class GrantTarget(msgspec.Struct, frozen=True):
 
 
 class ReferenceGrant(msgspec.Struct, frozen=True):
-    """Who may refer to what in its namespace."""
+    """Which objects of other namespaces may refer to which objects in its namespace."""
 
     name: str
     namespace: str
@@ -130,7 +130,7 @@ class GatewayClass(msgspec.Struct, frozen=True):
 
 
 class From(StrEnum):
-    """The namespaces whose routes a listener takes."""
+    """The namespaces from which a listener allows routes."""
 
     SAME = "Same"
     ALL = "All"
@@ -165,9 +165,9 @@ class CertificateRef(msgspec.Struct, frozen=True):
 
 
 class CallersCheck(msgspec.Struct, frozen=True):
-    """Whom callers of HTTPS listeners must have their certificates from."""
+    """The CAs that must have issued the client certificates of HTTPS listeners."""
 
-    port: int  # of the listeners; 0: all that have none of their own
+    port: int  # of the listeners; 0: all without a check of their own
     authorities: tuple[CertificateRef, ...]
 
 
@@ -176,13 +176,13 @@ class Listener(msgspec.Struct, frozen=True):
     port: int
     protocol: str  # HTTP, HTTPS, TLS or TCP
     hostname: str = ""  # "": any
-    passthrough: bool = False  # of TLS: not ended here
+    passthrough: bool = False  # TLS is not terminated
     certificates: tuple[CertificateRef, ...] = ()
     namespaces: From = From.SAME
     selector: Labels = ()
     requirements: tuple[LabelRequirement, ...] = ()
-    kinds: tuple[str, ...] = ()  # that are allowed; (): all that fit the protocol
-    other_kinds: tuple[str, ...] = ()  # that are asked for, and cannot be
+    kinds: tuple[str, ...] = ()  # allowed route kinds; (): all that fit the protocol
+    other_kinds: tuple[str, ...] = ()  # requested route kinds that weft does not support
     line: int = 0
 
 
@@ -192,7 +192,7 @@ class StandardGateway(msgspec.Struct, frozen=True):
     class_name: str
     listeners: tuple[Listener, ...]
     addresses: tuple[tuple[str, str], ...] = ()  # type and value
-    labels: Labels = ()  # of what is made for it
+    labels: Labels = ()  # for the objects created for it
     annotations: Labels = ()
     checks: tuple[CallersCheck, ...] = ()
     created: str = ""
@@ -205,12 +205,12 @@ class StandardGateway(msgspec.Struct, frozen=True):
     def check_of(self, listener: Listener) -> CallersCheck | None:
         if listener.protocol != "HTTPS":
             return None
-        found = {each.port: each for each in self.checks}
-        return found.get(listener.port) or found.get(0)
+        by_port = {check.port: check for check in self.checks}
+        return by_port.get(listener.port) or by_port.get(0)
 
     @property
     def bundles(self) -> tuple[tuple[str, str], ...]:
-        """The ConfigMaps with authorities, by namespace and name."""
+        """The ConfigMaps with CA certificates, by namespace and name."""
         references = (each for check in self.checks for each in check.authorities)
         return tuple((each.namespace, each.name) for each in references if (each.group, each.kind) == ("", "ConfigMap"))
 
@@ -225,15 +225,15 @@ class BackendTls(msgspec.Struct, frozen=True):
     server_name: str
     section: str = ""  # a port of it by name; "": all
     subject_alt_names: tuple[str, ...] = ()
-    system: bool = False  # whom the system believes is believed; else who is in these ConfigMaps
+    system: bool = False  # trust the system's CA certificates; else those in these ConfigMaps
     bundles: tuple[str, ...] = ()
-    other_kinds: tuple[str, ...] = ()  # that are asked for in the place of ConfigMaps, and cannot be
+    other_kinds: tuple[str, ...] = ()  # referenced instead of ConfigMaps, and not supported
     created: str = ""
     origin: Origin | None = None
 
 
 class AuthorityBundle(msgspec.Struct, frozen=True):
-    """A ConfigMap that holds certificates of authorities, as `ca.crt`."""
+    """A ConfigMap with CA certificates in `ca.crt`."""
 
     name: str
     namespace: str

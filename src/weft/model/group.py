@@ -1,4 +1,4 @@
-"""Proxies that read the same things. Config is computed per group, and every proxy of a group gets the same bytes."""
+"""A group of proxies with equal inputs. Config is computed per group; every proxy of a group gets the same bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.model.workload import Workload
 
 class ProxyKind(StrEnum):
     SIDECAR = "sidecar"
-    GATEWAY = "router"  # Istio's word in the node id
+    GATEWAY = "router"  # Istio's term in the node id
     GRPC = "grpc"  # gRPC's own xDS client: no listeners to intercept with, one route per target
 
 
@@ -22,7 +22,7 @@ class Group(msgspec.Struct, frozen=True, cache_hash=True, order=True):
     namespace: str
     labels: Labels = ()
     service_account: str = "default"
-    locality: str = ""  # REGION/ZONE/SUBZONE; "": nobody knows
+    locality: str = ""  # REGION/ZONE/SUBZONE; "": unknown
 
     def __str__(self) -> str:
         name = dict(self.labels).get("app", "")
@@ -30,6 +30,6 @@ class Group(msgspec.Struct, frozen=True, cache_hash=True, order=True):
 
 
 def group_of(owner: Workload | Instance) -> Group:
-    """What the proxies of a Workload's pods are, or the proxy of one pod."""
+    """The group of the proxies of a Workload's pods, or of the proxy of one pod."""
     kind = ProxyKind.GATEWAY if owner.gateway else ProxyKind.SIDECAR
     return Group(kind, owner.namespace, owner.labels, owner.service_account, owner.locality)

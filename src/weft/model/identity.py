@@ -1,4 +1,4 @@
-"""Who a workload is, in SPIFFE's words: `spiffe://TRUST_DOMAIN/ns/NAMESPACE/sa/SERVICE_ACCOUNT`. Certificates carry it,
+"""The SPIFFE identity of a workload: `spiffe://TRUST_DOMAIN/ns/NAMESPACE/sa/SERVICE_ACCOUNT`. Certificates carry it,
 proxies verify it, policies name it."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def is_trust_domain(text: str) -> bool:
 
 def parse_identity(text: str) -> Identity:
     """Raises ValueError for anything but the one form that weft issues."""
-    found = _SPIFFE.fullmatch(text) if len(text) <= _LONGEST else None
-    if found is None:
+    match = _SPIFFE.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None:
         raise ValueError(f"{text[:200]!r} is not spiffe://TRUST_DOMAIN/ns/NAMESPACE/sa/SERVICE_ACCOUNT")
-    return Identity(*found.groups())
+    return Identity(*match.groups())

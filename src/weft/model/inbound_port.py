@@ -1,4 +1,4 @@
-"""Where workloads are called: a port, the services whose callers come in by it, and how it is spoken to."""
+"""An inbound port of workloads: its number, the services that lead to it, and its protocols."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from weft.model.service import Protocol, Service
 
 
 class InboundPort(msgspec.Struct, frozen=True):
-    """A port on which a group's workloads are called, and everything that shapes how."""
+    """A port on which a group's workloads are called, and all inputs of its inbound config."""
 
     number: int
-    protocol: Protocol  # as the first service says
+    protocol: Protocol  # as the first service declares
     services: tuple[Service, ...] = ()
     service_port: int = 0  # the number that callers use, of the first service
     rule: DestinationRule | None = None
     default_endpoint: str = ""  # from a Sidecar's ingress; "": the port itself
     pool: ConnectionPool | None = None  # from a Sidecar, which beats the rule
-    others: tuple[Protocol, ...] = ()  # what those after the first say, where that is something else
+    others: tuple[Protocol, ...] = ()  # different protocols that later services declare
 
     @property
     def carried(self) -> Carried:

@@ -1,5 +1,5 @@
-"""What runs and has an address: a pod of the local engine, a Kubernetes pod, a WorkloadEntry. An instance together with
-a service port it serves is an Endpoint (`endpoint.py`)."""
+"""A running instance with an address: a pod of the local engine, a Kubernetes pod or a WorkloadEntry. An instance
+together with a service port it serves is an Endpoint (`endpoint.py`)."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class Instance(msgspec.Struct, frozen=True):
     labels: Labels = ()
     service_account: str = "default"
     ports: tuple[tuple[str, int], ...] = ()  # named container ports
-    protocols: tuple[tuple[int, Protocol], ...] = ()  # what the workload itself says of its ports
+    protocols: tuple[tuple[int, Protocol], ...] = ()  # protocols that the workload itself declares
     ready: bool = True
     meshed: bool = False  # has a sidecar of this mesh
-    gateway: bool = False  # is itself a proxy of this mesh, at its edge
+    gateway: bool = False  # is itself a gateway proxy of this mesh
     included_ports: tuple[int, ...] | None = None  # the only ports at which the sidecar intercepts calls; None: all
-    excluded_ports: tuple[int, ...] = ()  # at these it never does
+    excluded_ports: tuple[int, ...] = ()  # ports at which it never does
     weight: int = 1
     locality: str = ""
     network: str = ""
     workload: str = ""  # the Workload or Deployment it belongs to
-    named: bool = False  # a WorkloadEntry with a host name in the place of an address
-    published: tuple[int, ...] = ()  # ports of a gateway that a machine's own callers reach, by a socket each
-    by_slice: bool = False  # a Kubernetes pod: it answers for a Service where an EndpointSlice of the Service names it
+    named: bool = False  # a WorkloadEntry with a host name instead of an address
+    published: tuple[int, ...] = ()  # ports of a gateway that are reachable from its machine, by one socket each
+    by_slice: bool = False  # a Kubernetes pod: an endpoint only of Services whose EndpointSlices list it
     origin: Origin | None = None
 
     @property
@@ -41,26 +41,26 @@ class Instance(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Its own among the instances of its namespace: a WorkloadEntry may have the name of a pod."""
+        """Unique among the instances of its namespace: a WorkloadEntry may have the name of a pod."""
         return f"WorkloadEntry/{self.name}" if self.is_entry else self.name
 
     @property
     def proxied(self) -> bool:
-        """Whether a proxy of this mesh is in it: a sidecar, or the gateway that it is."""
+        """Whether it has a sidecar of this mesh or is a gateway."""
         return self.meshed or self.gateway
 
     def intercepts(self, number: int) -> bool:
-        """Whether a call to this port of it meets its sidecar, and not the application itself."""
+        """Whether its sidecar intercepts calls to this port."""
         included = self.included_ports is None or number in self.included_ports
         return self.meshed and included and number not in self.excluded_ports
 
     def speaks_tls(self, number: int) -> bool:
-        """Whether a call to this port of it can be the mesh's TLS, whatever policies say. A label may turn it off, or
-        say of one without a sidecar that it brings its own."""
+        """Whether this port can accept the mesh's TLS, policies aside. A label may disable it, or declare that an
+        instance without a sidecar terminates it itself."""
         return self.intercepts(number) and _NO_TLS not in self.labels if self.meshed else _OWN_TLS in self.labels
 
     def can_answer(self, resolution: Resolution) -> bool:
-        """A name has to be looked up, and a Unix socket cannot be."""
+        """Whether it can be an endpoint with this resolution: a host name needs DNS, a Unix socket cannot use it."""
         if resolution is Resolution.STATIC:
             return not self.named
         return not any(address.startswith("unix://") for address in self.addresses)
@@ -70,7 +70,7 @@ class Instance(msgspec.Struct, frozen=True):
         if isinstance(port.target, str) and port.target:
             return dict(self.ports).get(port.target)
         if self.is_entry and port.name in dict(self.ports):
-            return dict(self.ports)[port.name]  # written for this very service port, so it beats the service's own word
+            return dict(self.ports)[port.name]  # specific to this service port: overrides the targetPort
         return port.target or dict(self.ports).get(port.name) or port.number
 
 

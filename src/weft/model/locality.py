@@ -1,7 +1,7 @@
-"""Who is near: of those who answer, which a caller turns to first, and how much each place gets.
+"""Locality load balancing: in which order a caller uses the endpoints' localities, and with which weights.
 
-Endpoints, where the caller is and what somebody wrote come in; places with priorities and weights leave. Rule: without
-a setting that asks for it, nobody is nearer than anybody else. A place is REGION/ZONE/SUBZONE, as in Istio.
+Input: endpoints, the caller's locality and the localityLbSetting. Output: localities with priorities and weights. Rule:
+without a setting, all localities are equal. A locality is REGION/ZONE/SUBZONE, as in Istio.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from weft.model.names import Labels
 
 REGION_LABEL, ZONE_LABEL = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
 SUBZONE_LABEL = "topology.istio.io/subzone"
-LOCALITY_LABEL = "istio-locality"  # of a workload, with dots
+LOCALITY_LABEL = "istio-locality"  # of a workload, with dots instead of slashes
 TOPOLOGY = (REGION_LABEL, ZONE_LABEL, SUBZONE_LABEL)
 
 _FAR, _FARTHEST = 3, 4  # another region; and one that a `failover` does not lead to
 
 
 class Whereabouts(msgspec.Struct, frozen=True):
-    """Where calls come from, as far as it matters."""
+    """The caller's locality and labels, as far as they matter for a host."""
 
     locality: str = ""
-    labels: Labels = ()  # those that a failoverPriority names, and that no locality tells
+    labels: Labels = ()  # those that a failoverPriority names, without the topology labels
 
 
 class LocalityGroup(msgspec.Struct, frozen=True):
-    """Endpoints of one locality that a caller treats alike."""
+    """Endpoints of one locality with the same priority."""
 
     locality: str
     endpoints: tuple[Endpoint, ...]
     weight: int
-    priority: int = 0  # 0 is asked first
+    priority: int = 0  # 0 is used first
 
 
 def setting_for(policy: TrafficPolicy, mesh: LocalitySetting) -> LocalitySetting | None:
-    """What holds for a port of a host, or None where all are alike: a rule's own word, or else the mesh's. Nobody is
-    left for one farther away without outlier detection: who would notice that he is not well?"""
+    """The setting for a port of a host: the rule's own, else the mesh's; None where all localities are equal. As in
+    Istio, failover needs outlier detection: without it, unhealthy endpoints would not be noticed."""
     written = policy.load_balancer.locality if policy.load_balancer is not None else None
     setting = written or mesh
     if not setting.enabled or not (setting.distribute or policy.outlier_detection is not None):
@@ -51,7 +51,7 @@ def setting_for(policy: TrafficPolicy, mesh: LocalitySetting) -> LocalitySetting
 
 
 def weighs_places(policy: TrafficPolicy, mesh: LocalitySetting) -> bool:
-    """Whether the proxy goes by the places' weights before it looks at single endpoints."""
+    """Whether the proxy uses locality weights before it chooses single endpoints."""
     setting = setting_for(policy, mesh)
     return setting is not None and bool(setting.distribute or setting.failover or setting.failover_priority)
 
@@ -59,7 +59,7 @@ def weighs_places(policy: TrafficPolicy, mesh: LocalitySetting) -> bool:
 def whereabouts(
     rule: DestinationRule | None, mesh: LocalitySetting, locality: str, labels: Labels
 ) -> Whereabouts | None:
-    """As much of a caller as the rule for a host, at any level, looks at; None: it does not matter where he is."""
+    """The part of a caller's locality and labels that the rule for a host uses at any level; None: none of it."""
     if not asks_where(rule) and not (mesh.enabled and mesh.distribute):
         return None
     named = _named_labels(rule, mesh)
@@ -67,7 +67,7 @@ def whereabouts(
 
 
 def asks_where(rule: DestinationRule | None) -> bool:
-    """Whether some part of a rule may make it matter where callers are."""
+    """Whether some level of a rule may enable locality load balancing."""
     return any(
         level.outlier_detection is not None
         or (level.load_balancer is not None and level.load_balancer.locality is not None)
@@ -76,14 +76,14 @@ def asks_where(rule: DestinationRule | None) -> bool:
 
 
 def looks_at_labels(rule: DestinationRule | None, mesh: LocalitySetting) -> bool:
-    """Whether callers in one place may be told different things."""
+    """Whether callers in one locality may get different priorities, by their labels."""
     return asks_where(rule) and bool(_named_labels(rule, mesh))
 
 
 def places(
     endpoints: Sequence[Endpoint], caller: Whereabouts, setting: LocalitySetting | None
 ) -> tuple[LocalityGroup, ...]:
-    """Everybody who may be called, the places in a stable order."""
+    """All usable endpoints by locality, in a stable order."""
     by_locality: dict[str, list[Endpoint]] = defaultdict(list)
     for endpoint in endpoints:
         by_locality[endpoint.locality].append(endpoint)
@@ -102,7 +102,7 @@ def places(
 
 
 def matches(locality: str, wanted: str) -> bool:
-    """Whether a place is in `region/zone/subzone`, in which `*` or nothing stands for all."""
+    """Whether a locality matches `region/zone/subzone`, in which `*` or an empty part matches all."""
     wanted_parts, parts = parts_of(wanted), parts_of(locality)
     return all(each in ("*", "") or each == part for each, part in zip(wanted_parts, parts, strict=True))
 
@@ -126,7 +126,7 @@ def _place(locality: str, members: Sequence[Endpoint], priority: int = 0) -> Loc
 def _distributed(
     found: list[LocalityGroup], caller: Whereabouts, setting: LocalitySetting
 ) -> tuple[LocalityGroup, ...]:
-    """The first entry for the caller's place decides; where none is for it, all are alike."""
+    """The first entry that matches the caller's locality decides; if none does, all localities are equal."""
     shares = next((each.to for each in setting.distribute if matches(caller.locality, each.origin)), None)
     if shares is None:
         return tuple(found)
@@ -140,8 +140,8 @@ def _distributed(
 
 
 def _by_labels(place: LocalityGroup, caller: Whereabouts, wanted: Sequence[str]) -> list[LocalityGroup]:
-    """The more of these labels, from the first on, an endpoint has in common with the caller, the sooner it is asked.
-    One place may so become several."""
+    """Priorities by failoverPriority: the more of these labels, from the first on, an endpoint has in common with the
+    caller, the higher its priority. One locality may become several groups."""
     own = {**dict(caller.labels), **_topology(caller.locality)}
     by_priority: dict[int, list[Endpoint]] = defaultdict(list)
     for endpoint in place.endpoints:
@@ -157,7 +157,7 @@ def _by_labels(place: LocalityGroup, caller: Whereabouts, wanted: Sequence[str])
 
 
 def _by_distance(found: list[LocalityGroup], caller: Whereabouts, setting: LocalitySetting) -> list[LocalityGroup]:
-    """What `failoverPriority` has put apart stays apart. A caller that is nowhere has nobody near."""
+    """Priorities by distance, below those of `failoverPriority`. For a caller without a locality all are equal."""
     if not caller.locality:
         return found
     region = parts_of(caller.locality)[0]
@@ -182,13 +182,13 @@ def _distance(one: str, other: str) -> int:
 
 
 def _without_gaps(found: list[LocalityGroup]) -> tuple[LocalityGroup, ...]:
-    """Envoy wants priorities from 0 on, each with somebody in it."""
+    """Envoy requires priorities from 0 on without gaps."""
     rank = {priority: position for position, priority in enumerate(sorted({place.priority for place in found}))}
     return tuple(msgspec.structs.replace(place, priority=rank[place.priority]) for place in found)
 
 
 def _named_labels(rule: DestinationRule | None, mesh: LocalitySetting) -> set[str]:
-    """Those of callers that are compared with an endpoint's, and that a locality does not tell."""
+    """The caller labels that failoverPriority compares with endpoint labels, without the topology labels."""
     written = [level.load_balancer.locality for level in levels(rule) if level.load_balancer is not None]
     settings = (mesh, *(each for each in written if each is not None))
     named = (entry for setting in settings if not setting.distribute for entry in setting.failover_priority)

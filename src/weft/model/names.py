@@ -1,4 +1,4 @@
-"""Names that point at things: objects and where they were written, labels, hosts and which host a pattern covers."""
+"""Names: keys of objects and where they were defined, labels and selectors, hosts and wildcard patterns."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import msgspec
 
 from weft.base.problem import Where
 
-# What a cluster itself needs to come up; a webhook that is down must not be in its way.
+# Namespaces that a cluster itself needs to start; a webhook that is down must not block their pods.
 CLUSTER_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "local-path-storage")
 
 Labels = tuple[tuple[str, str], ...]  # sorted pairs: hashable, comparable, and cheap to keep
 
 
 class ObjectKey(msgspec.Struct, frozen=True, order=True):
-    """Which object, in any source. Of two API groups with one kind, the second's is KIND.GROUP (`api/kinds.py`)."""
+    """Identifies an object in any source. If two API groups have the same kind, the second's is KIND.GROUP
+    (`api/kinds.py`)."""
 
     kind: str
     namespace: str
@@ -26,7 +27,7 @@ class ObjectKey(msgspec.Struct, frozen=True, order=True):
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Who made a value: the object, its content's version, and for files the place it stands."""
+    """The object that a value was made from, the version of its content, and for files its position."""
 
     key: ObjectKey
     version: str = ""
@@ -35,8 +36,8 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 def where_of(origin: Origin | None, named: str = "", *, line: int = 0, field: str = "") -> Where:
-    """The place where a value was written. `named` says what is there, if that is not the object itself or if there is
-    no origin to tell it; `line` is that of a part of the object."""
+    """The position where a value was defined. `named`: what is there, if it is not the object itself or there is no
+    origin; `line`: the line of a part of the object."""
     if origin is None:
         return Where(object=named, field=field)
     return Where(origin.file, line or origin.line, named or str(origin.key), field)
@@ -59,7 +60,7 @@ def host_covers(pattern: str, host: str) -> bool:
 
 
 def full_host(name: str, namespace: str, domain: str) -> str:
-    """What a host written in an object means: a name without a dot is a service of the object's own namespace."""
+    """The full name of a host in an object: a name without a dot is a service of the object's own namespace."""
     if "." in name or name == "*" or not name:
         return name
     return f"{name}.{namespace}.svc.{domain}"

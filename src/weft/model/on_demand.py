@@ -1,8 +1,9 @@
-"""How the proxies of a group are told of services: of all that they may see, or of each when it is first called
-(`weft.dev/on-demand`), and why. Pure values; `reach.py` counts, `calls.py` remembers, `control/push/demand.py` decides.
+"""On-demand config (`weft.dev/on-demand`): whether the proxies of a group get all services that they may see, or each
+one at its first call, and why. Pure values; `mesh/reach.py` counts services, `mesh/calls.py` records calls,
+`control/push/demand.py` decides.
 
-Rule: nothing is taken from proxies that live. What they were told of before they were on demand they keep, and by which
-listeners their calls go they keep, too.
+Rule: running proxies lose nothing. When a group becomes on-demand, they keep the services that they have and the
+listeners that their calls use.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from enum import StrEnum
 
 import msgspec
 
-FEW = 100  # services that may be called from somewhere: of so many every proxy there is told at once
+FEW = 100  # a proxy that can reach at most this many services gets them all at once
 
 
 class OnDemand(StrEnum):
-    """As it is written."""
+    """The values of the annotation."""
 
     AUTO = "auto"  # where more than a few services can be called
     ON = "true"
@@ -23,10 +24,10 @@ class OnDemand(StrEnum):
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """Whether those who look from somewhere are told of services when they call them."""
+    """Whether the proxies of a scope get services on demand, and the reason."""
 
     setting: OnDemand
-    services: int  # whose first call from there could be held
+    services: int  # reachable services whose first call could be held
     few: int = FEW
 
     @property
@@ -40,27 +41,27 @@ class Judgement(msgspec.Struct, frozen=True):
         if self.on:
             counted = f"{counted} could be called from here, more than {self.few:,}"
         else:
-            counted = f"{counted} could wait here for a first call, not more than {self.few:,}"
+            counted = f"{counted} could be sent on demand, not more than {self.few:,}"
         return f"{counted}; weft.dev/on-demand: auto"
 
 
 class Telling(msgspec.Struct, frozen=True, cache_hash=True):
-    """How one group is told. All of it is part of what its config depends on."""
+    """How one group gets services. Every field is an input of its config."""
 
-    every: bool = True  # of all that it may see, called or not
-    held: bool = False  # HTTP services have listeners at their own addresses, since calls to others are held, or were
-    shared: bool = False  # if so: those of whole ports stay all the same, for they may have connections
-    ranges: tuple[str, ...] = ()  # in which calls are held to addresses that it was not told of
-    kept: frozenset[str] = frozenset()  # hosts that it was told of when it became on demand, or others were held
-    too_many: bool = False  # it has called too many, and is told of everything for good
+    every: bool = True  # it gets all services that it may see, called or not
+    held: bool = False  # HTTP services have listeners at their own addresses, since calls to others are or were held
+    shared: bool = False  # with `held`: the listeners of whole ports are kept as well, as they may have connections
+    ranges: tuple[str, ...] = ()  # CIDRs in which calls to addresses without config are held
+    kept: frozenset[str] = frozenset()  # hosts that it had when it became on-demand, or when `ranges` changed
+    too_many: bool = False  # it has called too many hosts and gets every service from then on
 
 
 EVERYTHING = Telling()
 
 
 def retold(before: Telling | None, judged: Judgement, ranges: tuple[str, ...], told: frozenset[str]) -> Telling:
-    """How a group is told from now on; None: it has just come, and has nothing. `told`: what it has been told of, and
-    would not be again."""
+    """The next state of a group. `before` is None for a new group, which has no config. `told`: hosts that it has and
+    would lose on demand."""
     if before is None:
         return Telling(every=False, held=True, ranges=ranges) if judged.on else EVERYTHING
     if not judged.on:
@@ -68,20 +69,20 @@ def retold(before: Telling | None, judged: Judgement, ranges: tuple[str, ...], t
     if not before.every:
         if before.ranges == ranges and told <= before.kept:
             return before
-        # Calls may be held now to whom nothing told apart before, so that all were told of him.
+        # With new ranges, calls can be held to services that could not be identified before and so were always sent.
         return msgspec.structs.replace(before, ranges=ranges, kept=before.kept | told)
     return Telling(every=False, held=True, shared=before.shared or not before.held, ranges=ranges, kept=told)
 
 
 class Brought(StrEnum):
-    """What proxies show that come back to a control plane which does not know them."""
+    """What the subscriptions of reconnecting proxies show to a control plane that does not know them."""
 
-    HOLDING = "holding"  # they wait for calls that they hold, or did
-    HOSTS = "hosts"  # they have hosts, and have held no call: they were told of everything
+    HOLDING = "holding"  # they hold calls, or did
+    HOSTS = "hosts"  # they have hosts and have held no call: they had every service
 
 
 def with_brought(telling: Telling, brought: Brought | None, ranges: tuple[str, ...]) -> Telling:
-    """So that they lose no listener by which they may have connections."""
+    """The state adjusted so that reconnecting proxies lose no listener that may have connections."""
     if brought is Brought.HOLDING and not telling.held and not telling.too_many:
         return msgspec.structs.replace(telling, held=True, shared=True, ranges=ranges)
     if brought is Brought.HOSTS and telling.held and not telling.shared:
@@ -90,6 +91,6 @@ def with_brought(telling: Telling, brought: Brought | None, ranges: tuple[str, .
 
 
 def overflowing(before: Telling | None) -> Telling:
-    """Of a group that calls too many: it is told of everything, and nothing is held, so that what its proxies ask for
-    has an end."""
+    """The state of a group that has called too many hosts: it gets every service and no call is held, so that its
+    on-demand requests end."""
     return msgspec.structs.replace(before or EVERYTHING, every=True, ranges=(), kept=frozenset(), too_many=True)

@@ -1,5 +1,5 @@
-"""What became of the Gateway API's objects, in the standard's own words: conditions with a reason and a message. They
-are written into statuses (`kube/gateway_status.py`) and told as findings (`analyze/attachments.py`), in one wording."""
+"""Status conditions of the Gateway API's objects: type, reason and message. `kube/gateway_status.py` writes them into
+statuses and `analyze/attachments.py` reports them as findings, in one wording."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StatusCondition(msgspec.Struct, frozen=True):
 
 
 class BackendFlaw(msgspec.Struct, frozen=True):
-    """A backend of a route that nothing can be sent to."""
+    """A backend of a route that cannot be used."""
 
     rule: int  # among the route's rules
     line: int
@@ -29,26 +29,26 @@ class BackendFlaw(msgspec.Struct, frozen=True):
 
 
 class RouteOutcome(msgspec.Struct, frozen=True):
-    """Of one route at one of its parents."""
+    """The conditions of one route at one of its parents."""
 
     route: ObjectKey
     parent: ParentRef
     conditions: tuple[StatusCondition, ...]
     origin: Origin | None = None
-    ours: bool = True  # else it is for somebody else to say in its status
-    flaws: tuple[BackendFlaw, ...] = ()  # of which the conditions tell in one
+    ours: bool = True  # False: another controller writes this status
+    flaws: tuple[BackendFlaw, ...] = ()  # the conditions summarize them in one
 
 
 class ListenerOutcome(msgspec.Struct, frozen=True):
     name: str
-    kinds: tuple[RouteKind, ...]  # that can be attached
-    attached: int  # how many routes are
+    kinds: tuple[RouteKind, ...]  # supported route kinds
+    attached: int  # number of attached routes
     conditions: tuple[StatusCondition, ...]
     line: int = 0
 
 
 class PolicyOutcome(msgspec.Struct, frozen=True):
-    """Of a BackendTLSPolicy for one Service."""
+    """The conditions of a BackendTLSPolicy for one Service."""
 
     policy: ObjectKey
     service: str
@@ -64,8 +64,8 @@ class GatewayOutcome(msgspec.Struct, frozen=True):
     origin: Origin | None = None
 
 
-ACCEPTED = StatusCondition("Accepted", holds=True, reason="Accepted", message="weft acts on it")
-RESOLVED = StatusCondition("ResolvedRefs", holds=True, reason="ResolvedRefs", message="everybody it names is there")
+ACCEPTED = StatusCondition("Accepted", holds=True, reason="Accepted", message="weft has accepted it")
+RESOLVED = StatusCondition("ResolvedRefs", holds=True, reason="ResolvedRefs", message="all references are resolved")
 
 
 def not_accepted(reason: str, message: str) -> StatusCondition:

@@ -1,5 +1,5 @@
-"""Whom a workload lets in: only peers that prove who they are, anybody, or nobody over TLS; and what all the policies
-that hold for a workload come to."""
+"""PeerAuthentication: whether a workload accepts only mutual TLS, also plaintext, or no TLS; and the effective modes of
+all policies that select a workload."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class PeerAuthentication(msgspec.Struct, frozen=True):
     name: str
     namespace: str
     selector: Labels = ()
-    mode: TlsMode | None = None  # None: what the level above says (Istio's UNSET)
+    mode: TlsMode | None = None  # None: inherited from the level above (Istio's UNSET)
     ports: tuple[tuple[int, TlsMode | None], ...] = ()  # of the workload, not of a service
     created: str = ""
     origin: Origin | None = None
 
 
 class PeerModes(msgspec.Struct, frozen=True):
-    """What holds for a workload, and where one of its ports differs."""
+    """The mode of a workload, and of its ports that differ."""
 
     mode: TlsMode = TlsMode.PERMISSIVE
     ports: tuple[tuple[int, TlsMode], ...] = ()
-    sources: tuple[ObjectKey, ...] = ()  # the policies that say so, the widest first
+    sources: tuple[ObjectKey, ...] = ()  # the deciding policies, the widest first
 
     def at(self, port: int) -> TlsMode:
         for number, mode in self.ports:
@@ -42,9 +42,9 @@ class PeerModes(msgspec.Struct, frozen=True):
 
 
 def peer_modes(policies: Iterable[PeerAuthentication], root_namespace: str) -> PeerModes:
-    """Of the policies that select one workload, the oldest first within a namespace. The narrower level wins: mesh,
-    namespace, workload, port; within a level the oldest. As in Istio, a selector in the root namespace selects nobody,
-    and only a workload's policy has ports."""
+    """The effective modes of a workload from the policies that select it, the oldest first within a namespace. The
+    narrower level wins: mesh, namespace, workload, port; within a level the oldest. As in Istio, a policy with a
+    selector in the root namespace selects nothing, and only a workload's policy has ports."""
     levels = _levels(policies, root_namespace)
     mode = TlsMode.PERMISSIVE
     for level in levels:
@@ -54,7 +54,7 @@ def peer_modes(policies: Iterable[PeerAuthentication], root_namespace: str) -> P
 
 
 def decider(policies: Iterable[PeerAuthentication], root_namespace: str, port: int = 0) -> PeerAuthentication | None:
-    """Which of these policies decides at a port, or in general; None where nobody says anything."""
+    """Which of these policies decides at a port, or (0) for the workload; None if no policy sets a mode."""
     levels = _levels(policies, root_namespace)
     if port and dict(_ports(levels)).get(port) is not None:
         return levels[-1]
@@ -62,7 +62,7 @@ def decider(policies: Iterable[PeerAuthentication], root_namespace: str, port: i
 
 
 def _levels(policies: Iterable[PeerAuthentication], root_namespace: str) -> list[PeerAuthentication]:
-    """The one of the mesh, of the namespace and of the workload, as far as there are any."""
+    """The policies of the mesh, the namespace and the workload, as far as they exist."""
     mesh = namespace = workload = None
     for policy in policies:
         if not policy.selector and policy.namespace == root_namespace:

@@ -1,4 +1,4 @@
-"""The kinds of objects that hold for the workloads they select: of their own namespace, or of the whole mesh if they
+"""The kinds of objects that apply to the workloads they select: in their own namespace, or in the whole mesh if they
 are in its root namespace."""
 
 from __future__ import annotations

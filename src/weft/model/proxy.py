@@ -1,32 +1,33 @@
-"""What is the proxy's own in every pod: its ports, its user, and the names by which it asks its machine's agent.
+"""Constants of the proxy in every pod: its reserved ports, its user, and its names for the SDS and xDS resources of the
+node agent.
 
-Whoever starts, configures, fills or surrounds a proxy reads it here. The numbers are Istio's, so that tools and habits
-keep working.
+All code that starts or configures a proxy uses them. The numbers are Istio's, so that tools and habits keep working.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-ADMIN_PORT: Final = 15000  # on loopback alone
+ADMIN_PORT: Final = 15000  # on loopback only
 OUTBOUND_PORT: Final = 15001
-AGAIN_PORT: Final = 15002  # on loopback alone: where a call that was held goes on as one that has just come
-UNKNOWN_PORT: Final = 15003  # on loopback alone: and where it goes on if it is still nobody's then
+AGAIN_PORT: Final = 15002  # on loopback only: receives a held call again, once its config has arrived
+UNKNOWN_PORT: Final = 15003  # on loopback only: receives it if no service has its address even then
 INBOUND_PORT: Final = 15006
 TUNNEL_PORT: Final = 15008
 METRICS_PORT: Final = 15020  # the application's and the proxy's, merged
 READINESS_PORT: Final = 15021
-PROMETHEUS_PORT: Final = 15090  # the proxy's alone
+PROMETHEUS_PORT: Final = 15090  # the proxy's only
 
-# It listens there, on every address or where everybody wants to: a second listener would be refused.
+# A sidecar listens on these; Envoy would reject a second listener on the same port.
 TAKEN_PORTS: Final = frozenset({OUTBOUND_PORT, AGAIN_PORT, UNKNOWN_PORT, INBOUND_PORT, READINESS_PORT, PROMETHEUS_PORT})
-# Of a gateway, which intercepts nothing, these alone are its own.
+# A gateway intercepts nothing, so only these are reserved in it.
 OWN_PORTS: Final = frozenset({ADMIN_PORT, METRICS_PORT, READINESS_PORT, PROMETHEUS_PORT})
 # Callers reach these directly: they are never intercepted.
 OPEN_PORTS: Final = (METRICS_PORT, READINESS_PORT, PROMETHEUS_PORT)
 
-# By the port that a held call has come to: how the proxy marks the connection by which it goes on, and the port that
-# the pod's rules lead what is marked so to. The marks are code points (DSCP) for local use; no packet leaves with one.
+# By the port where a held call arrived: the mark that the proxy sets on the connection that continues it, and the port
+# to which the pod's iptables rules redirect marked connections. The marks are DSCP code points for local use; no packet
+# leaves the pod with one.
 MARKS: Final = {OUTBOUND_PORT: (3, AGAIN_PORT), AGAIN_PORT: (7, UNKNOWN_PORT)}
 
 PROXY_UID: Final = 1337
@@ -34,22 +35,22 @@ PROXY_GID: Final = 1337
 
 
 def published_socket(port: int) -> str:
-    """Where a gateway also takes connections to one of its ports, each with a PROXY header: in the directory in which
-    it was started. Whoever lets callers of its machine in is there."""
+    """The Unix socket on which a gateway also accepts connections to one of its ports, each with a PROXY header. It is
+    in the gateway's working directory; the machine's front door (`local/front_door.py`) connects to it."""
     return f"published-{port}.sock"
 
 
-SDS_CLUSTER: Final = "sds-grpc"  # in its bootstrap: the agent of its machine
-CERTIFICATE: Final = "default"  # what it asks for there: its own chain and key
-ROOTS: Final = "ROOTCA"  # and whom to trust
-ROOT_CONFIG_MAP: Final = "istio-ca-root-cert"  # the same for everybody, in every namespace of a cluster
+SDS_CLUSTER: Final = "sds-grpc"  # in its bootstrap: the node agent
+CERTIFICATE: Final = "default"  # SDS resource: its own certificate chain and key
+ROOTS: Final = "ROOTCA"  # SDS resource: the root certificates to trust
+ROOT_CONFIG_MAP: Final = "istio-ca-root-cert"  # the root certificates, in every namespace of a cluster
 
-GATEWAY_TEMPLATE: Final = "gateway"  # of injection, named by a Pod: the pod is no sidecar's, but a proxy alone
+GATEWAY_TEMPLATE: Final = "gateway"  # injection template named by a Pod: the pod is a gateway, not a workload
 
 # On Kubernetes the agent's sockets reach a pod through a volume of this driver; names and place are Istio's.
 IDENTITY_DRIVER: Final = "csi.weft.dev"
 IDENTITY_VOLUME: Final = "workload-socket"
 IDENTITY_MOUNT: Final = "/var/run/secrets/workload-spiffe-uds"
 SDS_SOCKET: Final = "socket"  # in that volume: the workload's certificate and roots
-XDS_SOCKET: Final = "xds"  # in that volume: everything else that the proxy is told
-REDIRECT_SOCKET: Final = "redirect"  # and where a pod that may not do so itself asks for its redirect
+XDS_SOCKET: Final = "xds"  # in that volume: all other config of the proxy
+REDIRECT_SOCKET: Final = "redirect"  # in that volume: a pod without the privileges requests its traffic redirect here

@@ -1,4 +1,4 @@
-"""Whose tokens a workload believes: JWT rules by issuer. A request without a token passes, one with a bad token not."""
+"""RequestAuthentication: JWT rules by issuer. Requests without a token pass, those with an invalid one do not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class JwtRule(msgspec.Struct, frozen=True):
     issuer: str
     audiences: tuple[str, ...] = ()  # (): any
     jwks: str = ""  # the keys themselves, public and nothing else
-    key_server: KeyServer | None = None  # where there are no keys
+    key_server: KeyServer | None = None  # if `jwks` is empty
     from_headers: tuple[TokenHeader, ...] = ()
     from_params: tuple[str, ...] = ()
     from_cookies: tuple[str, ...] = ()
@@ -46,6 +46,6 @@ class RequestAuthentication(msgspec.Struct, frozen=True, cache_hash=True):
     selector: Labels = ()
     rules: tuple[JwtRule, ...] = ()
     targets: tuple[str, ...] = ()  # gateways that it is bound to instead of workloads: KIND NAME
-    refused: bool = False  # nobody knows whom it would believe: nobody gets in
+    refused: bool = False  # replaces a rejected object whose issuers are unknown: no request is accepted
     created: str = ""
     origin: Origin | None = None

@@ -1,4 +1,4 @@
-"""Who may see what: exportTo on the owner's side, a Sidecar's egress hosts on the viewer's side."""
+"""Visibility of services and routes: exportTo on the owner's side, a Sidecar's egress hosts on the viewer's side."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Import(msgspec.Struct, frozen=True):
     namespace: str  # "*" for any
     host: str
     port: int = 0  # 0: every port
-    protocol: Protocol = Protocol.UNDECLARED  # what callers speak to that port; undeclared: what its service says
+    protocol: Protocol = Protocol.UNDECLARED  # of that port for these callers; undeclared: as its service declares
 
     def covers(self, namespace: str, host: str) -> bool:
         return self.namespace in ("*", namespace) and host_covers(self.host, host)
@@ -27,31 +27,31 @@ class Scope(msgspec.Struct, frozen=True, cache_hash=True):
 
     namespace: str
     imports: tuple[Import, ...] | None = None  # None: everything that is exported to the namespace
-    asked: tuple[tuple[str, int], ...] = ()  # whom the proxies themselves call, seen whatever is imported or exported
-    servers: tuple[BoundServer, ...] | None = None  # of gateways, which see no more than what their routes name
+    asked: tuple[tuple[str, int], ...] = ()  # services that the proxies themselves call; always visible
+    servers: tuple[BoundServer, ...] | None = None  # gateways only; these see no more than what their routes name
 
     def ports(self, service: Service) -> tuple[ServicePort, ...]:
-        """The ports of a service that are visible from here; none if it is hidden."""
+        """The ports of a service that are visible in this scope; none if it is hidden."""
         shown = self._shown(service)
         asked = {number for host, number in self.asked if host == service.host} if self.asked else ()
         if not asked:
             return shown
         spoken = {port.number: port for port in shown}
-        found = (spoken.get(port.number) or (port if port.number in asked else None) for port in service.ports)
-        return tuple(port for port in found if port is not None)
+        visible = (spoken.get(port.number) or (port if port.number in asked else None) for port in service.ports)
+        return tuple(port for port in visible if port is not None)
 
     def sees_routes(self, namespace: str, host: str) -> bool:
-        """Whether a VirtualService of that namespace may speak for that host here."""
+        """Whether a VirtualService of that namespace applies to that host in this scope."""
         return self.imports is None or any(entry.covers(namespace, host) for entry in self.imports)
 
     def may_see_routes(self, namespace: str, pattern: str) -> bool:
-        """The same of some host that a pattern covers."""
+        """The same for some host that a pattern covers."""
         return self.sees_routes(namespace, pattern) or any(
             entry.namespace in ("*", namespace) and host_covers(pattern, entry.host) for entry in self.imports or ()
         )
 
     def _shown(self, service: Service) -> tuple[ServicePort, ...]:
-        """To the workloads, which may call them."""
+        """The ports that are visible to the workloads."""
         if not exported(service.export_to, owner=service.namespace, viewer=self.namespace):
             return ()
         if self.imports is None:

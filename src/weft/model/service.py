@@ -1,5 +1,5 @@
 """Services: what can be called, under which names, addresses and ports. A Kubernetes Service and each host of a
-ServiceEntry become one Service value each; nothing past this file asks which of the two it was, except to explain."""
+ServiceEntry become one Service value each; other code distinguishes the two only to explain."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Protocol(StrEnum):
     MYSQL = "mysql"
     REDIS = "redis"
     UDP = "udp"
-    UNDECLARED = "undeclared"  # found out per connection, by its first bytes
+    UNDECLARED = "undeclared"  # detected per connection, by its first bytes
 
     @property
     def is_http(self) -> bool:
@@ -34,7 +34,7 @@ class Protocol(StrEnum):
 
     @property
     def is_tcp(self) -> bool:
-        """Passed on as bytes: declared so, or encrypted by the application itself."""
+        """Proxied as TCP: declared so, or encrypted by the application itself."""
         return self in _TCP
 
 
@@ -57,7 +57,7 @@ class ServicePort(msgspec.Struct, frozen=True):
 
 
 class StaticEndpoint(msgspec.Struct, frozen=True):
-    """An endpoint written down in a ServiceEntry: an address, a host name or a Unix socket path."""
+    """An endpoint listed in a ServiceEntry: an address, a host name or a Unix socket path."""
 
     address: str
     ports: tuple[tuple[str, int], ...] = ()  # by service port name
@@ -80,7 +80,7 @@ class Service(msgspec.Struct, frozen=True, cache_hash=True):
     external: bool = False  # a ServiceEntry of MESH_EXTERNAL
     static_endpoints: tuple[StaticEndpoint, ...] = ()
     publish_not_ready: bool = False
-    sliced: bool = False  # a Kubernetes Service: EndpointSlices of its name say who answers, of the pods they are about
+    sliced: bool = False  # a Kubernetes Service: its endpoints among Kubernetes pods come from its EndpointSlices
     subject_alt_names: tuple[str, ...] = ()
     labels: Labels = ()
     export_to: tuple[str, ...] = ()  # (): the default, everywhere; ".", a namespace, "*", "~"

@@ -1,4 +1,4 @@
-"""What holds for the whole mesh: Istio's MeshConfig, as far as weft reads it."""
+"""Mesh-wide settings: Istio's MeshConfig, as far as weft reads it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ServiceAccount(msgspec.Struct, frozen=True):
 
 
 class PathNormalization(StrEnum):
-    """What is done to a request's path before anybody looks at it; each does what those before it do, too."""
+    """How a request's path is normalized before routes and policies match it; each value includes the ones before."""
 
     NONE = "NONE"
     BASE = "BASE"  # RFC 3986: dot segments, percent-encoded letters, backslashes
@@ -57,7 +57,7 @@ class Underscores(StrEnum):
 class Settings(msgspec.Struct, frozen=True, cache_hash=True):
     domain: str = "cluster.local"  # the suffix of service hosts
     trust_domain: str = "cluster.local"
-    trust_domain_aliases: tuple[str, ...] = ()  # former ones, whose certificates are still good
+    trust_domain_aliases: tuple[str, ...] = ()  # former ones, whose certificates are still accepted
     auto_mtls: bool = True  # callers use TLS wherever both sides have a proxy
     mtls_least: str = "TLSV1_2"  # the lowest version between workloads
     mtls_ciphers: tuple[str, ...] = CIPHERS
@@ -67,23 +67,23 @@ class Settings(msgspec.Struct, frozen=True, cache_hash=True):
     # is then late by this much on each side, but never hangs; declaring the protocol removes the wait.
     detection_timeout: timedelta = timedelta(seconds=1)
     connect_timeout: timedelta = timedelta(seconds=10)
-    logs: tuple[FileLog, ...] = ()  # the access logs that proxies write; where a Telemetry speaks, those it wants
+    logs: tuple[FileLog, ...] = ()  # the access logs that proxies write; a Telemetry replaces them
     log_providers: tuple[LogProvider, ...] = (LogProvider("envoy", FileLog()),)
-    default_log_providers: tuple[str, ...] = ()  # of `logs`, where they have names
-    listener_logs: bool = True  # whether connections that were refused before any request are logged, too
+    default_log_providers: tuple[str, ...] = ()  # the names of `logs`, if they have names
+    listener_logs: bool = True  # whether connections that were rejected before any request are logged, too
     reporter: Reporter = Reporter.BOTH  # the side of traffic that proxies have these settings for
     service_export_to: tuple[str, ...] = ("*",)
     virtual_service_export_to: tuple[str, ...] = ("*",)
     destination_rule_export_to: tuple[str, ...] = ("*",)
     locality: LocalitySetting = LocalitySetting()  # for hosts whose DestinationRule has none of its own
-    on_demand: OnDemand = OnDemand.AUTO  # whether proxies are told of a service when they first call it
+    on_demand: OnDemand = OnDemand.AUTO  # whether proxies get a service at their first call to it
     path_normalization: PathNormalization = PathNormalization.BASE
-    trusted_proxies: int = 0  # before gateways: so many addresses at the end of x-forwarded-for are believed
+    trusted_proxies: int = 0  # in front of gateways: this many addresses at the end of x-forwarded-for are trusted
     underscores: Underscores = Underscores.ALLOW  # in header names, at gateways
     extension_providers: tuple[ExtensionProvider, ...] = ()
     origin: Origin | None = None
 
     def logs_of(self, provider: str) -> tuple[FileLog, ...]:
-        """What a provider writes: nothing, if weft does not know it or cannot write to it. Case means nothing."""
-        found = next((each for each in self.log_providers if each.name.lower() == provider.lower()), None)
-        return (found.log,) if found and found.log else ()
+        """The logs of a provider; none if it is unknown or not supported. Names are case-insensitive."""
+        known = next((each for each in self.log_providers if each.name.lower() == provider.lower()), None)
+        return (known.log,) if known and known.log else ()

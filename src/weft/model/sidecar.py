@@ -1,4 +1,4 @@
-"""What a proxy listens to and what it may see, as a Sidecar resource states it."""
+"""A Sidecar resource: the ports on which a proxy listens and the services that it may see."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class OutboundPolicy(StrEnum):
     REGISTRY_ONLY = "REGISTRY_ONLY"
 
 
-Outbound = OutboundPolicy | Destination  # where calls go that nobody knows: anywhere, nowhere, or to this proxy
+Outbound = OutboundPolicy | Destination  # calls to unknown destinations: allowed, blocked, or sent to this egress proxy
 
 
 class EgressListener(msgspec.Struct, frozen=True):
@@ -38,6 +38,6 @@ class Sidecar(msgspec.Struct, frozen=True):
     egress: tuple[EgressListener, ...] = ()  # (): everything that is exported to the namespace
     ingress: tuple[IngressListener, ...] = ()  # (): the ports of the services that select the proxy
     outbound_policy: Outbound | None = None
-    inbound_pool: ConnectionPool | None = None  # for every port that has none of its own
+    inbound_pool: ConnectionPool | None = None  # for every port without one of its own
     created: str = ""
     origin: Origin | None = None

@@ -1,7 +1,7 @@
-"""What proxies report about the traffic they carry. So far: access logs, by mesh, namespace and workload.
+"""Telemetry: what proxies report about their traffic. So far: access logs, by mesh, namespace and workload.
 
-Of each level the oldest object speaks. A level that names providers replaces those above; one that names none changes
-how they are written to. A rule for callers says nothing of the called, and the other way round.
+At each level the oldest object decides. A level that names providers replaces those above; one that names none changes
+their filter or disables them. A rule for clients does not affect servers, and vice versa.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Telemetry(msgspec.Struct, frozen=True, cache_hash=True):
     origin: Origin | None = None
 
 
-Levels = tuple[tuple[AccessLogging, ...], ...]  # of the mesh, a namespace and a workload, as far as there are any
+Levels = tuple[tuple[AccessLogging, ...], ...]  # of the mesh, the namespace and the workload, as far as they exist
 
 _ACCESS_LOG_FILE = ""  # stands for the log that the mesh has without naming a provider
 
 
 def settings_for(settings: Settings, telemetries: Iterable[Telemetry], namespace: str, reporter: Reporter) -> Settings:
-    """The settings as proxies of a namespace have them on one side of their traffic, where these objects (the mesh's
-    first, then by age) select them."""
+    """The settings of a namespace's proxies as client or as server, given the Telemetries that select them (the mesh's
+    first, then by age)."""
     return _settled(settings, _levels(telemetries, settings.root_namespace, namespace), reporter)
 
 
@@ -47,12 +47,12 @@ def _levels(telemetries: Iterable[Telemetry], root_namespace: str, namespace: st
     chosen: dict[tuple[str, bool], Telemetry] = {}
     for telemetry in telemetries:
         chosen.setdefault((telemetry.namespace, bool(telemetry.selector)), telemetry)
-    # A selector reaches no further than its own namespace, even in the root namespace.
+    # A selector applies only in its own namespace, even in the root namespace.
     order = dict.fromkeys(((root_namespace, False), (namespace, False), (namespace, True)))
     return tuple(chosen[place].access_logging for place in order if place in chosen and chosen[place].access_logging)
 
 
-@lru_cache(maxsize=1024)  # groups that log alike share one value, and everything that is made from it
+@lru_cache(maxsize=1024)  # groups with the same logs share one value, and everything computed from it
 def _settled(settings: Settings, levels: Levels, reporter: Reporter) -> Settings:
     return msgspec.structs.replace(settings, reporter=reporter, logs=_logs(settings, levels, reporter))
 

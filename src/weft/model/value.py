@@ -1,4 +1,4 @@
-"""Everything that an object can be to the mesh."""
+"""The union of all values that an object can become."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Value = (
     | AuthorityBundle
 )
 
-# Completes a value before the mesh takes it, as by giving a service the address that its object leaves out.
+# Completes a value before it is added to the mesh, for example with an address that a service's object leaves out.
 Admit = Callable[[Value], Value]
 
 

@@ -1,5 +1,5 @@
-"""Routes as a VirtualService states them: what to match, where to send it, and what to change on the way.
-Hosts are full names here; `api/virtual_service.py` has resolved the short ones."""
+"""VirtualService: matches, destinations and changes of requests. Hosts are full names here; `api/virtual_service.py`
+has resolved the short ones."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MESH = "mesh"  # among a VirtualService's gateways: the sidecars
 class MatchKind(StrEnum):
     EXACT = "exact"
     PREFIX = "prefix"
-    PATH_PREFIX = "path-prefix"  # by whole segments: `/v1` is before `/v1/x` and not before `/v1x`; "/" is before all
+    PATH_PREFIX = "path-prefix"  # by whole segments: `/v1` matches `/v1/x` but not `/v1x`; "/" matches all
     REGEX = "regex"
-    PRESENT = "present"  # `{}` in a header or query match: there, whatever its value
+    PRESENT = "present"  # `{}` in a header or query match: present, with any value
 
 
 class StringMatch(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ class Redirect(msgspec.Struct, frozen=True):
     derive_port: str = ""  # FROM_PROTOCOL_DEFAULT or FROM_REQUEST_PORT
     scheme: str = ""
     code: int = 301
-    prefix: str = ""  # in the place of the path prefix that was matched
+    prefix: str = ""  # replaces the matched path prefix
 
 
 class DirectResponse(msgspec.Struct, frozen=True):
@@ -89,7 +89,7 @@ class Rewrite(msgspec.Struct, frozen=True):
     authority: str = ""
     regex_match: str = ""
     regex_rewrite: str = ""
-    prefix: str = ""  # in the place of the path prefix that was matched, segment by segment
+    prefix: str = ""  # replaces the matched path prefix, by whole segments
 
 
 class Retries(msgspec.Struct, frozen=True):
@@ -103,7 +103,7 @@ class Retries(msgspec.Struct, frozen=True):
 
 class Delay(msgspec.Struct, frozen=True):
     fixed: timedelta
-    percentage: float = 0.0  # a fault without a percentage hits nothing, as in Istio
+    percentage: float = 0.0  # a fault without a percentage affects no request, as in Istio
 
 
 class Abort(msgspec.Struct, frozen=True):
@@ -140,7 +140,7 @@ class Delegate(msgspec.Struct, frozen=True):
 
 class HttpRoute(msgspec.Struct, frozen=True):
     name: str = ""
-    match: tuple[HttpMatch, ...] = ()  # any of them; none at all matches everything
+    match: tuple[HttpMatch, ...] = ()  # any of them; no match at all matches everything
     route: tuple[WeightedDestination, ...] = ()
     redirect: Redirect | None = None
     direct_response: DirectResponse | None = None
@@ -152,9 +152,9 @@ class HttpRoute(msgspec.Struct, frozen=True):
     mirrors: tuple[Mirror, ...] = ()
     cors: CorsPolicy | None = None
     headers: Headers = Headers()
-    line: int = 0  # where this route stands in its file
-    origin: Origin | None = None  # whose it is, where one routing is made of several objects; None: the routing's
-    failing: int = 0  # the weight of destinations that cannot be called: answered 500
+    line: int = 0  # of this route in its file
+    origin: Origin | None = None  # its object, if the VirtualService is derived from several; None: the same object
+    failing: int = 0  # the weight of destinations that cannot be used: their requests get 500
 
 
 class L4Match(msgspec.Struct, frozen=True):
@@ -167,12 +167,12 @@ class L4Match(msgspec.Struct, frozen=True):
 
 
 class L4Route(msgspec.Struct, frozen=True):
-    """A `tcp` or `tls` route; the list it stands in says which."""
+    """A `tcp` or `tls` route, depending on the list that contains it."""
 
     match: tuple[L4Match, ...] = ()
     route: tuple[WeightedDestination, ...] = ()
     line: int = 0
-    failing: int = 0  # the weight of destinations that cannot be called: closed
+    failing: int = 0  # the weight of destinations that cannot be used: their connections are closed
 
 
 class VirtualService(msgspec.Struct, frozen=True, cache_hash=True):
@@ -186,17 +186,17 @@ class VirtualService(msgspec.Struct, frozen=True, cache_hash=True):
     export_to: tuple[str, ...] = ()
     created: str = ""
     origin: Origin | None = None
-    attached: bool = False  # made of the Gateway API's routes: what a VirtualService says goes before it
+    attached: bool = False  # derived from Gateway API routes: a VirtualService takes precedence over it
 
     @property
     def origins(self) -> tuple[Origin, ...]:
-        """Everybody who wrote a part of it, the deciding object first."""
+        """The origins of all its parts, the deciding object first."""
         each = (self.origin, *(route.origin for route in self.http))
         return tuple(dict.fromkeys(origin for origin in each if origin is not None))
 
 
 def destinations(routing: VirtualService) -> Iterator[tuple[int, Destination]]:
-    """Wherever its routes lead, each with its line."""
+    """Every destination of its routes, with its line."""
     for route in routing.http:
         yield from ((weighted.line or route.line, weighted.destination) for weighted in route.route)
         yield from ((mirror.line or route.line, mirror.destination) for mirror in route.mirrors)

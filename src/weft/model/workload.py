@@ -1,5 +1,5 @@
-"""What the local engine runs: a Workload says which command, how often, and when it counts as ready.
-Each running replica of it is a pod, and the mesh sees that pod as an Instance."""
+"""A Workload of the local engine: its command, number of replicas and readiness probe. Each running replica is a pod,
+and the mesh sees that pod as an Instance."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 class PublishedPort(msgspec.Struct, frozen=True):
-    """A gateway's port that is reached from the machine itself."""
+    """A gateway's port that is reachable from the machine itself."""
 
     port: int
     host_port: int
@@ -78,7 +78,7 @@ class Workload(msgspec.Struct, frozen=True):
     include_outbound_ranges: str = "*"
     exclude_outbound_ranges: tuple[str, ...] = ()
     locality: str = ""
-    gateway: bool = False  # its pods are proxies of the mesh's edge, and no command
+    gateway: bool = False  # its pods are gateway proxies without a command
     publish: tuple[PublishedPort, ...] = ()
     origin: Origin | None = None
 

@@ -1,4 +1,5 @@
-"""Aggregated discovery: named bytes in, streams of them out, and word of what each client took.
+"""Aggregated discovery (ADS): serves named bytes on streams and reports which versions each client accepted.
 
-Fill a `snapshot.Snapshots`, give it to a `server.Server` with an `Observer`, and listen. Nothing here knows a mesh.
+Fill a `snapshot.Snapshots`, pass it to a `server.XdsServer` with a `StreamObserver`, and listen. Nothing here knows a
+mesh.
 """

@@ -1,5 +1,5 @@
-"""Who may open a stream: the question, not the answer. A port that asks it gets an `Authenticate` from whoever knows
-certificates and tokens; what that finds out goes along with the stream to the observer, who decides what it may see.
+"""Authentication of a new stream. A port that needs it is given an `Authenticate` function, which checks certificates
+and tokens; its result goes with the stream to the observer, which decides what the stream may see.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ BEARER = "bearer "
 
 
 class Unauthenticated(Exception):
-    """The caller does not say who it is, or cannot prove it."""
+    """The caller presents no valid credentials."""
 
 
 class Undecided(Exception):
-    """Who must be asked about the caller does not answer. It may try again."""
+    """The credentials cannot be checked now, because another service does not answer. The caller may try again."""
 
 
-# The peer as gRPC names it, and the bearer token or nothing → whatever the observer is to know of the caller. Raises
-# Unauthenticated or Undecided.
+# (gRPC's peer string, bearer token or "") → the caller's principal, for the observer. Raises Unauthenticated or
+# Undecided.
 Authenticate = Callable[[str, str], Awaitable[object]]
 
 
 async def admitted(authenticate: Authenticate | None, context: Context) -> object:
-    """What is known of the caller; None where nobody asks. Else the call ends."""
+    """The caller's principal; None without `authenticate`. If authentication fails, the call is aborted."""
     if authenticate is None:
         return None
     peer = context.peer()
     try:
         return await authenticate(peer, bearer_token(context))
     except Unauthenticated as refused:
-        log.warning("refused a stream from %s: %s", peer, refused)
+        log.warning("rejected a stream from %s: %s", peer, refused)
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(refused))
     except Undecided as undecided:
-        log.warning("cannot decide about a stream from %s: %s", peer, undecided)
+        log.warning("cannot authenticate a stream from %s: %s", peer, undecided)
         await context.abort(grpc.StatusCode.UNAVAILABLE, str(undecided))
 
 
 def bearer_token(context: Context) -> str:
-    """If there is exactly one; which of two is meant cannot be known."""
+    """The bearer token, if there is exactly one; several are ambiguous."""
     metadata: Any = context.invocation_metadata() or ()
     values = [value for name, value in metadata if name == "authorization" and isinstance(value, str)]
     tokens = [value[len(BEARER) :].strip() for value in values if value[: len(BEARER)].lower() == BEARER]

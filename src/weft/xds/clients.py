@@ -1,4 +1,4 @@
-"""What is known about the clients, for those who ask: who is connected, what each has and has not taken."""
+"""Status of the connected clients: per type, what was sent, acknowledged and rejected."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from weft.xds.subscription import Subscription
 
 
 class Sync(StrEnum):
-    SYNCED = "SYNCED"  # everything there is has been answered
-    STALE = "STALE"  # something is out or owed
+    SYNCED = "SYNCED"  # the client has acknowledged everything
+    STALE = "STALE"  # something is unsent or not acknowledged
     NOT_SENT = "NOT SENT"  # nothing has been sent, because there is nothing, or because the group has no state yet
 
 
 class Peer(msgspec.Struct, frozen=True):
-    listener: str  # the address of ours that was called: a socket of its own says who may be calling
+    listener: str  # the server's address that was called: a pod's own socket identifies the pod
     address: str
-    principal: object = None  # what is known of the caller by its certificate or token, where a listener asks for one
+    principal: object = None  # from the caller's certificate or token, where the listener requires one
 
 
 class TypeStatus(msgspec.Struct, frozen=True):
     sync: Sync
     wildcard: bool
-    names: int  # asked for by name
+    names: int  # subscribed by name
     sent: str  # the last response, by its push number
     sent_at: float | None
-    settled: int  # the push up to which the client has answered everything
+    settled: int  # the push up to which the client has acknowledged everything
     settled_at: float | None
     behind: int  # the first push after that; 0: none, or none that concerns it
-    error: str | None  # the last NACK, until what caused it has gone
+    error: str | None  # the last NACK, until its cause is gone
 
 
 class StreamStatus(msgspec.Struct, frozen=True):

@@ -1,9 +1,9 @@
-"""The agent's copy of what its groups should have: updates of the control plane in, snapshots for its proxies out, and
-back what they took, refused, and how far they are.
+"""The node agent's copy of the config of its groups: it applies updates of the control plane, fills the snapshots for
+its proxies, and reports back what they accepted and rejected, and how far they are.
 
-It is in memory alone, and stays as it is while the control plane is away. Rules: a group's snapshot has its first
-update only when all of it is here, so no proxy is told that something is gone that has not come yet; the mirror is what
-the control plane said last, while the snapshots may hold something older, in quarantine.
+The copy is in memory only and stays unchanged while the control plane is away. Rules: a group's snapshot gets its first
+update only when the whole group has arrived, so that no proxy removes a resource that has not arrived yet; the mirror
+is the control plane's last state, while a snapshot may contain older versions of quarantined resources.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from weft.xds.stream import NackedResource
 from weft.xds.table import Resource
 from weft.xds.types import CLUSTER, LISTENER, is_held
 
-# Bytes of names of bodies in a hello, of which the control plane takes twice as many (`request.REQUEST_BYTES`). What is
-# not named is sent again; a hello that is too long would never get through.
+# Bytes of body names in a Hello; the control plane accepts twice as many (`request.REQUEST_BYTES`). Bodies that are not
+# listed are sent again; a Hello that is too long would always be rejected.
 _MOST_LISTED = 8 << 20
 _ENTRY_BYTES = 16  # around a name and a version
-_MOST_SAID = 4 << 20  # and of what groups call: whose list has no room is taken to call all that is listed
-# What a pod says that it waits for, or has, is its own word. Of a group a control plane keeps so many addresses and
-# hosts; an address may be waited for by two names, and one more tells that there are too many.
+_MOST_SAID = 4 << 20  # bytes of the groups' called clusters in a Hello; a group that does not fit counts as calling all
+# What a pod waits for, or has, comes from the pod and is not trusted. The control plane keeps this many addresses and
+# hosts of a group; an address may be requested by two names, and one more shows that there are too many.
 _MOST_WANTED = 2 * (CALLED + 1)
-_LONGEST = 512  # a host of 253 characters, a subset of 63, a port, and what is around them
+_LONGEST = 512  # a host of 253 characters, a subset of 63, a port, and the separators
 
 
 class Broken(Exception):
-    """The control plane refers to something that is not here. The stream must start anew, with what there is."""
+    """The control plane refers to something that the agent does not have. The stream must be restarted."""
 
 
 class Body:
-    """Bytes that nobody here reads, shared by every group that has them."""
+    """The bytes of a resource, never parsed here, shared by all groups that have it."""
 
     __slots__ = ("__weakref__", "body", "name", "version")
 
@@ -58,21 +58,21 @@ class Body:
 
 
 class _Mirror:
-    """One group as the control plane described it."""
+    """One group as the control plane sent it."""
 
     def __init__(self) -> None:
         self.tables: dict[str, dict[str, Body]] = {}
-        self.revision: int | None = None  # of this stream's control plane; None: it has not spoken of the group
+        self.revision: int | None = None  # of this stream's control plane; None: it has not sent the group
         self.changed_at: dict[str, int] = {}  # by type
-        self.followed = True  # whether the control plane may build upon it, and will say when it does not any more
+        self.followed = True  # whether the control plane may refer to it; it sends `gone` when it stops
 
     def versions(self, type_url: str) -> Iterable[tuple[str, str]]:
         return ((name, body.version) for name, body in self.tables[type_url].items())
 
 
 class Copy:
-    """`changed` is told that there is something to report; `moved`, that a pod has another group than before;
-    `heard`, that the control plane has answered for a group what was asked by `had`."""
+    """Callbacks: `changed`, there is something to report; `moved`, a pod's group has changed; `heard`, the control
+    plane has replied to a group's request made by `had`."""
 
     def __init__(
         self,
@@ -86,21 +86,21 @@ class Copy:
         self.moved = moved
         self.heard = heard
         self.pods: set[str] = set()
-        self._told: set[str] = set()  # the pods that the control plane knows of
-        self._removed: set[str] = set()  # of these, those that went since; one may have come back
+        self._told: set[str] = set()  # the pods that were sent to the control plane
+        self._removed: set[str] = set()  # those of them that were removed since; one may have been added again
         self.placements: dict[str, str] = {}  # pod → group
         self._mirrors: dict[str, _Mirror] = {}
         self._bodies: WeakValueDictionary[tuple[str, str, str], Body] = WeakValueDictionary()
-        self._wanted: dict[str, dict[str, None]] = defaultdict(dict)  # group → clusters that proxies ask for by name
-        self._unsaid: dict[str, list[str]] = defaultdict(list)  # of these, what was not said on this stream
+        self._wanted: dict[str, dict[str, None]] = defaultdict(dict)  # group → clusters that proxies request by name
+        self._unsaid: dict[str, list[str]] = defaultdict(list)  # those not yet sent on this stream
         self._numbers = count(1)
-        self._asked: dict[str, int] = {}  # group → number of the last question
-        self._answered: dict[str, int] = {}  # and of the last that was answered
-        self._unasked: dict[str, int] = {}  # of these, what was not said on this stream
+        self._asked: dict[str, int] = {}  # group → number of the last request made by `had`
+        self._answered: dict[str, int] = {}  # group → number of the last one with a reply
+        self._unasked: dict[str, int] = {}  # requests not yet sent on this stream
         self._asked_by_hello: dict[str, int] = {}
-        self._listed: list[Body] = []  # what the last hello named must stay until `resumed`
+        self._listed: list[Body] = []  # bodies listed in the last Hello must be kept until `resumed`
         self._connected = False
-        # To be reported: versions by name, or None for whatever the table says is accepted.
+        # To be reported: versions by name, or None for everything that the table has as accepted.
         self._acceptances: dict[tuple[str, str], dict[str, str] | None] = {}
         self._refusals: list[Refusal] = []
         self._reported: dict[int, ProxyFrame] = {}
@@ -119,14 +119,14 @@ class Copy:
         self.changed()
 
     def pods_frame(self) -> PodsFrame | None:
-        """What the control plane is to know of pods; None: it does."""
+        """Changes of pods since the last frame; None if there are none."""
         removed = self._told & self._removed
         added = self.pods - (self._told - removed)
         self._told, self._removed = set(self.pods), set()
         return PodsFrame(tuple(added), tuple(removed)) if added or removed else None
 
     def place(self, pod: str, group: str) -> None:
-        """Serve a pod this group's config, until the control plane knows better."""
+        """Serve a pod this group's config until the control plane sends a placement."""
         if pod in self.pods and group in self._mirrors:
             self.placements[pod] = group
             self.moved(pod)
@@ -134,7 +134,8 @@ class Copy:
     # The stream
 
     def hello(self, node: str) -> Hello:
-        """A stream begins. What was said on the one before is known; what was reported may not be."""
+        """The first frame of a stream. It repeats the state; reports of the previous stream may be lost, so they start
+        again."""
         self._connected = True
         self._drop_unused()
         self._told, self._removed = set(self.pods), set()
@@ -163,8 +164,8 @@ class Copy:
         return Hello(node, tuple(self.pods), groups, bodies, builds=True, wanted=wanted, whole=whole)
 
     def _said(self) -> tuple[dict[str, list[str]], tuple[str, ...]]:
-        """What each group calls, as far as there is room, the shorter lists first; and the groups of which that is not
-        said, for nobody here knows, or it is too much."""
+        """The clusters that each group calls, as far as there is room, the shorter lists first; and the groups without
+        such a list, because they are not on demand or their list is too long."""
         said: dict[str, list[str]] = {}
         whole = [group for group in self._mirrors if not self._holds(group)]
         room = _MOST_SAID
@@ -180,7 +181,8 @@ class Copy:
         return said, tuple(dict.fromkeys(whole))
 
     def want(self, group: Hashable, clusters: Iterable[str]) -> bool:
-        """Proxies of a group wait for these, or have done so. Returns whether there is anything new to be said."""
+        """Proxies of a group wait for these clusters, or have done so. Returns whether there is anything new to
+        send."""
         name = str(group)
         known = self._wanted[name]
         new = [each for each in dict.fromkeys(clusters) if each not in known and _is_sensible(each)]
@@ -193,14 +195,14 @@ class Copy:
         return True
 
     def had(self, group: Hashable, clusters: Iterable[str]) -> int:
-        """A proxy of a group has come back, and has these. If there are some that are not here, but would be if the
-        control plane knew that they are called, it is asked; returns the number of the question (`is_answered`), or 0
-        if nothing here is to be waited for."""
+        """A proxy of a group has reconnected and has these clusters. If some of them are missing here, but would not be
+        if the control plane knew that they are called, they are requested. Returns the number of the request
+        (`is_answered`), or 0 if there is nothing to wait for."""
         name = str(group)
         clusters = tuple(clusters)
         self.want(name, (each for each in clusters if is_held(CLUSTER, each)))
         if not (there := self._there(name)):
-            return 0  # everything is told of, and what is not here is gone
+            return 0  # the group has every service, so a missing cluster is gone
         known = {cluster_host(each) for each in there}
         by_host = {host: each for each in clusters if (host := cluster_host(each)) and host not in known}
         if self.want(name, by_host.values()):
@@ -209,12 +211,12 @@ class Copy:
         return 0 if self.is_answered(name, number) else number
 
     def is_answered(self, group: Hashable, number: int) -> bool:
-        """Or nobody will answer any more, for the group is gone."""
+        """Whether the request has its reply, or will get none because the group is gone."""
         name = str(group)
         return name not in self._asked or self._answered.get(name, 0) >= number
 
     def wanted_frames(self) -> list[WantedFrame]:
-        """What is to be said of that now."""
+        """The frames about wanted clusters that are to be sent now."""
         unsaid = [
             WantedFrame(name, tuple(held), self._unasked.get(name, 0)) for name, held in self._unsaid.items() if held
         ]
@@ -223,14 +225,14 @@ class Copy:
         return unsaid
 
     def _held(self, group: str) -> dict[str, None]:
-        """What was waited for, and what else is there because somebody calls it."""
+        """Clusters that were waited for, and one cluster of each other host that the group has because it calls it."""
         there = self._there(group)
         held = (name for name in there if is_held(CLUSTER, name))
         by_host = {host: name for name in there if (host := cluster_host(name))}
         return {**dict.fromkeys(held), **dict.fromkeys(by_host.values()), **self._wanted.get(group, {})}
 
     def _there(self, group: str) -> Collection[str]:
-        """The clusters of a group, if they are there because somebody calls them: where calls are held."""
+        """The clusters of a group that is on demand, which it has because it calls them; else none."""
         return self._mirrors[group].tables.get(CLUSTER, {}) if self._holds(group) else ()
 
     def _holds(self, group: str) -> bool:
@@ -238,7 +240,7 @@ class Copy:
         return mirror is not None and RESUMED in mirror.tables.get(LISTENER, {})
 
     def lost(self) -> None:
-        """The stream has ended: the control plane relies on nothing that is here any more."""
+        """The stream has ended: the control plane no longer refers to anything here."""
         self._connected = False
         self._listed = []
         for mirror in self._mirrors.values():
@@ -251,7 +253,7 @@ class Copy:
             self._apply_group(group)
         for pod, name in update.placements.items():
             if name not in self._mirrors:
-                raise Broken(f"pod {pod} is placed in group {name}, which is not here")
+                raise Broken(f"pod {pod} is placed in group {name}, which the agent does not have")
             if pod in self.pods and self.placements.get(pod) != name:
                 self.placements[pod] = name
                 self.moved(pod)
@@ -270,13 +272,13 @@ class Copy:
         mirror = self._mirrors.get(name)
         if mirror is None:
             if not update.fresh:
-                raise Broken(f"a change of group {name}, which is not here")
+                raise Broken(f"an update changes group {name}, which the agent does not have")
             mirror = _Mirror()
         changes: dict[str, dict[str, Body | None]] = {}
         if update.like:
             like = self._mirrors.get(update.like)
             if like is None or not update.fresh:
-                raise Broken(f"group {name} is to be like {update.like}, which is not here")
+                raise Broken(f"group {name} is based on group {update.like}, which the agent does not have")
             for type_url, bodies in like.tables.items():
                 without = frozenset(update.removals.get(type_url, ()))
                 changes[type_url] = {each: body for each, body in bodies.items() if each not in without}
@@ -299,9 +301,9 @@ class Copy:
                 else:
                     table[each] = body
             mirror.changed_at[type_url] = update.revision
-            # What comes again is to be tried again: the control plane knows what others said about it.
+            # A version that is sent again is tried again: the control plane knows the other nodes' reports about it.
             self.snapshots.forgive(name, type_url, (each for each, body in resources.items() if body is not None))
-        if is_first:  # of this stream: a control plane that has just started does not know what proxies have taken
+        if is_first:  # on this stream: a control plane that has just started does not know what proxies have accepted
             mirror.changed_at = dict.fromkeys(mirror.tables, update.revision)
             self._acceptances.update(((name, type_url), None) for type_url in mirror.tables)
         self.snapshots.update(name, changes)
@@ -329,8 +331,8 @@ class Copy:
         return known
 
     def _drop_unused(self) -> None:
-        """Forget groups of no pod here. While the control plane follows one it may refer to it, and says when it does
-        not any more."""
+        """Forget groups without a pod on this node. While the control plane follows a group it may refer to it; it
+        sends `gone` when it stops."""
         used = set(self.placements.values())
         for name in [name for name in self._mirrors if name not in used]:
             if not self._mirrors[name].followed:
@@ -357,13 +359,13 @@ class Copy:
         self.changed()
 
     def report(self, streams: Iterable[StreamStatus]) -> ReportFrame | None:
-        """What has changed since the last one; None: nothing. `streams`: those of the proxies here."""
+        """The changes since the last report; None if there are none. `streams`: those of the node's proxies."""
         acceptances, self._acceptances = self._acceptances, {}
         refusals, self._refusals = self._refusals, []
         accepted = [
-            found
+            acceptance
             for (group, type_url), versions in acceptances.items()
-            if (found := self._acceptance(group, type_url, versions)) is not None
+            if (acceptance := self._acceptance(group, type_url, versions)) is not None
         ]
         proxies = {each.stream_id: proxy for each in streams if (proxy := self._proxy(each)) is not None}
         left = tuple(number for number in self._reported if number not in proxies)
@@ -375,7 +377,7 @@ class Copy:
 
     def _accepted(self, group: Hashable, type_url: str, resources: Iterable[Resource]) -> None:
         if not self._connected:
-            return  # the next hello begins with all of it
+            return  # everything accepted is reported at the start of the next stream
         pending = self._acceptances.setdefault((str(group), type_url), {})
         if pending is not None:
             pending.update((resource.name, resource.version) for resource in resources)
@@ -426,18 +428,18 @@ class Copy:
 
 
 def _is_sensible(cluster: str) -> bool:
-    """Whether a control plane could make anything of it."""
+    """Whether the control plane can interpret the name."""
     return bool(held_address(cluster)) if is_held(CLUSTER, cluster) else len(cluster) <= _LONGEST
 
 
 class _Reporting(Snapshots):
-    """Snapshots that tell what proxies take."""
+    """Snapshots that report what proxies accept."""
 
     def __init__(self, accepted: Callable[[Hashable, str, Iterable[Resource]], None]) -> None:
         super().__init__()
-        self._told = accepted
+        self._on_accept = accepted
 
     def accept(self, group: Hashable, type_url: str, resources: Iterable[Resource]) -> None:
         resources = tuple(resources)
         super().accept(group, type_url, resources)
-        self._told(group, type_url, resources)
+        self._on_accept(group, type_url, resources)

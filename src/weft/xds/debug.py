@@ -1,7 +1,7 @@
-"""Questions about the clients, asked on a stream as if they were resources: `istio.io/debug/syncz` and the like, as
-Istio's tools ask them. A stream that begins with a question is no proxy's: it joins no group and gets nothing else.
+"""Istio's debug requests on an xDS stream, as istioctl sends them: type URLs such as `istio.io/debug/syncz`. A stream
+that begins with a debug request is not a proxy's: it joins no group and gets no resources.
 
-Rule: who may ask is the debugger's to say, before anything is answered; without one nobody may.
+Rule: the debugger authorizes the caller before anything is returned; without a debugger every request is rejected.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ PREFIX = "istio.io/debug"
 class Debugger(Protocol):
     @property
     def identifier(self) -> str:
-        """Who answers, as Istio's tools read it."""
+        """The control plane's identifier, in the form that istioctl reads."""
 
     def admit(self, peer: Peer) -> None:
         """Raises StreamRefused."""
 
     async def answer(self, type_url: str, names: tuple[str, ...]) -> Sequence[AnyMessage]:
-        """Raises StreamRefused for what nobody can answer."""
+        """Raises StreamRefused for unknown requests."""
 
 
 def is_question(request: XdsRequest) -> bool:
@@ -46,22 +46,21 @@ async def serve_questions(
 ) -> None:
     try:
         if debugger is None:
-            raise StreamRefused("nothing is told here")
+            raise StreamRefused("debug requests are not served here")
         debugger.admit(peer)
     except StreamRefused as refused:
-        log.warning(
-            "%s at %s may not ask for %s: %s", peer.principal or "somebody", peer.address, first.type_url, refused
-        )
+        caller = peer.principal or "an unknown caller"
+        log.warning("%s at %s may not request %s: %s", caller, peer.address, first.type_url, refused)
         await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(refused))
     if dialect is not Dialect.STATE_OF_THE_WORLD:
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "ask by StreamAggregatedResources")
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "use StreamAggregatedResources")
     request: XdsRequest | None = first
     number = 0
     try:
         while request is not None:
             if not is_question(request):
-                raise StreamRefused("a stream that begins with a question has questions only")
-            # Istio's clients put something into the nonce of their first words, too: only what was said is answered to.
+                raise StreamRefused("a stream that begins with a debug request can have no other requests")
+            # Istio's clients set a nonce in their first request, too; only the nonce of the last response is an ACK.
             if number == 0 or request.nonce != str(number):
                 number += 1
                 await context.write(await _response(debugger, request, number))

@@ -1,16 +1,16 @@
-"""What a node's agent and the control plane say to each other: one stream for all proxies of a machine.
+"""The protocol between a node's agent and the control plane: one stream for all proxies of a machine.
 
-Envoy's own discovery speaks of one proxy and one type at a time. This speaks of groups, whole: a change of several
-types is one message, which the agent applies at once, and a body goes over the line once however many groups use it.
-Bodies are Envoy's bytes, which nobody here reads. Rules of the line:
+Envoy's own discovery handles one proxy and one type at a time. This protocol handles whole groups: a change of several
+types is one message, which the agent applies at once, and a body is sent once however many groups use it. Bodies are
+Envoy's bytes and are never parsed here. Rules:
 
-- A version names a content: equal type, name and version are equal bytes. An entry without a body means one that the
-  agent has in one of its groups, after everything that was said before, or had when it said `Hello`, until `resumed`.
-- One `Update` is out at a time; `TakenFrame` asks for the next. Within one: groups first, in their order, then
-  placements, then what is gone.
-- To an agent that builds, a large body may come as a patch of one that it has under the same name, and a group that is
-  new to it as what differs from another of its groups.
-- A stream begins with `Hello`, which says what the agent has, so that only what differs follows.
+- A version identifies content: equal type, name and version are equal bytes. An entry without a body refers to one that
+  the agent has in one of its groups after all earlier messages, or, until `resumed`, listed in its `Hello`.
+- One `Update` is unacknowledged at a time; `TakenFrame` acknowledges it. The agent applies groups first, in their
+  order, then placements, then `gone`.
+- An agent with `builds` accepts a large body as a patch of one that it has under the same name, and a new group as the
+  difference from another of its groups.
+- A stream begins with `Hello`, which lists what the agent has, so that only differences follow.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from weft.xds.request import NAME_LENGTH
 SERVICE = "weft.node.v1.NodeDiscovery"
 METHOD = "Stream"
 
-# A report longer than this goes in several messages: the control plane takes four times as much at once
-# (`request.REQUEST_BYTES`), and who says more than that would be sent away, and say it again.
+# A report longer than this is sent in several messages: the control plane accepts four times as much in one
+# (`request.REQUEST_BYTES`), and would end the stream of an agent that sends more, again and again.
 PORTION_BYTES = 4 << 20
-# Longest message that an agent takes: the whole of one group, which the largest meshes make tens of megabytes.
+# The longest message that an agent accepts: one whole group, which is tens of megabytes in the largest meshes.
 UPDATE_BYTES = 256 << 20
 
 
@@ -45,8 +45,8 @@ class Malformed(ValueError):
 class Entry(msgspec.Struct, frozen=True, array_like=True):
     name: str
     version: str
-    body: bytes | None = None  # None: the agent has it, or can make it
-    patch: Patch | None = None  # of one with the same name that the agent has
+    body: bytes | None = None  # None: the agent has it, or builds it from `patch`
+    patch: Patch | None = None  # of a body with the same name that the agent has
 
 
 class GroupUpdate(msgspec.Struct, frozen=True, array_like=True):
@@ -54,21 +54,19 @@ class GroupUpdate(msgspec.Struct, frozen=True, array_like=True):
     revision: int  # the control plane's push number: everything up to it is here or was before
     upserts: dict[str, list[Entry]] = {}  # by type
     removals: dict[str, list[str]] = {}
-    fresh: bool = False  # this is the whole group; without it, what the agent has of it is built upon
-    whole: tuple[str, ...] = ()  # types of which this is everything
-    kept: dict[
-        str, list[str]
-    ] = {}  # names in quarantine: of something whole they are not said, and who has one keeps it
-    like: str = ""  # something fresh is as this group, which the agent has, but for what is said
-    heard: int = 0  # the last of the agent's numbered `WantedFrame` about this group that this answers
+    fresh: bool = False  # this is the whole group; else it is a change of what the agent has
+    whole: tuple[str, ...] = ()  # types that are complete in this update
+    kept: dict[str, list[str]] = {}  # quarantined names, left out of complete types: an agent that has one keeps it
+    like: str = ""  # with `fresh`: this update is the difference from this group, which the agent has
+    heard: int = 0  # the last of the agent's numbered `WantedFrame` for this group that this replies to
 
 
 class Update(msgspec.Struct, frozen=True, array_like=True):
     nonce: int
     groups: tuple[GroupUpdate, ...] = ()
     placements: dict[str, str] = {}  # pod → group
-    gone: tuple[str, ...] = ()  # groups of which nothing more will be said
-    resumed: bool = False  # what was listed in Hello and is in no group may be forgotten
+    gone: tuple[str, ...] = ()  # groups that will get no more updates
+    resumed: bool = False  # bodies that were listed in Hello and are in no group may be dropped
 
 
 # From the agent
@@ -77,11 +75,11 @@ class Update(msgspec.Struct, frozen=True, array_like=True):
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     node: str
     pods: tuple[str, ...] = ()
-    groups: dict[str, dict[str, str]] = {}  # group → type → digest of what the agent has of it
+    groups: dict[str, dict[str, str]] = {}  # group → type → digest of the agent's names and versions
     bodies: dict[str, list[tuple[str, str]]] = {}  # type → names and versions
-    builds: bool = False  # takes a body as a patch of another, and a group as being like another
+    builds: bool = False  # accepts a body as a patch of another, and a group as the difference from another
     wanted: dict[str, list[str]] = {}  # group → clusters that its proxies wait for by name, or have waited for
-    whole: tuple[str, ...] = ()  # groups that were told of everything, or have called too much to say what
+    whole: tuple[str, ...] = ()  # groups that have every service, or whose list of called clusters is too long
 
 
 class PodsFrame(msgspec.Struct, frozen=True, array_like=True, tag="pods"):
@@ -94,7 +92,7 @@ class TakenFrame(msgspec.Struct, frozen=True, array_like=True, tag="taken"):
 
 
 class Acceptance(msgspec.Struct, frozen=True, array_like=True):
-    """Some proxy of the group has taken these versions, or all that there was of the type at a revision."""
+    """Some proxy of the group has accepted these versions or, if None, the whole type at a revision."""
 
     group: str
     type_url: str
@@ -115,15 +113,15 @@ NOT_SENT = -1
 
 
 class ProxyFrame(msgspec.Struct, frozen=True, array_like=True):
-    """How far a proxy is: by type the revision up to which it has answered everything, or NOT_SENT."""
+    """How far a proxy is: by type, the revision up to which it has acknowledged everything, or NOT_SENT."""
 
     number: int  # of its stream at the agent
     node_id: str
     group: str
     settled: dict[str, int] = {}
     errors: tuple[str, ...] = ()
-    behind: dict[str, int] = {}  # by type, the revision of the first change that it has not answered
-    refused: dict[str, str] = {}  # by type, what it said last of what it will not have
+    behind: dict[str, int] = {}  # by type, the revision of the first change that it has not acknowledged
+    refused: dict[str, str] = {}  # by type, the message of its last NACK
     cluster: str = ""
     version: str = ""
 
@@ -136,9 +134,9 @@ class ReportFrame(msgspec.Struct, frozen=True, array_like=True, tag="report"):
 
 
 class WantedFrame(msgspec.Struct, frozen=True, array_like=True, tag="wanted"):
-    """Proxies of a group wait for clusters of these names, or have them. Each is said once on a stream; what Hello has
-    is said. One with a number is answered by an update of the group that has whatever of it there is, even if that is
-    nothing new."""
+    """Proxies of a group wait for clusters of these names, or have them. Each name is sent once on a stream; those in
+    Hello count as sent. The reply to a frame with a number is an update of the group with whatever of them exists, even
+    if it changes nothing."""
 
     group: str
     names: tuple[str, ...]
@@ -148,7 +146,7 @@ class WantedFrame(msgspec.Struct, frozen=True, array_like=True, tag="wanted"):
 FromAgent = Hello | PodsFrame | TakenFrame | ReportFrame | WantedFrame
 _Frame = TypeVar("_Frame")
 _Told = TypeVar("_Told", int, str)
-_TYPES, _ERRORS, _ERROR_LENGTH = 16, 8, 512  # of what is said about one proxy
+_TYPES, _ERRORS, _ERROR_LENGTH = 16, 8, 512  # limits of the status of one proxy
 _OVERHEAD = 10  # bytes around two texts, at most
 
 _encoder = msgspec.msgpack.Encoder()
@@ -161,7 +159,7 @@ def encode(frame: Update | FromAgent) -> bytes:
 
 
 def encode_report(report: ReportFrame, most: int = PORTION_BYTES) -> Iterator[bytes]:
-    """In one message or, if that is too long, in several that say the same in the same order."""
+    """In one message or, if that is too long, in several with the same content in the same order."""
     whole = _encoder.encode(report)
     if len(whole) <= most:
         yield whole
@@ -187,7 +185,7 @@ def decode_from_agent(payload: bytes) -> FromAgent:
 
 
 def digest(versions: Iterable[tuple[str, str]]) -> str:
-    """Of the names and versions of one type in one group."""
+    """Digest of the names and versions of one type in one group."""
     state = blake2b(digest_size=8)
     for name, version in sorted(versions):
         state.update(f"{name}\0{version}\n".encode())
@@ -199,7 +197,7 @@ def digests(tables: Mapping[str, Iterable[tuple[str, str]]]) -> dict[str, str]:
 
 
 def bounded(proxy: ProxyFrame) -> ProxyFrame:
-    """What is kept of it: whoever has taken over a node must not fill the memory that all share."""
+    """The status truncated to limits: a compromised node must not fill the control plane's memory."""
     return ProxyFrame(
         proxy.number,
         proxy.node_id[:NAME_LENGTH],
@@ -214,7 +212,7 @@ def bounded(proxy: ProxyFrame) -> ProxyFrame:
 
 
 def _pieces(report: ReportFrame, most: int) -> Iterator[tuple[int, Any]]:
-    """Each with its place in Report; none is longer than a few names and messages, or `most`."""
+    """The parts of a report, each with its field's index; none is longer than a few names and messages, or `most`."""
     for each in report.acceptances:
         if each.versions is None:
             yield 0, each

@@ -1,8 +1,8 @@
-"""What several groups have in common, recorded once: a layer of resources that lies under the tables of all of them.
+"""Resources that several groups have in common, stored once: a layer below the tables of all these groups.
 
-A table upon a layer behaves as one that has everything itself, and keeps only what is the group's own: what it has
-beyond the layer or instead of it, and what its proxies took or refused. Rule: a name that the group has itself hides
-the layer's, whatever becomes of that.
+A table on a layer behaves as if it had every resource itself, and stores only what is specific to the group: resources
+in addition to the layer or instead of its own, and what the group's proxies accepted or rejected. Rule: a name that the
+group itself has overrides the layer's, whatever happens to the layer's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class LayerTable:
     def __init__(self) -> None:
         self.revision = 0
         self.live: dict[str, Resource] = {}
-        self.large: dict[str, Resource] = {}  # of these, those that are joined of parts
+        self.large: dict[str, Resource] = {}  # those of them with a body of several parts
         self.changes: dict[str, int] = {}  # name → revision, newest last
 
     def changed_since(self, revision: int) -> Iterator[str]:
@@ -29,7 +29,7 @@ class LayerTable:
             yield name
 
     def set(self, name: str, resource: Resource | None, revision: int) -> None:
-        self.changes.pop(name, None)  # to stand last again
+        self.changes.pop(name, None)  # to move it to the end
         self.large.pop(name, None)
         if resource is not None and parts_of(resource):
             self.large[name] = resource
@@ -46,7 +46,7 @@ _differing: WeakKeyDictionary[LayerTable, _Differing] = WeakKeyDictionary()
 
 
 def differing(one: LayerTable, other: LayerTable) -> frozenset[str]:
-    """Names that are not the same in both. For two layers, this is asked for each two groups upon them."""
+    """Names whose version differs. Cached, because it is needed for each pair of groups on the two layers."""
     if one is other:
         return frozenset()
     known = _differing.setdefault(one, WeakKeyDictionary())
@@ -70,11 +70,11 @@ class LayeredTable(ResourceTable):
     def __init__(self, shared: LayerTable) -> None:
         super().__init__()
         self.shared = shared
-        self.claims: set[str] = set()  # names that the group has itself
-        self.own: dict[str, Resource] = {}  # these, and what stands in for something of the layer that was refused
-        self.hidden: set[str] = set()  # of the layer, refused, and nothing known that could stand in
-        self.explicit: dict[str, Resource] = {}  # what was taken, where `until` does not say it
-        self.until = 0  # all of the layer that changed last by this revision was taken
+        self.claims: set[str] = set()  # names that the group itself has
+        self.own: dict[str, Resource] = {}  # these, and earlier good versions of rejected resources of the layer
+        self.hidden: set[str] = set()  # names of the layer that were rejected and have no earlier good version
+        self.explicit: dict[str, Resource] = {}  # accepted resources that `until` does not cover
+        self.until = 0  # everything of the layer that last changed up to this revision was accepted
         self.live = _Live(self)
         self.accepted = _Accepted(self)
         self.revision = shared.revision
@@ -90,7 +90,7 @@ class LayeredTable(ResourceTable):
         return max(super().changed_at(name), shared)
 
     def shows(self, name: str) -> bool:
-        """Whether it is the layer that decides what this name is."""
+        """Whether the layer provides this name."""
         return name not in self.own and name not in self.hidden
 
     def put(self, name: str, resource: Resource, revision: int) -> bool:
@@ -101,19 +101,19 @@ class LayeredTable(ResourceTable):
         current = self.shared.live.get(name) if self.shows(name) else None
         if current is not None and current.version == resource.version:
             self.own[name] = current
-            self._changed(name, revision)  # the layer's number is not there any more to say who knows it
+            self._changed(name, revision)  # the layer's revision no longer applies to this name
             return True
         return super().put(name, resource, revision)
 
     def remove(self, name: str, revision: int) -> bool:
-        """The group has it no more itself. If the layer has one, that shows again."""
+        """The group itself no longer has this name. If the layer has it, the layer's is used again."""
         self.claims.discard(name)
         below = self.shared.live.get(name)
         if below is None:
             return super().remove(name, revision)
         rejected = self.rejected.pop(name, None)
         if rejected is not None and rejected.version == below.version:
-            self.rejected[name] = rejected  # what stood in for the group's own stands in for the layer's
+            self.rejected[name] = rejected  # the replacement of the group's own is now that of the layer's
             return False
         before, since, taken = self.live.get(name), self.changed_at(name), self.accepted.get(name)
         self.own.pop(name, None)
@@ -125,7 +125,7 @@ class LayeredTable(ResourceTable):
             return False
         if before is not None and before is not taken:
             self._replaced[name] = before, since
-        self._changed(name, revision)  # even if it is the same: nobody is known to have taken it
+        self._changed(name, revision)  # even if the version is the same: no proxy is known to have accepted it
         return True
 
     def restore(self, resource: Resource, revision: int) -> bool:
@@ -159,7 +159,7 @@ class LayeredTable(ResourceTable):
         self.until = max(self.until, revision)
 
     def compact(self) -> None:
-        """Where all of the layer was taken, one number says so."""
+        """Once all of the layer was accepted, store that as one revision instead of per name."""
         if not self.explicit or self.until >= self.shared.revision:
             return
         if self.hidden:
@@ -173,12 +173,12 @@ class LayeredTable(ResourceTable):
     # The layer changes
 
     def below(self, name: str, resource: Resource | None, revision: int) -> None:
-        """What the layer has under this name is about to become another."""
+        """The layer's resource of this name is about to change to `resource`."""
         self.revision = revision
         if name in self.claims:
             if resource is None:
                 self.hidden.discard(name)
-            elif name not in self.own:  # refused, with nothing to stand in
+            elif name not in self.own:  # rejected, without an earlier good version
                 self.hidden.add(name)
             return
         current, since, taken = self.live.get(name), self.changed_at(name), self.accepted.get(name)
@@ -196,10 +196,10 @@ class LayeredTable(ResourceTable):
         if current is not None and current is not taken:
             self._replaced[name] = current, since
         self.removed.pop(name, None)
-        self._changes.pop(name, None)  # the layer's own is newer
+        self._changes.pop(name, None)  # the layer's revision is newer
 
     def rest_upon(self, shared: LayerTable, revision: int) -> bool:
-        """Another layer comes in the place of this one. Returns whether anything is different."""
+        """Replace the layer. Returns whether anything changed."""
         before = dict(self.live)
         for name in self.shared.live:
             if (taken := self.accepted.get(name)) is not None:
@@ -214,7 +214,7 @@ class LayeredTable(ResourceTable):
                 del self.rejected[name]
                 self.own.pop(name, None)
                 self.hidden.discard(name)
-        for name in self.claims - self.own.keys():  # refused, with nothing to stand in
+        for name in self.claims - self.own.keys():  # rejected, without an earlier good version
             self.hidden.add(name)
         self.hidden &= shared.live.keys()
         after = dict(self.live)
@@ -228,7 +228,7 @@ class LayeredTable(ResourceTable):
             if taken is not None and taken.version == resource.version:
                 self.explicit[name] = resource
             if was is not None and was.version == resource.version:
-                if self.changed_at(name) < since[name]:  # who has not heard of it yet must still do
+                if self.changed_at(name) < since[name]:  # streams that have not sent it yet must still do so
                     self._changed(name, revision)
                     changed = True
                 continue
@@ -242,7 +242,7 @@ class LayeredTable(ResourceTable):
         return changed
 
     def is_implied(self, name: str) -> bool:
-        """Whether `until` says that what shows was taken."""
+        """Whether `until` implies that the layer's resource was accepted."""
         changed = self.shared.changes.get(name)
         if changed is None or changed > self.until or not self.shows(name):
             return False
@@ -250,7 +250,7 @@ class LayeredTable(ResourceTable):
 
 
 def unlike(like: ResourceTable, table: ResourceTable) -> tuple[list[str], list[Resource]]:
-    """Of one that is as the other but for these: the names, live here or not; and what is the same and large."""
+    """Compare two nearly equal tables: the names that differ, and the large resources that are identical."""
     names: list[str] = []
     common: list[Resource] = []
     if isinstance(like, LayeredTable) and isinstance(table, LayeredTable):
@@ -261,7 +261,7 @@ def unlike(like: ResourceTable, table: ResourceTable) -> tuple[list[str], list[R
         candidates = {*like.live, *like.rejected, *table.live}
     for name in candidates:
         there, here = like.live.get(name), table.live.get(name)
-        # Of what is in quarantine there, the agent may have any version.
+        # The agent may have any version of a quarantined resource.
         if name in like.rejected or there is None or here is None or there.version != here.version:
             names.append(name)
         else:
@@ -270,27 +270,27 @@ def unlike(like: ResourceTable, table: ResourceTable) -> tuple[list[str], list[R
 
 
 class _TableView(MutableMapping[str, Resource]):
-    """A table as one mapping; `get` of a subclass decides what is in it."""
+    """A table as one mapping; the subclass's `get` decides its content."""
 
     def __init__(self, table: LayeredTable) -> None:
         self._table = table
 
     def __getitem__(self, name: str) -> Resource:
-        found = self.get(name)
-        if found is None:
+        resource = self.get(name)
+        if resource is None:
             raise KeyError(name)
-        return found
+        return resource
 
 
 class _Live(_TableView):
-    """What there is for the group's proxies."""
+    """The current resources of the group's proxies."""
 
     def get(self, name: str, default: Resource | None = None) -> Resource | None:  # type: ignore[override]
         table = self._table
-        found = table.own.get(name)
-        if found is None and name not in table.hidden:
-            found = table.shared.live.get(name)
-        return default if found is None else found
+        resource = table.own.get(name)
+        if resource is None and name not in table.hidden:
+            resource = table.shared.live.get(name)
+        return default if resource is None else resource
 
     def __contains__(self, name: object) -> bool:
         table = self._table
@@ -321,14 +321,14 @@ class _Live(_TableView):
 
 
 class _Accepted(_TableView):
-    """What some proxy of the group took last."""
+    """What some proxy of the group accepted last."""
 
     def get(self, name: str, default: Resource | None = None) -> Resource | None:  # type: ignore[override]
         table = self._table
-        found = table.explicit.get(name)
-        if found is None and table.is_implied(name):
-            found = table.shared.live[name]
-        return default if found is None else found
+        resource = table.explicit.get(name)
+        if resource is None and table.is_implied(name):
+            resource = table.shared.live[name]
+        return default if resource is None else resource
 
     def __setitem__(self, name: str, resource: Resource) -> None:
         table = self._table

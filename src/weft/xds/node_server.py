@@ -1,5 +1,5 @@
-"""The streams of the nodes' agents over gRPC. Who calls is decided before (`access.py`), and what it may see by the
-observer; a `NodeStream` decides everything after that. Rule: an agent can harm its own stream and no other.
+"""The streams of the node agents over gRPC. `access.py` authenticates the caller, the observer decides what it may see,
+and a `NodeStream` handles everything after that. Rule: an agent can harm its own stream and no other.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from weft.xds.turnstile import Turnstile
 log = logging.getLogger("weft.xds")
 
 _HELLO_SECONDS = 30.0
-# All that there is for a node is megabytes. When all come at once, as after a restart, so many are told it at a time,
-# so that it does not lie here for each of them. Who does not take it is not waited for.
+# The whole config of a node is megabytes. When all agents connect at once, as after a restart, only this many are sent
+# it at a time, to bound memory. A slow agent keeps its place only for ARRIVAL_SECONDS.
 ARRIVALS = 4
 ARRIVAL_SECONDS = 5.0
-STREAMS = 4  # of one node: its agent has one, and some that broke may not be known to be gone yet
+STREAMS = 4  # of one node: its agent has one, and some broken ones may not have been detected yet
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
     since: float
     pods: int
     groups: tuple[Hashable, ...]
-    settled: bool  # everything there is for it has been answered
+    settled: bool  # the agent has acknowledged everything
     bytes_sent: int
     bytes_received: int
 
@@ -54,7 +54,7 @@ class NodeServer:
         self._sessions: set[_Session] = set()
 
     def handlers(self, authenticate: Authenticate) -> grpc.GenericRpcHandler:
-        """For a server that somebody else opens."""
+        """Handlers for a gRPC server that the caller opens."""
 
         async def serve(_requests: object, context: Context) -> None:
             await self._serve(authenticate, context)
@@ -64,7 +64,7 @@ class NodeServer:
         )
 
     def wake(self) -> None:
-        """Placements are known that were not."""
+        """Placements have become known."""
         for session in self._sessions:
             session.stream.placements_changed()
 
@@ -84,17 +84,17 @@ class NodeServer:
                 return
             hello = frames.decode_from_agent(payload)
             if not isinstance(hello, frames.Hello):
-                raise StreamRefused("a stream begins with Hello")
+                raise StreamRefused("a stream must begin with Hello")
         except (StreamRefused, frames.Malformed, TimeoutError) as refused:
             log.warning("not an agent at %s: %s", context.peer(), refused)
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused) or "no Hello came")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused) or "no Hello was received")
         try:
             node = self._observer.admit(hello.node, principal)
         except StreamRefused as refused:
-            log.warning("refused the agent of %s: %s", hello.node[:200], refused)
+            log.warning("rejected the agent of %s: %s", hello.node[:200], refused)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(refused))
         if sum(session.stream.node == node for session in self._sessions) >= STREAMS:
-            log.warning("refused another stream of %s: it has %d", node, STREAMS)
+            log.warning("rejected another stream of %s: it has %d", node, STREAMS)
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{node} has {STREAMS} streams already")
         await self._run(node, hello, len(payload), context)
 
@@ -105,20 +105,20 @@ class NodeServer:
             session = _Session(self, node, hello, received, context)
             self._sessions.add(session)
             unsubscribe = self._observer.subscribe(node, session.stream.placements_changed)
-            log.info("the agent of %s is here, with %d pods", node, len(hello.pods))
+            log.info("the agent of %s has connected, with %d pods", node, len(hello.pods))
             await session.run()
         except (StreamRefused, frames.Malformed) as refused:
             log.warning("ended the stream of %s: %s", node, refused)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused))
         except Behind as behind:
-            log.info("the stream of %s must start anew: %s", node, behind)
-            await context.abort(grpc.StatusCode.ABORTED, f"start anew: {behind}")
+            log.info("the stream of %s must be restarted: %s", node, behind)
+            await context.abort(grpc.StatusCode.ABORTED, f"restart the stream: {behind}")
         finally:
             unsubscribe()
             if session is not None:
                 self._sessions.discard(session)
                 session.stream.close()
-                log.info("the agent of %s is gone", node)
+                log.info("the agent of %s has disconnected", node)
 
 
 class _Session:
@@ -149,7 +149,7 @@ class _Session:
             await asyncio.gather(reading, return_exceptions=True)
 
     async def _send(self) -> bool:
-        """Whether there was anything to say. What was said is not kept here while it is being heard."""
+        """Send the next update; returns whether there was one. The update is freed before it is written."""
         update = self.stream.turn()
         if update is None:
             return False

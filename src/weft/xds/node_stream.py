@@ -1,9 +1,9 @@
-"""One agent's stream on the control plane's side, without its socket: what it says in, updates out.
+"""One agent's stream on the control plane's side, without its socket: frames of the agent in, updates out.
 
-The observer says which pods are on the node and of which group each is; the agent says which of them it has sockets
-for; what leaves is everything of just those groups. Rules: one unanswered update, and what is owed meanwhile is one
-number per group, so a slow agent costs nothing and gets the latest once; what the agent has is not remembered but read
-from the tables that all streams share.
+The observer knows which pods are on the node and the group of each; the agent reports for which of them it has sockets;
+the updates contain just those groups. Rules: one update is unacknowledged at a time, and what is pending meanwhile is
+one revision per group, so a slow agent costs nothing and gets the latest state once; what the agent has is not stored
+but derived from the tables that all streams share.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from weft.xds.stream import NackedResource
 from weft.xds.table import Behind, Resource, ResourceTable, parts_of
 from weft.xds.types import CLUSTER
 
-# An update that has this much in it is sent, and further groups wait for the next one; a group is never split.
+# An update of at least this size is sent, and further groups wait for the next one; a group is never split.
 BATCH_BYTES = 1 << 20
-# Groups that are joined at a time. To compute one takes a while; when all nodes come at once, as after a restart, those
-# that only want to shake hands, or have an endpoint changed, must not wait for whole nodes.
+# Groups that are joined per turn. Computing one takes a while; when all nodes connect at once, as after a restart,
+# handshakes and endpoint changes must not wait for whole nodes.
 JOINS = 1
 PODS = 10_000  # kubelet's own limit is 110
 PROXIES = 4 * PODS
@@ -49,19 +49,19 @@ _ENTRY_BYTES = 64  # of an entry without its body, roughly
 
 
 class NodeObserver(Protocol):
-    """Who knows the nodes, and hears from their proxies."""
+    """Knows the nodes and their pods, and receives the reports of their proxies."""
 
     def admit(self, node: str, principal: object) -> str:
-        """The name of the node that this caller is the agent of. Refused sends it away."""
+        """The name of the node whose agent this caller is. Raises StreamRefused to reject it."""
 
     def placements(self, node: str) -> Mapping[str, Hashable] | None:
         """The group of each pod on the node; None while that is not known yet."""
 
     def subscribe(self, node: str, changed: Callable[[], None]) -> Callable[[], None]:
-        """Be told when the placements are others. Returns what ends it."""
+        """Call `changed` when the placements change. Returns the function that unsubscribes."""
 
     def name(self, group: Hashable) -> str:
-        """The same on every replica, at any time."""
+        """The group's name, the same on every replica at any time."""
 
     def hold(self, group: Hashable) -> None:
         """The group is needed. It may get its state later."""
@@ -69,27 +69,27 @@ class NodeObserver(Protocol):
     def release(self, group: Hashable) -> None: ...
 
     def want(self, group: Hashable, names: Iterable[str], had: tuple[str, ...] = ()) -> None:
-        """Proxies of the group wait for clusters of these names, and have those: then what there is of them is in the
-        group when this returns. It may not be held yet."""
+        """Proxies of the group wait for clusters of these names, and have those in `had`: whatever exists of `had` is
+        in the group when this returns. The group may not be held yet."""
 
     def taken(self, group: Hashable, type_url: str) -> None:
-        """A proxy of the group has taken something."""
+        """A proxy of the group has accepted something."""
 
     def on_nack(self, resource: NackedResource) -> None: ...
 
 
 class ProxyState(msgspec.Struct, frozen=True):
-    """A proxy behind an agent, as the agent tells."""
+    """A proxy behind an agent, as the agent reports it."""
 
     node_id: str
     group: Hashable
     types: Mapping[str, Sync]
     errors: tuple[str, ...]
-    settled: Mapping[str, int] = {}  # by type, the push up to which it has answered everything
-    behind: Mapping[str, int] = {}  # by type that is stale, the first push after that
-    refused: Mapping[str, str] = {}  # by type, its last NACK, until what caused it has gone
-    node: str = ""  # whose agent tells
-    since: float = 0.0  # when the agent told of it first
+    settled: Mapping[str, int] = {}  # by type, the push up to which it has acknowledged everything
+    behind: Mapping[str, int] = {}  # by stale type, the first push after that
+    refused: Mapping[str, str] = {}  # by type, its last NACK, until its cause is gone
+    node: str = ""  # whose agent reports it
+    since: float = 0.0  # when the agent first reported it
     cluster: str = ""
     version: str = ""
 
@@ -111,17 +111,17 @@ class NodeStream:
         self._observer = observer
         self._wake = wake
         self._pods: set[str] = set()
-        self._wanted: dict[str, str] = {}  # pod → group's name, as it should be
-        self._placed: dict[str, str] = {}  # as the agent knows it
+        self._wanted: dict[str, str] = {}  # pod → group's name, the target state
+        self._placed: dict[str, str] = {}  # pod → group's name, as sent to the agent
         self._joined: dict[str, _Joined] = {}
         self._moved = True
         self._nonces = count(1)
         self._flight: int | None = None
         self._proxies: dict[int, ProxyFrame] = {}
-        self._since: dict[int, float] = {}  # when each was first told of
+        self._since: dict[int, float] = {}  # when each was first reported
         self._digests = hello.groups
-        self._called = dict(hello.wanted)  # of groups that are not joined yet
-        self._asked: dict[str, int] = {}  # of the same, what is to be answered
+        self._called = dict(hello.wanted)  # clusters called by groups that are not joined yet
+        self._asked: dict[str, int] = {}  # of these groups, the last request number that needs a reply
         self._whole = frozenset(hello.whole)
         self._everything = _everything(hello)
         self._builds = hello.builds
@@ -144,14 +144,14 @@ class NodeStream:
         elif isinstance(frame, WantedFrame):
             self._want(frame)
         else:
-            raise StreamRefused("a stream begins with Hello, and has one")
+            raise StreamRefused("a second Hello on one stream")
 
     def placements_changed(self) -> None:
         self._moved = True
         self._wake()
 
     def turn(self) -> Update | None:
-        """What may go out now. Raises Behind when the stream must start anew."""
+        """The next update, if one may be sent now. Raises Behind when the stream must be restarted."""
         if self._flight is not None:
             return None
         gone: list[str] = []
@@ -180,17 +180,17 @@ class NodeStream:
 
     @property
     def in_flight(self) -> bool:
-        """Whether something was sent that the agent has not answered."""
+        """Whether an update was sent that the agent has not acknowledged."""
         return self._flight is not None
 
     @property
     def resuming(self) -> bool:
-        """Whether there is something that the agent has not heard of since it came."""
+        """Whether the initial state since the agent's Hello has not been sent completely."""
         return self._resuming
 
     @property
     def settled(self) -> bool:
-        """Whether the agent has answered everything there is for it."""
+        """Whether the agent has acknowledged everything."""
         return self._flight is None and not self._moved and all(not each.is_owed() for each in self._joined.values())
 
     @property
@@ -230,7 +230,7 @@ class NodeStream:
             raise StreamRefused(f"more than {PODS} pods on one node, or a name longer than {NAME_LENGTH}")
 
     def _follow(self, placements: Mapping[str, Hashable]) -> list[str]:
-        """Join the groups of the pods that are wanted, leave others; returns those that the agent may drop."""
+        """Join the groups of the agent's pods and leave all others; returns the groups that the agent may drop."""
         groups = {pod: group for pod in self._pods if (group := placements.get(pod)) is not None}
         names = {group: self._observer.name(group) for group in dict.fromkeys(groups.values())}
         fresh = [(group, name) for group, name in names.items() if name not in self._joined]
@@ -241,7 +241,7 @@ class NodeStream:
             self._observer.hold(group)
             joined = _Joined(self._snapshots, group, name, self._wake)
             joined.asked = self._asked.pop(name, 0)
-            # First, for those that are there may change all the time.
+            # First in the order, because joined groups may change all the time.
             self._joined = {name: joined, **self._joined}
         if len(fresh) > JOINS:
             self._moved = True
@@ -267,7 +267,7 @@ class NodeStream:
             if joined.is_owed():
                 update = self._update(joined)
                 size += sum(_weight(entry) for each in update.upserts.values() for entry in each)
-                # Whoever changes all the time must not keep the others waiting.
+                # Moved to the end: a group that changes all the time must not delay the others.
                 self._joined[joined.name] = self._joined.pop(joined.name)
                 yield update
 
@@ -302,7 +302,7 @@ class NodeStream:
                 upserts[type_url] = entries
             if going:
                 removals[type_url] = going
-        # From here on what is in this group can be referred to by the next.
+        # From here on, later groups can refer to the content of this one.
         joined.revision = self._snapshots.push
         joined.heard = joined.asked
         return GroupUpdate(
@@ -318,7 +318,7 @@ class NodeStream:
         )
 
     def _like(self, joined: _Joined) -> _Joined | None:
-        """One that the agent has just as it is here, preferably upon the same layer."""
+        """A group that the agent has in its current state, preferably on the same layer."""
         layer = joined.state.layer
         others = [each for each in self._joined.values() if each is not joined and each.is_complete()]
         return next((each for each in others if each.state.layer is layer), others[0] if others else None)
@@ -344,20 +344,21 @@ class NodeStream:
         return entries, going
 
     def _patch(self, joined: _Joined, type_url: str, resource: Resource) -> Patch | None:
-        """The way to it from what the agent has under the same name, in this group or in another."""
+        """A patch from a body that the agent has under the same name, in this group or another; None if not worth
+        it."""
         parts = parts_of(resource)
         key = type_url, resource.name
         before = joined.large.get(key)
         if before is None:
-            before = next((found for each in self._joined.values() if (found := each.large.get(key))), None)
+            before = next((large for each in self._joined.values() if (large := each.large.get(key))), None)
         if before is None or not parts or not self._builds:
             return None
         patch = difference(before.version, parts_of(before), parts)
         return patch if patch.weight < patch.size // 2 else None
 
     def _has(self, type_url: str, resource: Resource) -> bool:
-        """Whether the agent has this body: it did at its hello, or has been told it for another of its groups, where
-        it has not changed since."""
+        """Whether the agent has this body: it listed it in its Hello, or was sent it in another of its groups, where it
+        has not changed since."""
         name, version = resource.name, resource.version
         if (type_url, name, version) in self._held:
             return True
@@ -382,7 +383,7 @@ class NodeStream:
             self._asked[wanted.group] = max(self._asked.get(wanted.group, 0), wanted.number)
 
     def _report(self, report: ReportFrame) -> None:
-        # What one proxy took and another refused is not the resource's fault: acceptance is heard first.
+        # A resource that one proxy accepted is not at fault if another rejected it: acceptances are applied first.
         for each in report.acceptances:
             joined = self._joined.get(each.group)
             if joined is None:
@@ -392,8 +393,8 @@ class NodeStream:
                 current = self._snapshots.accept_until(joined.group, each.type_url, revision)
             else:
                 current = self._snapshots.accept_versions(joined.group, each.type_url, each.versions)
-            # An agent whose proxy refused something goes back to what was good by itself. That this is taken, again,
-            # says nothing about what has been sent since.
+            # An agent whose proxy rejected something itself goes back to the last good version. That this one is
+            # accepted again proves nothing about what has been sent since.
             if current:
                 self._observer.taken(joined.group, each.type_url)
         for refusal in report.refusals:
@@ -414,29 +415,31 @@ class NodeStream:
 
 
 def _everything(hello: Hello) -> tuple[str, ...]:
-    """A cluster of each host that the agent has, in whichever group: what a group may not see it is not told of."""
+    """One cluster of each host that the agent has in any group; a group is still sent only what it may see."""
     return tuple({host: name for name, _ in hello.bodies.get(CLUSTER, ()) if (host := cluster_host(name))}.values())
 
 
 class _Joined:
-    """One group on one stream, as its tables see it (`snapshot.Watcher`)."""
+    """One group on one stream; the `table.Watcher` of its tables."""
 
     def __init__(self, snapshots: Snapshots, group: Hashable, name: str, wake: Callable[[], None]) -> None:
         self.group = group
         self.name = name
-        self.revision: int | None = None  # everything up to here is with the agent, or on its way; None: nothing is
+        self.revision: int | None = None  # everything up to here was sent to the agent; None: nothing was
         self.wake = wake
         self._snapshots = snapshots
         self.state = snapshots.attach(group, self)
-        self.asked = self.heard = 0  # the last question of the agent that is to be answered, and that was
-        self.large: dict[tuple[str, str], Resource] = {}  # what the agent has here, by type and name, to build upon
+        self.asked = self.heard = 0  # the agent's last request number, and the last one with a reply
+        self.large: dict[
+            tuple[str, str], Resource
+        ] = {}  # large bodies that the agent has, by type and name, for patches
 
     def has(self, type_url: str, resources: Iterable[Resource]) -> None:
-        """The agent has these."""
+        """Record that the agent has these."""
         self.large.update(((type_url, each.name), each) for each in resources if parts_of(each))
 
     def is_complete(self) -> bool:
-        """Whether the agent has all of it as it is here, or will before anything else that is said."""
+        """Whether the agent has the current state of the group, or will have it before any later message."""
         return self.revision is not None and self.state.ready and not self.state.dropped and not self.is_owed()
 
     def settled(self, type_url: str) -> int | None:
@@ -444,7 +447,7 @@ class _Joined:
 
     def is_owed(self) -> bool:
         if self.state.dropped:
-            raise Behind("a group of this stream is no more")
+            raise Behind("a group of this stream was dropped")
         if not self.state.ready:
             return False
         revision = self.revision
@@ -453,22 +456,23 @@ class _Joined:
         return any(table.revision > revision for table in self.state.tables.values())
 
     def sync(self, proxy: ProxyFrame) -> dict[str, Sync]:
-        found = {}
+        by_type = {}
         for type_url, settled in proxy.settled.items():
             late = settled < self.state.table(type_url).revision
-            found[type_url] = Sync.NOT_SENT if settled == frames.NOT_SENT else Sync.STALE if late else Sync.SYNCED
-        return found
+            by_type[type_url] = Sync.NOT_SENT if settled == frames.NOT_SENT else Sync.STALE if late else Sync.SYNCED
+        return by_type
 
     def behind(self, proxy: ProxyFrame, sync: Mapping[str, Sync]) -> dict[str, int]:
-        """Since which push it is stale: as its agent says, who has seen it; else, if the agent itself has not got that
-        far, the first change that there is after what the proxy has."""
-        found = {}
+        """By stale type, the push since which the proxy is stale: as its agent reports it or, if the agent itself has
+        not received that push yet, the first change after the proxy's state."""
+        first_missing = {}
         for type_url, state in sync.items():
             if state is Sync.STALE:
                 table, settled = self.state.table(type_url), proxy.settled[type_url]
                 news = table.changed_since(settled) if settled else ()
-                found[type_url] = proxy.behind.get(type_url) or min(map(table.changed_at, news), default=table.revision)
-        return found
+                first_change = min(map(table.changed_at, news), default=table.revision)
+                first_missing[type_url] = proxy.behind.get(type_url) or first_change
+        return first_missing
 
     def digests(self) -> dict[str, str]:
         return {type_url: _digest(self.state, type_url) for type_url in self.state.tables}
@@ -481,15 +485,15 @@ def _weight(entry: Entry) -> int:
     return _ENTRY_BYTES + len(entry.body or b"") + (entry.patch.weight if entry.patch else 0)
 
 
-# Agents that come back together, with the same groups, cost one look at each.
+# Cached, so that agents that reconnect together with the same groups cost one computation per group.
 _digests: WeakKeyDictionary[GroupTables, dict[str, tuple[int, int, str]]] = WeakKeyDictionary()
 
 
 def _digest(state: GroupTables, type_url: str) -> str:
     known = _digests.setdefault(state, {})
     table = state.tables[type_url]
-    revision, size, made = known.get(type_url, (-1, -1, ""))
+    revision, size, digest = known.get(type_url, (-1, -1, ""))
     if (revision, size) != (table.revision, len(table.live)):  # a quarantine may hide a name without a push
-        made = frames.digest((name, resource.version) for name, resource in table.live.items())
-        known[type_url] = table.revision, len(table.live), made
-    return made
+        digest = frames.digest((name, resource.version) for name, resource in table.live.items())
+        known[type_url] = table.revision, len(table.live), digest
+    return digest

@@ -1,5 +1,5 @@
-"""What on-demand discovery puts into names on the wire: which clusters a held call waits for, and which host or address
-a cluster name is about.
+"""Names of on-demand discovery on the wire: which clusters held calls wait for, and the host or address in a cluster
+name.
 
 `weft.translate` builds these names and `weft.mesh` bounds how many a group may have; `weft.xds` imports neither, and
 reads the names here. tests/control/test_xds_names.py keeps both sides equal.
@@ -10,7 +10,7 @@ from __future__ import annotations
 from ipaddress import ip_address
 
 HOLD = "hold|"  # hold|PORT|ADDRESS: the cluster that a held call waits for, requested by name only
-RESUMED = "virtualOutboundAgain"  # the listener of held calls that go on; a group that has it is on demand
+RESUMED = "virtualOutboundAgain"  # the listener that continues held calls; a group that has it is on demand
 CALLED = 5_000  # addresses and hosts that a control plane keeps for one group
 
 
@@ -19,7 +19,7 @@ def is_held_cluster(name: str) -> bool:
 
 
 def held_address(cluster: str) -> str:
-    """The address that a held call goes to; empty if the cluster is none of a held call."""
+    """The destination address of a held call; empty if the cluster is not one of a held call."""
     hold, _, rest = cluster.partition("|")
     port, _, address = rest.partition("|")
     if f"{hold}|" != HOLD or not (port.isascii() and port.isdecimal()):

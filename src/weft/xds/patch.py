@@ -1,7 +1,7 @@
-"""A large body as what differs from one that the other side has: stretches of that, and bytes in between.
+"""A patch of a large body: ranges of a base that the receiver has, and new bytes between them.
 
-A port's routes are joined out of a part per host, and of a thousand hosts one changes, or ten look different from
-another namespace. Whole parts are compared, never bytes.
+A port's route configuration is joined from one part per host. Of a thousand hosts one changes, or ten differ between
+namespaces. Whole parts are compared, never bytes.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from functools import lru_cache
 
 import msgspec
 
-Piece = bytes | tuple[int, int]  # bytes, or where a stretch of the base begins and ends
+Piece = bytes | tuple[int, int]  # bytes, or start and end of a range of the base
 
 
 class Mismatch(ValueError):
-    """The patch does not fit what it is said to be for."""
+    """The patch does not fit its base."""
 
 
 class Patch(msgspec.Struct, frozen=True, array_like=True):
-    base: str  # version of the body that it is for
-    size: int  # of what comes out
+    base: str  # version of the body that it applies to
+    size: int  # of the result
     pieces: tuple[Piece, ...]
 
     @property
@@ -27,9 +27,9 @@ class Patch(msgspec.Struct, frozen=True, array_like=True):
         return sum(len(piece) if isinstance(piece, bytes) else 8 for piece in self.pieces)
 
 
-@lru_cache(maxsize=64)  # many nodes go the same way
+@lru_cache(maxsize=64)  # many nodes need the same patch
 def difference(version: str, base: tuple[bytes, ...], parts: tuple[bytes, ...]) -> Patch:
-    """How `parts` follow from the base of this version."""
+    """The patch from `base`, which has this version, to `parts`."""
     places: dict[bytes, tuple[int, int]] = {}
     at = 0
     for part in base:
@@ -61,5 +61,5 @@ def patched(base: bytes, patch: Patch) -> bytes:
     """Raises Mismatch."""
     body = b"".join(piece if isinstance(piece, bytes) else base[piece[0] : piece[1]] for piece in patch.pieces)
     if len(body) != patch.size:
-        raise Mismatch(f"{len(body)} bytes came out, and {patch.size} were meant")
+        raise Mismatch(f"the patch resulted in {len(body)} bytes, expected {patch.size}")
     return body

@@ -1,5 +1,5 @@
-"""When each push was, for whoever asks how long a proxy has been behind. Numbers come in as they are counted; the time
-of any of them leaves. Rule: it is bounded, and the older a push, the less exactly its time is known.
+"""The time of each push number, to compute how long a proxy has been behind. Rule: it is bounded; the older a push, the
+less exact its time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class PushTimes:
         self._times: list[float] = []
 
     def note(self, number: int) -> None:
-        """This push is now."""
+        """Record this push with the current time."""
         now = self._clock()
         self.last = number
         if self._times and now - self._times[-1] < EXACT:
@@ -28,12 +28,12 @@ class PushTimes:
         self._numbers.append(number)
         self._times.append(now)
         if len(self._times) > KEPT:
-            # Of the older half, every second one: a mesh that is never quiet still knows what was hours ago.
+            # Keep every second one of the older half, so that a busy mesh still has times from hours ago.
             half = KEPT // 2
             self._numbers[:half] = self._numbers[:half:2]
             self._times[:half] = self._times[:half:2]
 
     def at(self, number: int) -> float:
-        """When that push was, or a little before; now for one that has not been."""
+        """The time of that push, or a little before; the current time for a future one."""
         index = bisect_right(self._numbers, number) - 1
         return self._times[max(index, 0)] if self._times and number <= self.last else self._clock()

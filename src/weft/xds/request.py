@@ -1,5 +1,5 @@
-"""Requests, from the wire to values. Bytes of a client come in; a `XdsRequest` and, on a stream's first message, the
-client's `NodeInfo` leave. Whatever is malformed or too large is `StreamRefused`: past this room no input is unbounded.
+"""Parses discovery requests: a client's bytes → an `XdsRequest` and, on a stream's first message, the client's
+`NodeInfo`. A malformed or too large request raises `StreamRefused`: after this module all input is bounded.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from weft.xds.types import CLUSTER, is_held
 # A mesh of 30,000 services in one message with the versions of all of them; Istio's largest users have a third of that.
 REQUEST_BYTES = 16 << 20
 NAMES = 100_000
-# Names that calls wait for, of one stream: what an application calls makes them up, and may be anything. There is room
-# for all that are kept of a group (`mesh/calls.py`), each by two names: it is to be told of everything before that.
+# Names of one stream that held calls wait for: they come from the addresses that an application calls, which can be
+# any. There is room for all that are kept for a group (`mesh/calls.py`), each with two names: before that, the group
+# gets every service.
 HELD = 4 * CALLED
 NAME_LENGTH = 4_096
-METADATA_BYTES = 64 * 1024  # a proxy of Istio tells some 4 KB of itself
+METADATA_BYTES = 64 * 1024  # an Istio proxy sends about 4 KB
 
 
 class StreamRefused(Exception):
-    """The client's fault: its stream ends with this reason and others do not notice."""
+    """The client's fault: its stream ends with this reason; other streams are not affected."""
 
 
 class Locality(msgspec.Struct, frozen=True):
@@ -51,8 +52,8 @@ class NodeInfo(msgspec.Struct, frozen=True):
 class XdsRequest(msgspec.Struct, frozen=True):
     type_url: str
     nonce: str = ""
-    error: str | None = None  # set: the response with this nonce is refused
-    names: tuple[str, ...] = ()  # state-of-the-world: everything wanted; delta: newly wanted
+    error: str | None = None  # set: a NACK of the response with this nonce
+    names: tuple[str, ...] = ()  # state-of-the-world: all subscribed names; delta: new ones
     unsubscribe: tuple[str, ...] = ()
     versions: Mapping[str, str] = {}  # what the client has from an earlier stream
 
@@ -85,7 +86,8 @@ def _error(message: Any) -> str | None:
 
 
 def _bounded(names: Iterable[str]) -> list[str]:
-    """A client that comes back asks again for all that calls have waited for. For its other names' sake it is heard."""
+    """The names with at most HELD of held calls. A reconnecting client requests again every name that calls have waited
+    for; its stream is not rejected for that, because of its other names."""
     every = list(names)
     held = [name for name in every if is_held(CLUSTER, name)]
     if len(held) <= HELD:
@@ -96,7 +98,7 @@ def _bounded(names: Iterable[str]) -> list[str]:
 def _names(names: Iterable[str]) -> tuple[str, ...]:
     every = tuple(names)
     if len(every) > NAMES:
-        raise StreamRefused(f"{len(every)} names in one request; {NAMES} are the most")
+        raise StreamRefused(f"{len(every)} names in one request; the limit is {NAMES}")
     for name in every:
         _short(name)
     return every
@@ -109,7 +111,7 @@ def _versions(versions: Mapping[str, str]) -> dict[str, str]:
 
 def _short(name: str) -> str:
     if len(name) > NAME_LENGTH:
-        raise StreamRefused(f"a name of {len(name)} characters, {name[:40]}…; {NAME_LENGTH} are the most")
+        raise StreamRefused(f"a name of {len(name)} characters, {name[:40]}…; the limit is {NAME_LENGTH}")
     return name
 
 
@@ -120,11 +122,11 @@ def _node(node: Any) -> NodeInfo:
         version = f"{number.major_number}.{number.minor_number}.{number.patch}"
     size = node.metadata.ByteSize()
     if size > METADATA_BYTES:
-        raise StreamRefused(f"{size} bytes of node metadata; {METADATA_BYTES} are the most")
+        raise StreamRefused(f"{size} bytes of node metadata; the limit is {METADATA_BYTES}")
     try:
         metadata = MessageToDict(node.metadata)
-    except (ValueError, SerializeToJsonError) as error:  # an infinite number, say
-        raise StreamRefused(f"node metadata that JSON cannot hold: {error}") from error
+    except (ValueError, SerializeToJsonError) as error:  # such as an infinite number
+        raise StreamRefused(f"node metadata cannot be represented as JSON: {error}") from error
     return NodeInfo(
         id=_short(node.id),
         cluster=_short(node.cluster),

@@ -1,6 +1,5 @@
-"""Responses, encoded once. Streams that need the same names at the same push share one object and its bytes.
-
-Streams come in with a key and a way to build; what leaves is a `Response` that is ready to be written.
+"""Encoded responses and their cache: streams that need the same names at the same push share one `Response` and its
+bytes. A stream passes a key and a function that builds the response.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from weft.xds.table import Resource
 
 
 class Dialect(Enum):
-    """How a client speaks: what changed, or all that is."""
+    """The xDS variant of a client: delta (changes) or state of the world (everything)."""
 
     DELTA = "delta"
     STATE_OF_THE_WORLD = "sotw"
@@ -31,16 +30,16 @@ class Response:
         self.nonce = nonce
         self.resources = tuple(resources)
         self.removed = tuple(removed)
-        self.accepted = False  # set by the first ACK: the resources are then known to be good, and need no second look
+        self.accepted = False  # set by the first ACK: the resources are then recorded as accepted
         self.payload: bytes = _ENCODE[dialect](self)
 
 
-# As much as one large group's first push; a response past it is still shared while it is the newest.
+# The size of one large group's first push; a larger response is still shared while it is the newest.
 CACHE_BYTES = 16 << 20
 
 
 class Responses:
-    """The responses made lately, bounded by their bytes."""
+    """The most recent responses, bounded by their total bytes."""
 
     def __init__(self, budget: int = CACHE_BYTES) -> None:
         self._budget = budget
@@ -52,12 +51,12 @@ class Responses:
         if kept is not None:
             self._kept.move_to_end(key)
             return kept
-        made = self._kept[key] = build()
-        self._size += len(made.payload)
+        response = self._kept[key] = build()
+        self._size += len(response.payload)
         while self._size > self._budget and len(self._kept) > 1:
             _, oldest = self._kept.popitem(last=False)
             self._size -= len(oldest.payload)
-        return made
+        return response
 
 
 def _delta(response: Response) -> bytes:

@@ -1,6 +1,6 @@
-"""Discovery over gRPC, aggregated or of secrets alone: sockets, streams of bytes, and who is on the other end.
+"""Discovery over gRPC, ADS or SDS: listening sockets, streams and their clients.
 
-A connection comes in, its client says who it is, the observer says which group it belongs to, and a `XdsStream` decides
+The first request of a stream names its node, the observer returns the node's group, and an `XdsStream` handles
 everything after that. Rule: a client can harm its own stream and no other.
 """
 
@@ -33,11 +33,13 @@ log = logging.getLogger("weft.xds")
 
 
 class StreamObserver(Protocol):
-    """Who decides about clients and hears from them. What it raises, but for Refused, is logged and harms nothing."""
+    """Decides about clients and is notified of their ACKs and NACKs. What it raises, except StreamRefused, is logged
+    and has no effect on streams."""
 
     def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Hashable | Awaitable[Hashable]:
-        """The group of a new client, at once or when it is known. Refused sends it away. The group may get its state
-        later: the client waits. Who goes while it is waited for has not joined, and does not leave."""
+        """The group of a new client, at once or as an awaitable. Raises StreamRefused to reject it. The group may get
+        its state later; the client waits. A client that disconnects during the wait has not joined, so `leave` is not
+        called."""
 
     def leave(self, stream_id: int) -> None: ...
 
@@ -46,20 +48,20 @@ class StreamObserver(Protocol):
     def nacked(self, stream_id: int, type_url: str, nonce: str, message: str) -> None: ...
 
     def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> Awaitable[None] | None:
-        """A client asks for these clusters by name, and has those from an earlier stream. Nothing that it waits for
-        (`types.is_held`) is said to be missing; whoever hears this may see to it that it comes. The client is told
-        nothing until what is returned is done: what it has may be on its way here."""
+        """A client requests these clusters by name, and has those in `had` from an earlier stream. Names that held
+        calls wait for (`types.is_held`) are never reported as missing; the observer may arrange that they arrive.
+        Nothing is sent to the client until the returned awaitable is done: what it has may still be on its way here."""
 
     def on_nack(self, resource: NackedResource) -> None:
-        """The resource at fault has been found, and is not sent to this client again."""
+        """The rejected resource has been identified; it is not sent to this client again."""
 
 
 class ListenError(Exception):
-    """An address cannot be served on."""
+    """The server cannot listen on an address."""
 
 
-# Streams live for weeks. Without pings a peer that vanished is noticed only at the next push, and middleboxes forget
-# quiet connections after minutes. Envoy and gRPC ping at most every 30 s by default; 10 s leaves them room.
+# Streams live for weeks. Without pings a peer that vanished is noticed only at the next push, and middleboxes drop
+# idle connections after minutes. Envoy and gRPC ping at most every 30 s by default, so a minimum of 10 s allows that.
 OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -87,9 +89,8 @@ _METHODS = {
 
 
 class XdsServer:
-    """`service` says what is spoken: everything on one stream, or secrets alone. `shared_bytes` bounds what is kept of
-    answers for the next stream that needs the same ones; `most_streams`, how many there are at one address, over all
-    of its connections."""
+    """`service`: ADS or SDS. `shared_bytes` limits the cache of responses that streams share; `most_streams`, the
+    number of streams at one address over all of its connections."""
 
     def __init__(
         self,
@@ -106,17 +107,17 @@ class XdsServer:
         self._service = service
         self._clock = clock
         self._most_streams = most_streams
-        self._open: Counter[str] = Counter()  # streams by listener, also of those who have not said anything yet
+        self._open: Counter[str] = Counter()  # streams by listener, including those without a request yet
         self._responses = Responses(shared_bytes)
         self._servers: dict[str, grpc.aio.Server] = {}
         self._sessions: dict[int, _Session] = {}
         self._stream_ids = count(1)
         self._waiting: dict[str, list[tuple[frozenset[str], asyncio.Future[None]]]] = {}
-        self.debugger: Debugger | None = None  # who answers questions about the clients; None: nobody does
+        self.debugger: Debugger | None = None  # serves debug requests; None: they are rejected
 
     async def listen(self, address: str, credentials: grpc.ServerCredentials | None = None) -> str:
-        """Serve on `unix:/path` or `host:port`, besides what is served already. Port 0 picks one; the address that can
-        be called is returned. Permissions of a socket's directory are the caller's affair."""
+        """Serve on `unix:/path` or `host:port`, in addition to other addresses. Port 0 picks one; returns the address
+        with the actual port. The caller is responsible for the permissions of a socket's directory."""
         server = grpc.aio.server(options=OPTIONS)
         try:
             if credentials is None:
@@ -126,7 +127,7 @@ class XdsServer:
         except RuntimeError as error:
             await server.stop(None)
             raise ListenError(
-                f"cannot serve xDS on {address}: it is taken, or its directory is missing ({error})"
+                f"cannot serve xDS on {address}: it is in use, or its directory is missing ({error})"
             ) from error
         bound = address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
         server.add_generic_rpc_handlers((self.handlers(bound),))
@@ -144,7 +145,7 @@ class XdsServer:
         await asyncio.gather(*(self.stop(address, grace) for address in tuple(self._servers)))
 
     def restart(self, stream_id: int, why: str) -> None:
-        """End a stream so that its client comes again; it then says what it has, and is sent what differs."""
+        """End a stream so that its client reconnects; it then sends the versions it has, and gets what differs."""
         session = self._sessions.get(stream_id)
         if session is not None:
             session.restart(why)
@@ -153,7 +154,7 @@ class XdsServer:
         return [session.status() for session in self._sessions.values()]
 
     def watches(self, stream_id: int) -> dict[str, tuple[str, ...]]:
-        """By type, the names that a client has asked for; none: everything."""
+        """By type, the names that a client has subscribed to; none: everything (wildcard)."""
         session = self._sessions.get(stream_id)
         asked = session.stream.subscriptions if session is not None else {}
         return {type_url: tuple(sorted(each.names)) for type_url, each in asked.items()}
@@ -161,8 +162,8 @@ class XdsServer:
     async def wait_synced(
         self, node_id: str, timeout: float, types: frozenset[str] = frozenset({CLUSTER, LISTENER})
     ) -> bool:
-        """Wait until a stream of this node has asked for these types and has answered everything that is in its
-        group's snapshot by then. False: it has not, in that many seconds."""
+        """Wait until a stream of this node has subscribed to these types and has acknowledged everything in its group's
+        snapshot. Returns False after `timeout` seconds."""
         if any(each.node.id == node_id and each.stream.synced(types) for each in self._sessions.values()):
             return True
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -181,12 +182,12 @@ class XdsServer:
                 del self._waiting[node_id]
 
     def handlers(self, listener: str, authenticate: Authenticate | None = None) -> grpc.GenericRpcHandler:
-        """For a server that somebody else opens, too. With `authenticate`, a caller must prove who it is."""
+        """Handlers for this server's or another gRPC server. With `authenticate`, callers must authenticate."""
 
         def behavior(dialect: Dialect) -> Callable[[Any, Context], Awaitable[None]]:
             async def serve(_requests: Any, context: Context) -> None:
                 if self._most_streams is not None and self._open[listener] >= self._most_streams:
-                    what = f"{self._most_streams} streams are open at this address already"
+                    what = f"{self._most_streams} streams are already open at this address"
                     await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, what)
                 self._open[listener] += 1
                 try:
@@ -198,7 +199,7 @@ class XdsServer:
 
             return serve
 
-        # No serializers: what comes is parsed where its errors can be answered, what goes is bytes already.
+        # No serializers: requests are parsed where their errors can be returned, and responses are bytes already.
         return grpc.method_handlers_generic_handler(
             self._service,
             {
@@ -211,14 +212,14 @@ class XdsServer:
         self, dialect: Dialect, listener: str, authenticate: Authenticate | None, context: Context
     ) -> None:
         principal = await admitted(authenticate, context)
-        await context.send_initial_metadata(())  # some clients wait for headers before they speak
+        await context.send_initial_metadata(())  # some clients wait for headers before their first request
         try:
             payload = await _read(context)
             if payload is None:
                 return
             request, node = parse(dialect, payload)
             if node is None or not node.id:
-                raise StreamRefused("the first request of a stream must say which node it is from")
+                raise StreamRefused("the first request of a stream must have a node with an id")
         except StreamRefused as refused:
             log.warning("not an xDS client at %s: %s", listener, refused)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused))
@@ -227,10 +228,10 @@ class XdsServer:
             await serve_questions(self.debugger, dialect, peer, request, context)
             return
         try:
-            found = self._observer.join(stream_id, node, peer)
-            group: Hashable = await found if inspect.isawaitable(found) else found
+            joined = self._observer.join(stream_id, node, peer)
+            group: Hashable = await joined if inspect.isawaitable(joined) else joined
         except StreamRefused as refused:
-            log.warning("refused %s at %s: %s", node.id, listener, refused)
+            log.warning("rejected %s at %s: %s", node.id, listener, refused)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(refused))
         session = _Session(self, stream_id, node, peer, dialect, group, context)
         self._sessions[session.stream_id] = session
@@ -240,8 +241,8 @@ class XdsServer:
             log.warning("ended the xDS stream of %s: %s", node.id, refused)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused))
         except Behind as behind:
-            log.info("the xDS stream of %s must start anew: %s", node.id, behind)
-            await context.abort(grpc.StatusCode.ABORTED, f"start anew: {behind}")
+            log.info("the xDS stream of %s must be restarted: %s", node.id, behind)
+            await context.abort(grpc.StatusCode.ABORTED, f"restart the stream: {behind}")
         finally:
             del self._sessions[session.stream_id]
             session.stream.close()
@@ -251,7 +252,7 @@ class XdsServer:
         try:
             call()
         except Exception:
-            log.exception("the observer of the xDS server failed; streams go on")
+            log.exception("the observer of the xDS server failed; streams continue")
 
     def _check_synced(self, session: _Session) -> None:
         for types, done in self._waiting.get(session.node.id, ()):
@@ -260,7 +261,7 @@ class XdsServer:
 
 
 class _Session:
-    """One client: a task that reads requests, and this one, which writes what the stream has to say."""
+    """One client: a task that reads requests, and the caller's task, which writes the stream's responses."""
 
     def __init__(
         self,
@@ -337,7 +338,8 @@ class _Session:
 
     def _receive(self, request: XdsRequest) -> None:
         observer, tell = self._server._observer, self._server._tell
-        # What a client has from before it says once. One that says it again and again keeps others waiting in vain.
+        # A client sends the versions that it has once, at its first request; repeated ones would delay others for
+        # nothing.
         had = tuple(request.versions) if request.type_url not in self.stream.subscriptions else ()
         outcome = self.stream.receive(request, self._server._clock())
         if request.type_url == CLUSTER:
@@ -348,7 +350,7 @@ class _Session:
         if isinstance(outcome, Acked):
             tell(lambda: observer.acked(self.stream_id, outcome.type_url, outcome.nonce))
         elif isinstance(outcome, Nacked):
-            log.warning("%s refused push %s of %s: %s", self.node.id, outcome.nonce, outcome.type_url, outcome.message)
+            log.warning("%s rejected push %s of %s: %s", self.node.id, outcome.nonce, outcome.type_url, outcome.message)
             tell(lambda: observer.nacked(self.stream_id, outcome.type_url, outcome.nonce, outcome.message))
             if (resource := outcome.resource) is not None:
                 tell(lambda: observer.on_nack(resource))
@@ -364,7 +366,7 @@ class _Session:
         self._awaited.discard(task)
         self._turn_due.set()
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("what %s has cannot be asked for; it is served as it is", self.node.id, exc_info=error)
+            log.error("waiting for the clusters that %s has failed; it is served without", self.node.id, exc_info=error)
 
     async def _until_turn(self) -> None:
         due = self.stream.wake_at

@@ -1,11 +1,11 @@
-"""What every group of proxies should have: one table of named, versioned bytes per group and type.
+"""The target state of every group of proxies: one table of named, versioned bytes per group and type.
 
-The control plane comes in with updates; streams come in to ask what changed since the revision they know, so a stream
-needs to remember one number. Revisions are push numbers: one call, one number, over all groups. What groups have in
-common may lie in a layer under the tables of all of them (`layer.py`), and is then changed once.
+The control plane applies updates; streams read what changed since the revision they know, so that a stream stores only
+one number. Revisions are push numbers: one per update, over all groups. What groups have in common may be in a layer
+below the tables of all of them (`layer.py`), and is then updated once.
 
-Rule: a group says nothing to anybody before its first update, for a proxy that reconnects to a control plane that has
-just started would otherwise be told that all it has is gone. So the first update of a group must be its whole state.
+Rule: a group's streams get nothing before the group's first update; otherwise a proxy that reconnects to a control
+plane that has just started would remove everything it has. So the first update of a group must be its whole state.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class GroupTables:
         self.ready = False
         self.dropped = False
         self.tables: dict[str, ResourceTable] = {}
-        self.layer: Layer | None = None  # what lies under the tables; all of them then are `LayeredTable`
+        self.layer: Layer | None = None  # below the tables, which then are all `LayeredTable`
         self.watchers: set[Watcher] = set()
 
     def table(self, type_url: str) -> ResourceTable:
-        """Never made by asking: a client may ask for any type it can spell."""
+        """Reading creates no table: a client may request any type."""
         return self.tables.get(type_url, _EMPTY)
 
     def writable(self, type_url: str) -> ResourceTable:
@@ -54,7 +54,7 @@ class Snapshots:
 
     @property
     def push(self) -> int:
-        """The number of the last update that changed anything. It is now, for whoever counts on."""
+        """The number of the last update that changed anything. Setting it records the current time for it."""
         return self.times.last
 
     @push.setter
@@ -62,8 +62,8 @@ class Snapshots:
         self.times.note(number)
 
     def update(self, group: Hashable, changes: Update, layer: Layer | None = None) -> Changes:
-        """Apply changes, None meaning removed, and wake the group's streams. Returns what differs from before. `layer`:
-        what lies under the group from now on; it stays if none is given."""
+        """Apply changes (None: removed) and wake the group's streams. Returns what differs from before. `layer`: the
+        group's new layer; without it, the group keeps its layer."""
         state = self._group(group)
         changed: Changes = {}
         revision = self.push + 1
@@ -82,7 +82,7 @@ class Snapshots:
         return changed
 
     def update_layer(self, layer: Layer, changes: Update) -> None:
-        """Apply changes to what all groups upon this layer have in common, and wake their streams."""
+        """Apply changes to a layer and wake the streams of all groups on it."""
         revision = self.push + 1
         upon = self._upon.get(layer, {})
         changed: set[str] = set()
@@ -106,7 +106,7 @@ class Snapshots:
             _wake(state)
 
     def replace(self, group: Hashable, resources: Mapping[str, Mapping[str, Resource]]) -> Changes:
-        """Make this the group's whole state. Types and names that are not in it go."""
+        """Make this the group's whole state. Types and names that are not in it are removed."""
         changes: dict[str, dict[str, Resource | None]] = {type_url: dict(of) for type_url, of in resources.items()}
         for type_url, table in self._group(group).tables.items():
             wanted = changes.setdefault(type_url, {})
@@ -114,7 +114,7 @@ class Snapshots:
         return self.update(group, changes)
 
     def drop(self, group: Hashable) -> None:
-        """Forget a group. Its streams end; what their clients have stays with them."""
+        """Forget a group. Its streams end; their clients keep what they have."""
         state = self._groups.pop(group, None)
         if state is not None:
             state.dropped = True
@@ -129,19 +129,19 @@ class Snapshots:
         return MappingProxyType(state.table(type_url).live if state else {})
 
     def accepted(self, group: Hashable, type_url: str, name: str) -> Resource | None:
-        """What some proxy of the group took last."""
+        """What some proxy of the group accepted last."""
         state = self._groups.get(group)
         return state.table(type_url).accepted.get(name) if state else None
 
     def rejected(self, group: Hashable) -> dict[tuple[str, str], Rejected]:
-        """What is quarantined, by type and name."""
+        """The quarantined versions, by type and name."""
         state = self._groups.get(group)
         tables = state.tables if state else {}
         return {(type_url, name): why for type_url, table in tables.items() for name, why in table.rejected.items()}
 
     def reject(self, group: Hashable, type_url: str, name: str, version: str, detail: str) -> bool:
-        """Quarantine a version: nobody in the group is sent it again until an update brings another one. Returns
-        whether it was the current one, and no other proxy had accepted it."""
+        """Quarantine a version: no proxy of the group is sent it again, until an update brings another version. Returns
+        whether it was the current one and no other proxy had accepted it."""
         state = self._groups.get(group)
         if state is None or type_url not in state.tables:
             return False
@@ -151,7 +151,7 @@ class Snapshots:
         return True
 
     def accept(self, group: Hashable, type_url: str, resources: Iterable[Resource]) -> None:
-        """A proxy of the group has taken these."""
+        """A proxy of the group has accepted these."""
         state = self._groups.get(group)
         if state is None or type_url not in state.tables:
             return
@@ -165,16 +165,16 @@ class Snapshots:
             self._announce(state, {type_url: tuple(restored)})
 
     def accept_versions(self, group: Hashable, type_url: str, versions: Mapping[str, str]) -> bool:
-        """A proxy of the group is said to have taken these. Returns whether any of them is live."""
+        """A proxy of the group is reported to have accepted these. Returns whether any of them is live."""
         state = self._groups.get(group)
         table = state.table(type_url) if state else _EMPTY
-        named = [found for each in versions.items() if (found := table.known(*each)) is not None]
+        named = [resource for each in versions.items() if (resource := table.known(*each)) is not None]
         self.accept(group, type_url, named)
         return any(table.live.get(each.name) is each for each in named)
 
     def accept_until(self, group: Hashable, type_url: str, revision: int) -> bool:
-        """A proxy of the group is said to have taken all there was at this revision. Returns whether that is all there
-        is now."""
+        """A proxy of the group is reported to have accepted everything at this revision. Returns whether nothing has
+        changed since."""
         state = self._groups.get(group)
         if state is None or type_url not in state.tables:
             return False
@@ -183,7 +183,8 @@ class Snapshots:
         return revision >= table.revision
 
     def forgive(self, group: Hashable, type_url: str, names: Iterable[str]) -> None:
-        """Let the next update bring versions that were rejected: whoever decides about them wants them tried again."""
+        """Lift quarantines, so that the next update can bring versions that were rejected: the control plane wants them
+        tried again."""
         state = self._groups.get(group)
         table = state.table(type_url) if state else _EMPTY
         for name in names:
@@ -206,9 +207,9 @@ class Snapshots:
         return self._groups.setdefault(group, GroupTables(group))
 
     def _rest(self, state: GroupTables, layer: Layer, revision: int) -> list[str]:
-        """Put a layer under a group, in the place of the one there is. Returns the types changed by it."""
+        """Set or replace the layer of a group. Returns the types changed by it."""
         if state.layer is None and state.tables:
-            raise ValueError("a group has a layer from its first update on, or never")
+            raise ValueError("a group must have a layer from its first update on, or never")
         is_first = state.layer is None
         self._lift(state)
         state.layer = layer

@@ -1,9 +1,9 @@
-"""One client's stream, without its socket: requests and turns in, responses out. The clock is the caller's.
+"""One client's stream, without its socket: requests and turns in, responses out. The caller passes the time.
 
-Delta and state-of-the-world are one thing here: both are owed the same names, and differ only in how a subscription is
-read and a response is filled. Rules: one unanswered response per type, the rest waits as names; nothing is taken from
-under what uses it (`types.PUSH_ORDER`); a refused response is taken apart until the one resource at fault is found;
-while calls are held, what is there is taken to its end before anything newer is looked at (`_Round`).
+Delta and state-of-the-world share this code: both are owed the same names, and differ only in how a subscription is
+read and a response is filled. Rules: one unacknowledged response per type, other changes wait as names; no resource is
+removed while another one uses it (`types.PUSH_ORDER`); a rejected response is bisected until the one resource at fault
+is found; while calls are held, the state at that time is sent completely before anything newer (`_Round`).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from weft.xds.subscription import Flight, Subscription
 from weft.xds.table import Behind, Resource, ResourceTable
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, PUSH_ORDER, ROUTE, WHOLE_SET, PushPart, PushStep, is_held
 
-# Clusters that a client is slow to warm must not keep listeners and routes away from it for good. Envoy's own answer
-# comes within milliseconds; seconds mean that a cluster waits for something that will not come soon.
+# Clusters that a client is slow to warm must not delay listeners and routes forever. Envoy acknowledges within
+# milliseconds; seconds mean that a cluster waits for something that will not come soon.
 HOLD_SECONDS = 2.0
 
-# Envoy knows about a dozen. The rest of the number is room for types to come.
+# Envoy has about a dozen types; the rest is room for future ones.
 TYPES = 32
 
 _ORDERED = frozenset(step.type_url for step in PUSH_ORDER)
-_PINNED = (CLUSTER, ROUTE, LISTENER)  # endpoints and secrets are news, and wait for nobody
+_PINNED = (CLUSTER, ROUTE, LISTENER)  # endpoints and secrets are never delayed
 
 
 class NackedResource(msgspec.Struct, frozen=True):
-    """The one resource that a client refuses, and what it says about it."""
+    """The one resource that a client rejects, and its error message."""
 
     group: Hashable
     type_url: str
@@ -50,17 +50,17 @@ class Nacked(msgspec.Struct, frozen=True):
     type_url: str
     nonce: str
     message: str
-    resource: NackedResource | None  # None while the one at fault is still being looked for
+    resource: NackedResource | None  # None while the one at fault is not identified yet
 
 
 class _Round(msgspec.Struct, frozen=True):
-    """Calls that are held go on when the client has all that was there when it began to wait for them. Somebody may be
-    called all the time: if they waited for what came later, too, none would ever go on."""
+    """Held calls continue when the client has everything that existed when the round began. New calls may come all the
+    time: if held calls also waited for later changes, none would ever continue."""
 
-    names: frozenset[str]  # whom it is for
+    names: frozenset[str]  # the held clusters that it is for
     since: float
-    endpoints: int  # their revision at that time
-    routes: frozenset[str]  # of that time, that the client has not asked for
+    endpoints: int  # revision of the endpoints at its beginning
+    routes: frozenset[str]  # routes at its beginning that the client has not requested
 
 
 class XdsStream:
@@ -80,14 +80,16 @@ class XdsStream:
         self.wake = wake
         self._snapshots = snapshots
         self._responses = responses or Responses()
-        self._warming: set[str] = set()  # clusters sent whose endpoints are known here and not yet answered there
+        self._warming: set[str] = set()  # clusters sent whose endpoints exist and are not acknowledged yet
         self._round: _Round | None = None
-        self._in_vain: dict[str, str] = {}  # routes that were waited for, and that no listener asked for; by version
+        self._in_vain: dict[
+            str, str
+        ] = {}  # routes (name → version) that were waited for and that no listener requested
         self._group = snapshots.attach(group, self)
         self._ended = ""
 
     def receive(self, request: XdsRequest, now: float) -> Acked | Nacked | None:
-        """Take a request in. What is to be said to it comes with the next turn."""
+        """Process a request. Responses to it come with the next turn."""
         subscription = self.subscriptions.get(request.type_url)
         first = subscription is None
         if subscription is None:
@@ -99,14 +101,14 @@ class XdsStream:
             if subscription.flight is not None and subscription.flight.response.nonce == request.nonce:
                 outcome = self._answered(subscription, subscription.flight, request.error, now)
             elif self.dialect is Dialect.STATE_OF_THE_WORLD and request.nonce != subscription.nonce:
-                return None  # written before the client saw the latest response; it will speak again on seeing it
+                return None  # sent before the client saw the latest response, to which it will send another request
         subscription.request(request, self.dialect, self._table(request.type_url), first=first)
         return outcome
 
     def turn(self, now: float) -> list[Response]:
-        """Everything that may go out now. Raises Behind when the stream must start anew."""
+        """Every response that may be sent now. Raises Behind when the stream must be restarted."""
         if self._ended or self._group.dropped:
-            raise Behind(self._ended or "the group of this stream is no more")
+            raise Behind(self._ended or "the group of this stream was dropped")
         if not self._group.ready:
             return []
         for type_url, subscription in self.subscriptions.items():
@@ -133,7 +135,7 @@ class XdsStream:
 
     @property
     def wake_at(self) -> float | None:
-        """When a turn is due even if nothing happens."""
+        """When a turn is due even without a new event."""
         both = ((each.held_since, each.answers_held_since) for each in self.subscriptions.values())
         held = [since for each in both for since in each if since is not None]
         if self._round is not None:
@@ -145,7 +147,7 @@ class XdsStream:
         return None if subscription is None or not subscription.started else subscription.settled
 
     def synced(self, types: frozenset[str] = frozenset({CLUSTER, LISTENER})) -> bool:
-        """Whether the client has answered everything there is for it, and has asked for at least these types."""
+        """Whether the client has acknowledged everything and has subscribed to at least these types."""
         return (
             types <= self.subscriptions.keys()
             and self._group.ready
@@ -159,7 +161,8 @@ class XdsStream:
         self._snapshots.detach(self._group, self)
 
     def _look(self, now: float) -> None:
-        """A client that is slow is not kept from news for long: the round begins anew, with what is there by then."""
+        """Find changes to send, and begin or end a round. For a slow client a round ends after HOLD_SECONDS and a new
+        one begins with the state at that time, so that changes are not delayed for long."""
         if self._round is not None:
             over = now >= self._round.since + HOLD_SECONDS
             if over or self._round.names.isdisjoint(self._answerable()):
@@ -173,11 +176,11 @@ class XdsStream:
             clusters.answers_held_since = None
 
     def _answerable(self) -> frozenset[str]:
-        """What calls wait for here, and may be sent."""
+        """Clusters that held calls wait for and that exist."""
         clusters, live = self.subscriptions.get(CLUSTER), self._table(CLUSTER).live
         if clusters is None or not clusters.owed or not clusters.names:
             return frozenset()
-        # Few are owed in most turns, and few asked for by name on most streams.
+        # Usually few names are owed, and few are subscribed by name.
         few, many = sorted((clusters.owed.keys(), clusters.names), key=len)
         return frozenset(name for name in few if name in many and is_held(CLUSTER, name) and name in live)
 
@@ -186,7 +189,7 @@ class XdsStream:
             subscription = self.subscriptions.get(type_url)
             if subscription is not None and subscription.started:
                 table = self._table(type_url)
-                # Of routes all: listeners of this round ask for theirs in the middle of it.
+                # All routes: new listeners request theirs in the middle of the round.
                 subscription.pin(table, every=type_url == ROUTE)
         routes = self.subscriptions.get(ROUTE)
         asked = routes.names if routes is not None else frozenset()
@@ -202,13 +205,13 @@ class XdsStream:
         subscription = self.subscriptions.get(step.type_url)
         if subscription is None or subscription.flight is not None:
             return None
-        if not (subscription.owed or subscription.answer_due):  # so for most types, in most turns of most streams
+        if not (subscription.owed or subscription.answer_due):  # true for most types in most turns
             subscription.held_since = subscription.answers_held_since = None
             return None
         table = self._table(step.type_url)
         upserts, removals = subscription.sendable(table, self.dialect)
         if step.part is PushPart.UPSERTS:
-            # That something asked for does not exist is news like an upsert: the client is waiting for it.
+            # That a requested name does not exist is sent like an upsert: the client is waiting for it.
             removals = [name for name in removals if subscription.owed[name]]
         elif step.part is PushPart.REMOVALS:
             upserts = []
@@ -224,7 +227,7 @@ class XdsStream:
         if subscription.at_most is not None:
             upserts = upserts[: subscription.at_most]
         if not (upserts or removals or (subscription.answer_due and step.part is not PushPart.REMOVALS)):
-            if step.part is not PushPart.REMOVALS:  # of whose own upserts another step has decided
+            if step.part is not PushPart.REMOVALS:  # its upserts belong to another step
                 subscription.held_since = None
             return None
         if self._held(step, subscription, now):
@@ -232,7 +235,8 @@ class XdsStream:
         return self._send(subscription, table, tuple(upserts), tuple(removals), now)
 
     def _held(self, step: PushStep, subscription: Subscription, now: float) -> bool:
-        """Order matters to proxies that take every cluster. Others ask for each thing when they can use it."""
+        """Whether a step must wait for other types. Order matters only to proxies that subscribe to all clusters;
+        others request each resource when they can use it."""
         clusters = self.subscriptions.get(CLUSTER)
         if clusters is None or not clusters.wildcard:
             return False
@@ -251,9 +255,10 @@ class XdsStream:
         return now < subscription.held_since + HOLD_SECONDS
 
     def _answers_wait(self, step: PushStep, subscription: Subscription, due: _Round, now: float) -> bool:
-        """Who goes on before the listeners are there that it is to meet would pass them by, and leave unprotected: so
-        it waits, however slow the client is, until that closes it. It does not wait for ever for clusters that are not
-        warm, where it would be answered, nor for routes, of which nobody knows whether they will be asked for."""
+        """Whether held calls must wait. A call that continued before its listeners exist would bypass them and leave
+        the pod unprotected (without mTLS): so it waits, however slow the client is, until the application closes it. It
+        does not wait forever for clusters that are not warm, where it would get an error response, nor for routes,
+        which may never be requested."""
         if any(self._is_behind(url, due) for url in step.after) or any(
             not is_held(step.type_url, name) for name in subscription.owed
         ):
@@ -265,7 +270,7 @@ class XdsStream:
         if subscription.answers_held_since is None:
             subscription.answers_held_since = now
         waits = now < subscription.answers_held_since + HOLD_SECONDS
-        if not waits:  # the next call is not to wait for what nobody asks for
+        if not waits:  # later calls do not wait for these routes again
             self._in_vain = unasked
         return waits
 
@@ -276,13 +281,14 @@ class XdsStream:
         return bool(other.flight or other.owed)
 
     def _unasked(self, due: _Round) -> dict[str, str]:
-        """A listener that is new asks for its routes, and is used when it has them."""
+        """Routes of the round that no listener has requested yet: a new listener requests its routes, and is used once
+        it has them."""
         routes, live = self.subscriptions.get(ROUTE), self._table(ROUTE).live
         asked = routes.names if routes is not None else frozenset()
         return {name: live[name].version for name in due.routes - asked if name in live}
 
     def _routes_unsent(self) -> bool:
-        """Whether there are news of routes that the client has. What was sent it reads before what comes next."""
+        """Whether changes of the client's routes are unsent. Sent ones do not count: the client reads them first."""
         routes, table = self.subscriptions.get(ROUTE), self._table(ROUTE)
         if routes is None or not routes.started:
             return False
@@ -306,10 +312,10 @@ class XdsStream:
         if self.dialect is Dialect.STATE_OF_THE_WORLD and subscription.type_url in WHOLE_SET:
             resources, removed = self._everything(subscription, table, {*upserts, *removals}), ()
         else:
-            found = (subscription.resource(name, table) for name in upserts)
-            resources, removed = [each for each in found if each is not None], removals
+            current = (subscription.resource(name, table) for name in upserts)
+            resources, removed = [each for each in current if each is not None], removals
         nonce = subscription.next_nonce()
-        # A kept response keeps its resources alive, so their ids name them, and no body is read to compare.
+        # A cached response keeps its resources alive, so their ids identify them, and no body needs to be compared.
         response = self._responses.get(
             (self._group, self.dialect, subscription.type_url, nonce, tuple(map(id, resources)), removed),
             lambda: Response(self.dialect, subscription.type_url, nonce, resources, removed),
@@ -320,8 +326,8 @@ class XdsStream:
         return response
 
     def _everything(self, subscription: Subscription, table: ResourceTable, news: set[str]) -> list[Resource]:
-        """All that a state-of-the-world response must carry for the client not to delete it. Of a name that stays
-        owed, that is what it was: before its removal, or before a change that is not being tried out yet."""
+        """Everything that a state-of-the-world response must contain so that the client does not delete it. A name that
+        stays owed is sent in its former version: before its removal, or before a change that is not sent yet."""
         later = subscription.owed.keys() - news
         wildcard = subscription.wildcard
         names = filter(subscription.watches, table.live) if wildcard else sorted(subscription.names & table.live.keys())
@@ -335,15 +341,15 @@ class XdsStream:
         return resources + [resource for resource in kept if resource is not None]
 
     def _warm(self, sent: tuple[str, ...], removed: tuple[str, ...]) -> None:
-        """A cluster that arrives, even as a change of one that is there, waits for endpoints before it is used."""
+        """A new or changed cluster waits for its endpoints before Envoy uses it."""
         live = self._table(ENDPOINT).live
         self._warming.difference_update(removed)
         self._warming.update(name for name in sent if name in live)
         self._answer_warming(sent)
 
     def _answer_warming(self, clusters: Iterable[str]) -> None:
-        """Answer for endpoints that the client has, or knows not to exist: it warms their cluster anew, does not ask
-        again, and would not answer for any cluster until it gives up waiting, in Envoy after 15 s."""
+        """Send again the endpoints that the client has, or knows not to exist: it warms their cluster again, does not
+        request them again, and would acknowledge no cluster until it gives up waiting, in Envoy after 15 s."""
         endpoints = self.subscriptions.get(ENDPOINT)
         if endpoints is not None and endpoints.started:
             live = self._table(ENDPOINT).live
@@ -374,8 +380,8 @@ class XdsStream:
         return Acked(subscription.type_url, response.nonce)
 
     def _refused(self, subscription: Subscription, flight: Flight, error: str) -> NackedResource | None:
-        """Owe again what the client did not take, in smaller portions, until a portion is one resource: that is the
-        one at fault. It is owed no more, and nothing waits for it."""
+        """Owe the rejected resources again, in smaller portions, until a portion is one resource: the one at fault. It
+        is no longer owed, and nothing waits for it."""
         subscription.error = error
         if subscription.type_url == CLUSTER:
             self._warming.difference_update(flight.upserts)

@@ -1,7 +1,8 @@
-"""One type on one stream: what the client asked for, what it is owed, and the one response it has not answered.
+"""One type on one stream: what the client has subscribed to, what it is owed, and the one response that it has not
+acknowledged.
 
-`stream.py` owns these and decides when something goes out; this room decides what is owed.
-Rule: what is owed is a set of names, never a queue. A slow client is owed the latest of each name, once.
+`stream.py` owns subscriptions and decides when something is sent; this module decides what is owed.
+Rule: what is owed is a set of names, never a queue. A slow client is owed the latest version of each name, once.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from weft.xds.response import Dialect, Response
 from weft.xds.table import Behind, Resource, ResourceTable
 from weft.xds.types import WHOLE_SET, WILDCARD, is_held
 
-# Proxies of one group ask for the same names, thousands of them: one set of strings serves them all. It is its own key,
-# so neither may keep it alive: every name more makes another.
+# Proxies of one group subscribe to the same thousands of names: they share one set of strings. The set is its own key,
+# so the table must not keep it alive: each added name makes a new set.
 _names: WeakKeyDictionary[frozenset[str], ref[frozenset[str]]] = WeakKeyDictionary()
 
 
 class Flight(msgspec.Struct, frozen=True):
-    """A response that is out, and the names for whose sake it went."""
+    """A response that is not acknowledged yet, and the names that it was sent for."""
 
     response: Response
     upserts: tuple[str, ...]
@@ -34,13 +35,13 @@ class Subscription:
         self.type_url = type_url
         self.wildcard = False
         self.names: frozenset[str] = frozenset()
-        # Name → whether the client waits for an answer, having nothing of that name: "there is none" is one, too.
+        # Name → whether the client has nothing of that name and waits for a response, even "it does not exist".
         self.owed: dict[str, bool] = {}
-        self.answer_due = False  # a wildcard is answered even when there is nothing to say
+        self.answer_due = False  # a wildcard subscription gets a response even if it is empty
         self.started = False
-        self.had = False  # the client came with something of it, as it still is
-        self.revision = 0  # everything up to here has been looked at, and is owed, out, or settled
-        self.settled = 0  # everything up to here has been answered
+        self.had = False  # the client connected with resources that are still current
+        self.revision = 0  # everything up to here is owed, sent or acknowledged
+        self.settled = 0  # everything up to here has been acknowledged
         self.behind = 0  # the first change after that; meaningful while the client is not settled
         self.flight: Flight | None = None
         self.nonce = ""
@@ -49,26 +50,26 @@ class Subscription:
         self.held_since: float | None = None
         self.answers_held_since: float | None = None
         self.error: str | None = None
-        self.refused: dict[str, str] = {}  # name → the version this client will not have
-        self.at_most: int | None = None  # upserts per response while looking for the one that is refused
-        self.pinned: dict[str, Resource | None] = {}  # sent as they were when this was filled, whatever they are by now
-        self._named = False  # naming nothing means everything only until something has been named
+        self.refused: dict[str, str] = {}  # name → the version that this client rejected
+        self.at_most: int | None = None  # upserts per response while searching for the rejected resource
+        self.pinned: dict[str, Resource | None] = {}  # sent in these versions, whatever the table has by now
+        self._named = False  # an empty list means everything only until a name was sent
         self._versions: Mapping[str, str] = {}
-        self._held: set[str] = set()  # of the names, those that calls wait for
+        self._held: set[str] = set()  # the names that held calls wait for
 
     def _admitted(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Without those that too many calls wait for. An application that tries every address there is must neither
-        cut its proxy off, as too many names do, nor keep busy who serves others as well."""
+        """The names with at most HELD of held calls. An application that tries every address must neither get its
+        proxy's stream ended, as too many names do, nor load a server that serves others as well."""
         if not any(is_held(self.type_url, name) for name in names):
             return names
-        found = []
+        admitted = []
         for name in names:
             if is_held(self.type_url, name) and name not in self._held:
                 if len(self._held) >= HELD:
                     continue
                 self._held.add(name)
-            found.append(name)
-        return tuple(found)
+            admitted.append(name)
+        return tuple(admitted)
 
     def watches(self, name: str) -> bool:
         return name in self.names or (self.wildcard and not is_held(self.type_url, name))
@@ -84,7 +85,7 @@ class Subscription:
                 added = (WILDCARD,)
         else:
             self._named = self._named or bool(request.names)
-            # Calls can be held by who speaks delta alone: no other Envoy asks on demand.
+            # Only delta clients hold calls: Envoy's on-demand discovery needs delta.
             named = tuple(name for name in request.names if not is_held(self.type_url, name))
             wanted = set(named) if self._named or self.type_url not in WHOLE_SET else {WILDCARD}
             had = self.names | {WILDCARD} if self.wildcard else self.names
@@ -95,7 +96,7 @@ class Subscription:
         had_names = self.names
         names = had_names.difference(unwanted).union(added) - {WILDCARD}
         if len(names) > NAMES:
-            raise StreamRefused(f"{len(names)} names of {self.type_url} on one stream; {NAMES} are the most")
+            raise StreamRefused(f"{len(names)} names of {self.type_url} on one stream; the limit is {NAMES}")
         self.names = _shared(names)
         for name in unwanted:
             self._unsubscribe(name)
@@ -103,8 +104,8 @@ class Subscription:
             self._subscribe(name, table, again=name in had_names)
 
     def start(self, table: ResourceTable) -> list[Resource]:
-        """The group has its first state: compare all that is asked for with what the client says it has. Returns what
-        it has taken before."""
+        """The group has its first state: compare all subscribed names with the versions that the client has. Returns
+        the resources that it has already."""
         self.started = True
         taken: list[Resource] = []
         self.revision = table.revision
@@ -122,18 +123,18 @@ class Subscription:
         return taken
 
     def look(self, table: ResourceTable) -> None:
-        """Owe what changed since the last look. While a response is out there is no need to look: the table remembers,
-        once for all streams, and a client that never answers costs nothing until it is too far behind."""
+        """Owe what changed since the last call. While a response is unacknowledged this does nothing: the table records
+        changes once for all streams, so a client that never answers costs nothing until it is too far behind."""
         if self.revision < table.floor:
-            raise Behind(f"{self.type_url}: changes before push {table.floor} are forgotten")
+            raise Behind(f"{self.type_url}: changes before push {table.floor} are no longer recorded")
         if self.flight is None and self.revision != table.revision:
             self._see(table)
 
     def pin(self, table: ResourceTable, *, every: bool) -> None:
-        """Look, though a response be out, and send what is owed as it is now until `pinned` is emptied. `every`: and
-        whatever else is asked for by then."""
+        """Owe changes even if a response is unacknowledged, and fix the owed versions until `pinned` is emptied.
+        `every`: fix all other live resources as well."""
         self._see(table)
-        out = self.flight.upserts if self.flight is not None else ()  # if it is refused, it is owed again
+        out = self.flight.upserts if self.flight is not None else ()  # if it is rejected, it is owed again
         self.pinned = {name: table.live.get(name) for name in (*self.owed, *out, *(table.live if every else ()))}
 
     def resource(self, name: str, table: ResourceTable) -> Resource | None:
@@ -150,15 +151,16 @@ class Subscription:
         self.revision = table.revision
 
     def withholds(self, resource: Resource, table: ResourceTable) -> bool:
-        """Whether this client has refused what another of its group took. What nobody took the table hides; if it
-        is live all the same, it was taken back and has come again, and is tried, and reported, again."""
+        """Whether this client has rejected a version that another proxy of its group accepted. A version that no proxy
+        accepted is hidden by the table; if it is live all the same, it was removed and added again, and is tried and
+        reported again."""
         if self.refused.get(resource.name) != resource.version:
             return False
         accepted = table.accepted.get(resource.name)
         return accepted is not None and accepted.version == resource.version
 
     def sendable(self, table: ResourceTable, dialect: Dialect) -> tuple[list[str], list[str]]:
-        """Split what is owed into upserts and removals, and forget what need not or cannot be said."""
+        """Split what is owed into upserts and removals, and drop what need not or cannot be sent."""
         upserts: list[str] = []
         removals: list[str] = []
         for name, awaited in tuple(self.owed.items()):
@@ -182,7 +184,7 @@ class Subscription:
         for name in (*flight.upserts, *flight.removals):
             del self.owed[name]
         if not self.owed:
-            self.owed = {}  # an emptied dict keeps the room of thousands of names, on each of thousands of streams
+            self.owed = {}  # an emptied dict keeps its memory for thousands of names, on each of thousands of streams
         self.flight, self.nonce, self.sent_at = flight, flight.response.nonce, now
         self.answer_due = False
         self.held_since = self.answers_held_since = None
@@ -193,8 +195,8 @@ class Subscription:
             self.settled_at = now
 
     def mark(self, table: ResourceTable) -> None:
-        """Remember which change the client has not answered, while the table still knows: a name that changes again
-        is known by its last change only."""
+        """Record the first change that the client has not acknowledged while the table still has it: the table keeps
+        only the last change of a name."""
         if self.behind > self.settled or self.is_settled(table):
             return
         news = table.changed_since(self.settled) if self.settled else ()
@@ -210,8 +212,8 @@ class Subscription:
         )
 
     def next_nonce(self) -> str:
-        """The push number, so that streams with the same news get the same bytes; counted on where one push takes
-        several responses, for a nonce names one response."""
+        """The push number, so that streams with the same changes get the same bytes; with a counter where one push
+        needs several responses, because a nonce identifies one response."""
         push, _, count = self.nonce.partition(".")
         if push != str(self.revision):
             return str(self.revision)
@@ -224,13 +226,13 @@ class Subscription:
                 if self.started:
                     self.owed.update((name, self.owed.get(name, False)) for name in table.live if self.watches(name))
             return
-        # Asked for again, it is sent again; but what a client may still have is not taken from it by a quarantine.
+        # A name that is subscribed again is sent again; but a quarantine does not remove what a client may still have.
         keep = again and name in table.rejected and name not in table.live
         if self.started and not keep:
             self.owed[name] = True
 
     def _unsubscribe(self, name: str) -> None:
-        if name in self._versions:  # asked for again before the group has its first state, it must come again
+        if name in self._versions:  # subscribed again before the group's first state, it must be sent again
             self._versions = {each: version for each, version in self._versions.items() if each != name}
         if name == WILDCARD:
             self.wildcard = self.answer_due = False
@@ -240,13 +242,13 @@ class Subscription:
             self.owed.pop(name, None)
             self.refused.pop(name, None)
         elif self.started:
-            self.owed[name] = True  # the client cannot tell whether the wildcard still covers it
+            self.owed[name] = True  # the client does not know whether the wildcard still covers it
 
 
 def _shared(names: frozenset[str]) -> frozenset[str]:
     kept = _names.get(names)
-    found = kept() if kept is not None else None
-    if found is None:
-        found = names
+    shared = kept() if kept is not None else None
+    if shared is None:
+        shared = names
         _names[names] = ref(names)
-    return found
+    return shared

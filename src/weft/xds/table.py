@@ -1,7 +1,7 @@
-"""The resources of one type for one group: named, versioned bytes, with what proxies took and refused of them.
+"""The resources of one type for one group: named, versioned bytes, and which versions proxies accepted and rejected.
 
-A table keeps its names in the order of their last change, so that asking what changed since a revision costs as much as
-the answer is long. `snapshot.py` owns the tables, and numbers the revisions.
+A table keeps its names in the order of their last change, so that finding the changes since a revision costs time
+proportional to their number. `snapshot.py` owns the tables and numbers the revisions.
 """
 
 from __future__ import annotations
@@ -26,34 +26,35 @@ class Resource(Protocol):
 
 
 def parts_of(resource: Resource) -> tuple[bytes, ...]:
-    """What a large body is joined of, where that is known; () for any other."""
+    """The parts that a large body is joined from, if known; () for any other."""
     parts: tuple[bytes, ...] = getattr(resource, "parts", ())
     return parts if len(parts) > 1 else ()
 
 
 class Watcher(Protocol):
-    """What a table needs of a stream."""
+    """What a table needs from a stream."""
 
     def wake(self) -> None: ...
 
     def settled(self, type_url: str) -> int | None:
-        """The revision up to which nothing of this type is owed or unanswered; None: not subscribed."""
+        """The revision up to which everything of this type is sent and acknowledged; None: not subscribed."""
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """A version that a proxy refused, and that nobody is sent again."""
+    """A version that a proxy rejected and that no proxy is sent again."""
 
     version: str
     detail: str
-    resource: Resource | None = None  # where another proxy may yet take it, in a report that names it by its version
+    resource: Resource | None = None  # kept because another proxy may still report that it accepted this version
 
 
 class Behind(Exception):
-    """A stream can no longer be told what changed. It must start anew; its client then says what it has."""
+    """The changes that a stream needs are no longer recorded. It must be restarted; its client then sends the versions
+    it has."""
 
 
-# Removed names are remembered until every stream has passed them. They are counted only past the slack, so that the
-# streams are not asked at every removal; past the limit the oldest are forgotten and streams that needed them end.
+# Removed names are kept until every stream has sent them. They are collected only above the slack, so that not every
+# removal checks all streams; above the limit the oldest are forgotten, and streams that needed them end.
 TOMBSTONE_SLACK = 64
 TOMBSTONE_LIMIT = 10_000
 
@@ -68,7 +69,7 @@ class ResourceTable:
         self.removed: OrderedDict[str, Resource | None] = OrderedDict()  # oldest first, with what was accepted last
         self.accepted: MutableMapping[str, Resource] = {}  # what some proxy has ACKed last
         self.rejected: dict[str, Rejected] = {}
-        # What was live before, and since when, if nobody was known to have taken it: word of that may be on its way.
+        # The previous version and its revision, if no proxy is known to have accepted it: its ACK may be on its way.
         self._replaced: dict[str, tuple[Resource, int]] = {}
         self._changes: dict[str, int] = {}  # name → revision, newest last
         self._collect_at = TOMBSTONE_SLACK
@@ -81,7 +82,7 @@ class ResourceTable:
             yield name
 
     def changed_at(self, name: str) -> int:
-        """When a name that is live, or removed and not forgotten, changed last."""
+        """The revision of the last change of a name that is live, or removed and not collected."""
         return self._changes.get(name, 0)
 
     def put(self, name: str, resource: Resource, revision: int) -> bool:
@@ -110,14 +111,14 @@ class ResourceTable:
         return True
 
     def reject(self, name: str, rejected: Rejected, revision: int) -> bool:
-        """Go back to what a proxy has accepted. Where nothing is known to be good, the name is hidden from streams to
-        come but not removed from those that are there: a proxy keeps its own last good one."""
+        """Go back to the version that a proxy has accepted. If there is none, the name is hidden from new streams but
+        not removed from existing ones: a proxy keeps its own last good version."""
         current = self.live.get(name)
         good = self.accepted.get(name)
         if current is None or current.version != rejected.version:
             return False
         if good is not None and good.version == rejected.version:
-            return False  # another proxy took it: it is not the resource that is wrong for the whole group
+            return False  # another proxy accepted it: the resource is not wrong for the whole group
         self.rejected[name] = Rejected(rejected.version, rejected.detail, current)
         if good is None:
             del self.live[name]
@@ -136,7 +137,7 @@ class ResourceTable:
             self.accepted[name], _ = self._replaced.pop(name)
 
     def accept_until(self, revision: int) -> None:
-        """Somebody has taken all that was live at this revision."""
+        """Some proxy has accepted everything that was live at this revision."""
         for name in reversed(self._changes):
             changed = self._changes[name]
             if changed <= self._accepted_until:
@@ -149,10 +150,10 @@ class ResourceTable:
         self._accepted_until = max(self._accepted_until, revision)
 
     def compact(self) -> None:
-        """Something was taken: a moment to say it in less."""
+        """Called after an acceptance; a subclass may store it in less memory."""
 
     def known(self, name: str, version: str) -> Resource | None:
-        """One that is or was live, by its version."""
+        """A resource that is or was live, by name and version."""
         rejected, (replaced, _) = self.rejected.get(name), self._replaced.get(name, (None, 0))
         for resource in (self.live.get(name), rejected.resource if rejected else None, replaced):
             if resource is not None and resource.version == version:
@@ -160,8 +161,9 @@ class ResourceTable:
         return None
 
     def restore(self, resource: Resource, revision: int) -> bool:
-        """One proxy refused it and another takes it: then it is not the resource that is wrong for the whole group, and
-        whoever was sent back to the one before gets it again. A policy is not lifted for all by one that refuses it."""
+        """Lift a quarantine because another proxy accepts the version: then the resource is not wrong for the whole
+        group, and proxies that were sent back to the previous version get it again. So one proxy that rejects a policy
+        cannot disable it for all."""
         rejected = self.rejected.get(resource.name)
         if rejected is None or rejected.version != resource.version:
             return False
@@ -186,6 +188,6 @@ class ResourceTable:
         self._collect_at = 2 * len(self.removed) + TOMBSTONE_SLACK
 
     def _changed(self, name: str, revision: int) -> None:
-        self._changes.pop(name, None)  # to stand last again
+        self._changes.pop(name, None)  # to move it to the end
         self._changes[name] = revision
         self.revision = revision

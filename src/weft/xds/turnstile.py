@@ -1,5 +1,5 @@
-"""A few at a time: what many want at once, and what takes memory while it lasts, is done by so many of them, and the
-others wait. Rule: who takes too long is let be, and the next one comes in; nobody can keep the others out.
+"""Limits how many tasks do something that needs memory at the same time; the others wait. Rule: a task that takes
+longer than `patience` stops counting and the next one may start; no task can block the others.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 
 class Turnstile:
-    """`patience`: seconds after which somebody who is still inside is not counted any more."""
+    """`patience`: seconds after which a task that is still inside stops counting."""
 
     def __init__(self, places: int, patience: float) -> None:
         self._places = asyncio.Semaphore(places)
@@ -24,6 +24,6 @@ class Turnstile:
         try:
             yield
         finally:
-            if timer.when() > loop.time():  # later, it has released the place, or is about to
+            if timer.when() > loop.time():  # otherwise the timer has released the place, or is about to
                 timer.cancel()
                 self._places.release()

@@ -1,7 +1,7 @@
 """The resource types of aggregated discovery, and the order in which a change of several types reaches a proxy.
 
-The order is data: each step says which part of which type goes, which types must have settled on the same stream
-before it, and why. `stream.py` walks it from top to bottom on every turn.
+The order is data: each step has a type, the part of it to send, the types that must have settled on the same stream
+before it, and the reason. `stream.py` goes through it from top to bottom on every turn.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ WILDCARD = "*"
 
 
 def is_held(type_url: str, name: str) -> bool:
-    """Whether a call is held until this is there. Only who asks for it by name is sent it, when all else
-    has been taken; but never that there is none: an Envoy that was told so once lets every later call wait in vain."""
+    """Whether calls are held until this cluster exists. It is sent only to clients that request it by name, after
+    everything else was acknowledged. It is never reported as missing: after that, Envoy would hold every later call
+    until its timeout."""
     return type_url == CLUSTER and is_held_cluster(name)
 
 
-# Clients may ask for all of these by naming nothing, and in state-of-the-world a response carries all that exists, so
-# that a missing name means "deleted". Of every other type a response carries what changed, and nothing can be deleted.
+# Clients may subscribe to all of these with an empty list of names, and in state-of-the-world a response contains all
+# that exist, so that a missing name means "deleted". Responses of other types contain changes and delete nothing.
 WHOLE_SET = frozenset({CLUSTER, LISTENER})
 
 
@@ -38,7 +39,7 @@ class PushPart(Enum):
     UPSERTS = "upserts"
     REMOVALS = "removals"
     BOTH = "both"
-    ANSWERS = "answers"  # upserts of names that somebody waits for, and that nobody is told are not there
+    ANSWERS = "answers"  # upserts of names that held calls wait for, and that are never reported as missing
 
 
 class PushStep(msgspec.Struct, frozen=True):
@@ -51,28 +52,28 @@ class PushStep(msgspec.Struct, frozen=True):
 # Make before break: what is pointed at comes before what points, and goes after it.
 PUSH_ORDER = (
     PushStep(SECRET, PushPart.BOTH, (), "clusters and listeners stay warming until their certificates are there"),
-    PushStep(CLUSTER, PushPart.UPSERTS, (), "a route to a cluster that is not there yet answers 503"),
+    PushStep(CLUSTER, PushPart.UPSERTS, (), "a route to a cluster that does not exist yet returns 503"),
     PushStep(
         ENDPOINT,
         PushPart.UPSERTS,
         (),
-        "a cluster is warm once it has endpoints; endpoints are news and wait for nobody",
+        "a cluster is warm once it has endpoints; endpoints are never delayed",
     ),
     PushStep(ROUTE, PushPart.UPSERTS, (CLUSTER,), "a route may name new clusters"),
     PushStep(
         LISTENER,
         PushPart.BOTH,
         (CLUSTER, ROUTE),
-        "a listener may name new clusters, and takes calls at once by routes that it shares with others; removals go "
-        "along, for a proxy handles them first and a new listener may take over the address of an old one",
+        "a listener may name new clusters, and at once serves calls with routes that it shares with others; removals "
+        "are in the same response, because a proxy handles them first and a new listener may reuse an old address",
     ),
-    PushStep(ROUTE, PushPart.REMOVALS, (LISTENER,), "nothing may look into routes any more when they go"),
-    PushStep(CLUSTER, PushPart.REMOVALS, (LISTENER, ROUTE), "nothing may point at a cluster any more when it goes"),
-    PushStep(ENDPOINT, PushPart.REMOVALS, (LISTENER, ROUTE, CLUSTER), "endpoints go when their cluster has gone"),
+    PushStep(ROUTE, PushPart.REMOVALS, (LISTENER,), "no listener may refer to routes when they are removed"),
+    PushStep(CLUSTER, PushPart.REMOVALS, (LISTENER, ROUTE), "nothing may refer to a cluster when it is removed"),
+    PushStep(ENDPOINT, PushPart.REMOVALS, (LISTENER, ROUTE, CLUSTER), "endpoints are removed after their cluster"),
     PushStep(
         CLUSTER,
         PushPart.ANSWERS,
         (ENDPOINT, LISTENER, ROUTE),
-        "a held call goes on when all that it is to meet is there",
+        "a held call continues when all its listeners, routes and endpoints are there",
     ),
 )

@@ -1,6 +1,7 @@
-"""The agent's one stream to the control plane: it calls, calls again when the line breaks, and keeps a `Copy` filled.
+"""The node agent's one stream to the control plane: it connects, reconnects when the stream ends, and keeps a `Copy` up
+to date.
 
-gRPC's errors end here. Rule: whatever the control plane does or does not, the copy stays as good as it was.
+gRPC's errors are handled here. Rule: whatever the control plane does, the copy never gets worse.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from weft.xds.copy import Broken, Copy
 
 log = logging.getLogger("weft.xds.upstream")
 
-# Reports are gathered for this long: a push that all proxies of a machine answer is one report.
+# Reports are collected for this long: a push that all proxies of a machine acknowledge is one report.
 REPORT_SECONDS = 0.05
 _FIRST_DELAY, _MOST_DELAY = 0.1, 10.0  # seconds between calls
-_NO_LINE_DELAY = 0.5  # seconds: nobody is bothered by a look whether there is a certificate now
-_GOOD_SECONDS = 10.0  # a stream that lived that long was a success, even if nothing was to be said
+_NO_LINE_DELAY = 0.5  # seconds: checking for a certificate is local and cheap
+_GOOD_SECONDS = 10.0  # a stream that lasted that long counts as a success, even if nothing was sent
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", frames.UPDATE_BYTES),
     ("grpc.keepalive_time_ms", 30_000),
@@ -37,32 +38,32 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 )
 _PATH = f"/{frames.SERVICE}/{frames.METHOD}"
 ENDED = "the control plane ended the stream"
-# What gRPC says when a write meets the end of a stream: why it was ended is forgotten then.
+# gRPC's message when a write meets the end of a stream: the reason for the end is lost then.
 _FORGOTTEN = "Internal error from Core"
-_LAST_WORDS = 1.0  # seconds: who could not write any more waits so long for the reason
+_LAST_WORDS = 1.0  # seconds: after a failed write, wait this long for the reason
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """How to call, this time. Prints as where, without what it shows there."""
+    """How to connect, this time: address and credentials. Its repr shows only the address."""
 
     target: str  # HOST:PORT, or unix:/path
     roots: str | None = None  # PEM; None for a Unix socket
     chain: str = ""  # PEM, the leaf first
     key: bytes = b""  # PEM
     token: str = ""
-    server_name: str = ""  # what the certificate there must say, if it is not the target's host
+    server_name: str = ""  # the name in the server's certificate, if it is not the target's host
 
     def __repr__(self) -> str:
         return f"Line({self.target})"
 
 
 class NoLine(Exception):
-    """There is no certificate or no token to call with, yet; says why."""
+    """There is no certificate or token to connect with yet; the message has the reason."""
 
 
 class ControlPlaneStream:
-    """`line` is asked before every call, so that a certificate or token that was renewed is used from then on. It may
-    raise NoLine. `streams` are those of the proxies here, for reports."""
+    """`line` is called before every connection, so that a renewed certificate or token is used from then on. It may
+    raise NoLine. `streams`: the streams of the node's proxies, for reports."""
 
     def __init__(
         self,
@@ -75,14 +76,14 @@ class ControlPlaneStream:
         self._copy, self._node, self._line, self._streams = copy, node, line, streams
         self._due = asyncio.Event()
         copy.changed = self._due.set
-        self.connected = False  # whether the control plane has answered on the stream there is
-        self.trouble = ""  # why there is none
+        self.connected = False  # whether the control plane has sent something on the current stream
+        self.trouble = ""  # why there is no stream
         self.bytes_received = 0
         self.bytes_sent = 0
         self.calls = 0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         backoff = Backoff(first=_FIRST_DELAY, most=_MOST_DELAY)
         loop = asyncio.get_running_loop()
         while True:
@@ -93,13 +94,13 @@ class ControlPlaneStream:
             except NoLine as missing:
                 trouble, delay = str(missing), _NO_LINE_DELAY
             except grpc.aio.AioRpcError as error:
-                forgotten = error.details() == _FORGOTTEN  # the next call may tell
-                said = f"{error.details() or 'no reason given'} ({error.code().name})"
-                trouble = said if not forgotten else self.trouble or ENDED
+                forgotten = error.details() == _FORGOTTEN  # the next call may have the reason
+                reason = f"{error.details() or 'no reason given'} ({error.code().name})"
+                trouble = reason if not forgotten else self.trouble or ENDED
             except (Broken, frames.Malformed, grpc.aio.UsageError) as error:
                 trouble = str(error)
             except Exception as error:
-                log.exception("the stream to the control plane failed in a way nobody thought of")
+                log.exception("the stream to the control plane failed with an unexpected error")
                 trouble = str(error)
             finally:
                 self.connected = False
@@ -128,7 +129,7 @@ class ControlPlaneStream:
                     task.cancel()
                 ends = await asyncio.gather(*tasks, return_exceptions=True)
                 call.cancel()
-        for end in ends:  # what the reader was told is the reason; the writer only notices
+        for end in ends:  # the reader's exception comes first: it has the reason, the writer's has not
             if isinstance(end, Exception):
                 raise end
 
@@ -138,7 +139,7 @@ class ControlPlaneStream:
             update = frames.decode_update(payload)
             self._copy.apply(update)
             if not self.connected:
-                log.info("the control plane at %s is here", line.target)
+                log.info("connected to the control plane at %s", line.target)
             self.connected, self.trouble = True, ""
             backoff.reset()
             taken.append(update.nonce)
@@ -178,7 +179,7 @@ class ControlPlaneStream:
 def _channel(line: Line) -> grpc.aio.Channel:
     if line.roots is None:
         if not line.target.startswith("unix:"):
-            raise NoLine("a control plane on the network is trusted by its root; only a Unix socket needs none")
+            raise NoLine("a control plane on the network needs a root certificate; only a Unix socket needs none")
         return grpc.aio.insecure_channel(line.target, options=_OPTIONS)
     named = (("grpc.ssl_target_name_override", line.server_name),) if line.server_name else ()
     credentials = grpc.ssl_channel_credentials(

@@ -166,8 +166,7 @@ def test_a_route_is_told_with_what_happens_on_its_way():
             5,
             OnDemand.AUTO,
             ON,
-            "no more, it is told of the one service that it sees "
-            "(1 service could wait here for a first call, not more than 5",
+            "no more, it is told of the one service that it sees (1 service could be sent on demand, not more than 5",
         ),
         (
             0,
@@ -215,5 +214,5 @@ def test_behind_a_narrow_sidecar_a_pod_says_that_it_is_told_of_what_that_shows()
     (told,) = [line for line in pod_lines(describe_pod(mesh, stage, (), "orders")) if line.startswith("On demand")]
     assert told == (
         "On demand: no more, it is told of the one service that its Sidecar shows "
-        "(no service could wait here for a first call, not more than 1; weft.dev/on-demand: auto)"
+        "(no service could be sent on demand, not more than 1; weft.dev/on-demand: auto)"
     )

@@ -1,8 +1,8 @@
-"""What the Gateway API's objects come to when they are put together: routes attached to Services and Gateways become
-routings and gateways of the mesh, and of each it is known what became of it (`outcome.py`).
+"""Combines the Gateway API's objects: routes attached to Services and Gateways become VirtualServices, Gateways and
+DestinationRules of the mesh, and each object gets status conditions (`model/outcome.py`).
 
-`mesh.py` owns it, and says what to look at anew: one parent at a time. Rule: whatever follows from several objects is
-decided here, once; past this room nobody asks whether a VirtualService or an HTTPRoute said it.
+`mesh.py` owns it and has it derive again what changed, one parent at a time. Rule: what follows from several objects is
+decided here, once; outside this package no code distinguishes a VirtualService from an HTTPRoute.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from weft.model.service import Service
 from weft.model.settings import Namespace
 from weft.model.virtual_service import MESH, HttpRoute, VirtualService
 
-Parent = tuple[str, str, str]  # kind, namespace and name of what routes are attached to
-_TLS = "BackendTLSPolicy"  # in the place of a parent's kind: how a Service is called
-OWN_CLASS = "weft"  # is weft's even where no GatewayClass says so
+Parent = tuple[str, str, str]  # kind, namespace and name of the object that routes are attached to
+_TLS = "BackendTLSPolicy"  # stands for a parent's kind: how a Service is called
+OWN_CLASS = "weft"  # belongs to weft even without a GatewayClass object
 _NAMED = "kubernetes.io/metadata.name"  # every namespace has this label
 
 
 class Derived(msgspec.Struct, frozen=True):
-    """Everything that came of one parent."""
+    """Everything derived from one parent and the objects attached to it."""
 
     routings: tuple[VirtualService, ...] = ()
     routes: tuple[RouteOutcome, ...] = ()
@@ -55,7 +55,7 @@ class Derived(msgspec.Struct, frozen=True):
 
     @property
     def values(self) -> tuple[VirtualService | Gateway | DestinationRule, ...]:
-        """What the mesh reads of it."""
+        """The values that the mesh indexes."""
         return (*self.gateways, *self.routings, *self.rules)
 
 
@@ -69,7 +69,7 @@ class Attached:
         self._bundles: dict[tuple[str, str], AuthorityBundle] = {}
         self._grants: dict[tuple[str, str], ReferenceGrant] = {}
         self._below: dict[Parent, set[ObjectKey]] = defaultdict(set)  # the routes that name a parent
-        self._sending: dict[tuple[str, str], set[ObjectKey]] = defaultdict(set)  # those that name a Service as backend
+        self._sending: dict[tuple[str, str], set[ObjectKey]] = defaultdict(set)  # routes that name a Service as backend
 
     # An index like any other of the mesh
 
@@ -118,7 +118,7 @@ class Attached:
                 self._grants.pop((value.namespace, value.name), None)
 
     def changed_by(self, value: Any) -> Iterator[Parent]:
-        """The parents for which a value, that comes or goes, may make a difference."""
+        """The parents whose result may change when this value is added or removed."""
         match value:
             case StandardRoute():
                 yield from parents(value)
@@ -170,15 +170,15 @@ class Attached:
         if parent[0] == _TLS:
             policies = self._policies.get(parent, [])
             service = services(policies[0].host, parent[1]) if policies else None
-            rules, told = called_over_tls(policies, service, self._bundles)
-            return Derived(rules=rules, policies=told)
+            rules, outcomes = called_over_tls(policies, service, self._bundles)
+            return Derived(rules=rules, policies=outcomes)
         if parent[0] == "Gateway":
             return self._of_gateway(parent, routes, services, credential)
         if not routes:
             return Derived()
         host = next(each.host for route in routes for each in route.parents if each.place == parent)
-        found = {route.key: resolved(route, services, None, host) for route in routes}
-        return _of_service(parent, routes, found, services)
+        resolved_routes = {route.key: resolved(route, services, None, host) for route in routes}
+        return _of_service(parent, routes, resolved_routes, services)
 
     def _of_gateway(
         self,
@@ -192,13 +192,13 @@ class Attached:
             return Derived(routes=tuple(_orphaned(parent, routes, "does not exist")))
         if not self._is_ours(gateway):
             if gateway.class_name in self._classes:
-                return Derived()  # another controller's, who tells its routes
-            why = f"is of the class `{gateway.class_name}`, which is nobody's; weft's is `{OWN_CLASS}`"
+                return Derived()  # another controller's, which writes the status of its routes
+            why = f"has the class `{gateway.class_name}`, for which there is no GatewayClass; weft's is `{OWN_CLASS}`"
             return Derived(routes=tuple(_orphaned(parent, routes, why)))
         grants = tuple(each for _, each in sorted(self._grants.items()))
-        found = {route.key: resolved(route, services, grants) for route in routes}
-        made = served(gateway, routes, found, Surroundings(grants, self._labels, credential, self._bundles))
-        return Derived(made.routings, made.routes, made.gateways, made.outcome)
+        resolved_routes = {route.key: resolved(route, services, grants) for route in routes}
+        result = served(gateway, routes, resolved_routes, Surroundings(grants, self._labels, credential, self._bundles))
+        return Derived(result.routings, result.routes, result.gateways, result.outcome)
 
     def _is_ours(self, gateway: StandardGateway) -> bool:
         known = self._classes.get(gateway.class_name)
@@ -217,15 +217,15 @@ def _place(gateway: StandardGateway) -> Parent:
 
 
 def _orphaned(parent: Parent, routes: list[StandardRoute], why: str) -> Iterator[RouteOutcome]:
-    told = not_accepted("NoMatchingParent", f"Gateway {parent[1]}/{parent[2]} {why}")
+    condition = not_accepted("NoMatchingParent", f"Gateway {parent[1]}/{parent[2]} {why}")
     for route in routes:
         for reference in route.parents:
             if reference.place == parent:
-                yield RouteOutcome(route.key, reference, (told,), route.origin, ours=False)
+                yield RouteOutcome(route.key, reference, (condition,), route.origin, ours=False)
 
 
 def all_derived(values: Iterable[Any]) -> tuple[Derived, ...]:
-    """What comes of all these values together, for those who look at a mesh as a whole."""
+    """Everything derived from these values together, for callers that analyze a whole mesh."""
     held = tuple(values)
     attached = Attached()
     hosts: dict[tuple[str, str], Service] = {}
@@ -250,7 +250,7 @@ def _backends(route: StandardRoute) -> set[tuple[str, str]]:
 
 
 class _Member(msgspec.Struct, frozen=True):
-    """A route where it holds."""
+    """A route and the ports at which it applies."""
 
     route: StandardRoute
     ports: frozenset[int]  # of the Service
@@ -259,8 +259,8 @@ class _Member(msgspec.Struct, frozen=True):
 def _of_service(
     parent: Parent, routes: list[StandardRoute], found: Mapping[ObjectKey, ResolvedRoute], services: Services
 ) -> Derived:
-    """Routes between workloads. Those of the Service's own namespace (producers) hold for everybody; those of another
-    one (consumers) for callers in that namespace alone, and at their ports before the producers'."""
+    """Routes between workloads. Producer routes, in the Service's own namespace, apply to all callers. Consumer routes,
+    in another namespace, apply only to callers in that namespace, and replace the producer routes at their ports."""
     namespace = parent[1]
     named = [(route, each) for route in routes for each in route.parents if each.place == parent]
     host = named[0][1].host
@@ -277,10 +277,10 @@ def _of_service(
         ports = _meant(reference, every)
         if route.kind is RouteKind.HTTP:
             ports -= calls[route.namespace].keys()
-        told = _at_service(route, reference, service, ports, calls[route.namespace])
-        outcome = (told, found[route.key].told)
+        accepted = _at_service(route, reference, service, ports, calls[route.namespace])
+        outcome = (accepted, found[route.key].told)
         outcomes.append(RouteOutcome(route.key, reference, outcome, route.origin, flaws=found[route.key].flaws))
-        if told.holds:
+        if accepted.holds:
             audiences[route.namespace].append(_Member(route, ports))
     routings = []
     for audience, own in sorted(audiences.items()):
@@ -322,7 +322,7 @@ def _at_service(
 ) -> StatusCondition:
     named = f"Service {reference.namespace}/{reference.name}"
     if not route.kind.is_http:
-        return not_accepted("NotSupported", f"weft attaches a {route.kind} to Gateways, and not to Services")
+        return not_accepted("NotSupported", f"weft attaches a {route.kind} only to Gateways, not to Services")
     if service is None:
         return not_accepted("NoMatchingParent", f"{named} does not exist")
     if reference.port and service.port(reference.port) is None:
@@ -330,12 +330,12 @@ def _at_service(
         return not_accepted("NoMatchingParent", f"{named} has no port {reference.port}; it has {numbers}")
     if not ports and calls:
         grpc = calls[reference.port] if reference.port else next(iter(calls.values()))
-        return not_accepted("Conflicted", f"GRPCRoute {grpc.namespace}/{grpc.name} has the routes of this port")
+        return not_accepted("Conflicted", f"GRPCRoute {grpc.namespace}/{grpc.name} already routes this port")
     return ACCEPTED
 
 
 def ordered(http: Iterable[tuple[Precedence, HttpRoute]]) -> tuple[HttpRoute, ...]:
-    """The routes of one audience in the order in which they are tried."""
+    """The routes of one audience in the order in which they are matched."""
     return tuple(route for _, route in sorted(http, key=lambda pair: pair[0]))
 
 

@@ -1,7 +1,8 @@
-"""BackendTLSPolicies as rules of the mesh: over which TLS a Service is called. Pure; `attached.py` brings who is there.
+"""BackendTLSPolicies → DestinationRules: the TLS settings with which a Service is called. Pure; `attached.py` passes
+the objects.
 
-Rule: the oldest policy of a port decides, one for the port itself before one for all. If nobody can be believed, nobody
-is called.
+Rule: the oldest policy of a port decides; one for the port itself comes before one for all ports. Without valid CA
+certificates, calls to the Service fail.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from weft.model.names import ObjectKey
 from weft.model.outcome import ACCEPTED, RESOLVED, PolicyOutcome, StatusCondition, not_accepted, unresolved
 from weft.model.service import Service
 
-_LAST = "9999-12-31T23:59:59Z"  # younger than any rule that somebody wrote
+_LAST = "9999-12-31T23:59:59Z"  # younger than any DestinationRule of a user
 
 
 def called_over_tls(
@@ -51,7 +52,7 @@ def called_over_tls(
         namespace=first.namespace,
         host=first.host,
         policy=TrafficPolicy(tls=_tls(whole, bundles) if whole else None, ports=policy_of_ports),
-        export_to=("*",),  # whoever calls the Service, whatever is the default of written rules
+        export_to=("*",),  # for all callers, whatever the default exportTo of DestinationRules is
         created=_LAST,
         origin=first.origin,
         attached=True,
@@ -61,7 +62,7 @@ def called_over_tls(
 
 def _resolved(policy: BackendTls, bundles: Mapping[tuple[str, str], AuthorityBundle]) -> StatusCondition:
     for kind in policy.other_kinds:
-        what = f"whom to believe is not read from a {kind}; a ConfigMap with certificates in `ca.crt` can say it"
+        what = f"CA certificates are not read from a {kind}, only from a ConfigMap with certificates in `ca.crt`"
         return unresolved("InvalidKind", what)
     for name in policy.bundles:
         if (policy.namespace, name) not in bundles:

@@ -1,9 +1,9 @@
-"""A Gateway of the Gateway API and the routes attached to it, as gateways and routings of the mesh: each listener is a
-Gateway of its own, and each of its hostnames one routing that holds every rule for it. Pure; `attached.py` brings who
-is there.
+"""A Gateway of the Gateway API and its attached routes → Gateways and VirtualServices of the mesh: each listener
+becomes a Gateway of its own, and each of its hostnames one VirtualService with every rule for it. Pure; `attached.py`
+passes the objects.
 
-Rule: a request meets the rules of the listener with the most specific hostname alone, and of these first the rules that
-were written for the most specific one.
+Rule: only the listener with the most specific hostname handles a request, and its rules for the most specific hostname
+come first.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _NOBODY = HttpRoute(direct_response=DirectResponse(status=404))
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What a Gateway depends on beside its routes."""
+    """What a Gateway depends on besides its routes."""
 
     grants: tuple[ReferenceGrant, ...]
-    labels: Callable[[str], Labels]  # of a namespace
+    labels: Callable[[str], Labels]  # the labels of a namespace
     credential: Callable[[CredentialRef], Credential | None]
     bundles: Mapping[tuple[str, str], AuthorityBundle]
 
@@ -75,9 +75,9 @@ class _Place(msgspec.Struct):
     kinds: tuple[RouteKind, ...]
     told: tuple[StatusCondition, ...]  # Accepted, Conflicted, ResolvedRefs
     accepted: bool
-    permitted: bool  # to use what it names; else its names are its own, and closed
-    roots: str  # whom its callers must have certificates from, as PEM; "": they need none
-    attached: dict[ObjectKey, tuple[StandardRoute, tuple[str, ...]]]  # each with the hostnames that it has here
+    permitted: bool  # may use the Secrets and ConfigMaps that it references; if not, it closes connections
+    roots: str  # CA certificates (PEM) that client certificates must chain to; "": no client certificate needed
+    attached: dict[ObjectKey, tuple[StandardRoute, tuple[str, ...]]]  # routes, each with its hostnames on this listener
 
     @property
     def host(self) -> str:
@@ -92,13 +92,17 @@ def served(
 ) -> AttachedGateway:
     places = list(_places(gateway, around))
     outcomes = []
-    for route in routes:  # the oldest first: of two that exclude each other it stays
+    for route in routes:  # the oldest first: it wins a conflict
         for reference in route.parents:
             if reference.place == ("Gateway", gateway.namespace, gateway.name):
-                told = _attach(route, reference, gateway, places, around)
+                accepted = _attach(route, reference, gateway, places, around)
                 outcomes.append(
                     RouteOutcome(
-                        route.key, reference, (told, found[route.key].told), route.origin, flaws=found[route.key].flaws
+                        route.key,
+                        reference,
+                        (accepted, found[route.key].told),
+                        route.origin,
+                        flaws=found[route.key].flaws,
                     )
                 )
     serving = [place for place in places if place.accepted]
@@ -117,20 +121,21 @@ def _places(gateway: StandardGateway, around: Surroundings) -> Iterator[_Place]:
     spoken: dict[int, str] = {}
     taken: set[tuple[int, str, str]] = set()
     for listener in gateway.listeners:
-        anything = not listener.kinds and not listener.other_kinds  # who asks only for others takes nothing
+        anything = not listener.kinds and not listener.other_kinds  # only unsupported kinds listed: no route attaches
         kinds = tuple(kind for kind in fitting(listener) if anything or kind in listener.kinds)
         accepted, conflict = ACCEPTED, StatusCondition("Conflicted", holds=False, reason="NoConflicts")
         below = "TLS" if listener.protocol in ("HTTPS", "TLS") else listener.protocol
         name = (listener.port, below, listener.hostname)
         if listener.protocol not in PROTOCOLS:
-            accepted = not_accepted("UnsupportedProtocol", f"weft serves no {listener.protocol}")
+            accepted = not_accepted("UnsupportedProtocol", f"weft does not support the protocol {listener.protocol}")
         elif listener.port in OWN_PORTS:
-            accepted = not_accepted("PortUnavailable", f"port {listener.port} is the proxy's own")
+            accepted = not_accepted("PortUnavailable", f"port {listener.port} is reserved for the proxy")
         elif spoken.setdefault(listener.port, below) != below:
-            what = f"port {listener.port} speaks {spoken[listener.port]} already"
+            what = f"another listener of port {listener.port} has the protocol {spoken[listener.port]}"
             conflict = StatusCondition("Conflicted", holds=True, reason="ProtocolConflict", message=what)
         elif name in taken:
-            what = f"another listener of port {listener.port} has the hostname {listener.hostname or 'of all'}"
+            hostname = f"the hostname {listener.hostname}" if listener.hostname else "no hostname either"
+            what = f"another listener of port {listener.port} has {hostname}"
             conflict = StatusCondition("Conflicted", holds=True, reason="HostnameConflict", message=what)
         taken.add(name)
         if conflict.holds:
@@ -155,36 +160,38 @@ def fitting(listener: Listener) -> tuple[RouteKind, ...]:
 
 
 def _references(gateway: StandardGateway, listener: Listener, around: Surroundings) -> tuple[StatusCondition, bool]:
-    """Whether everything that it names is there; and whether it may use what it names."""
+    """The ResolvedRefs condition of a listener; and whether it may use every object that it references."""
     wrong = [*listener.other_kinds, *(kind for kind in listener.kinds if kind not in fitting(listener))]
-    told = RESOLVED
+    condition = RESOLVED
     if wrong:
-        told = unresolved("InvalidRouteKinds", f"a listener of {listener.protocol} takes no {', '.join(wrong)}")
+        what = f"a listener with the protocol {listener.protocol} does not support {', '.join(wrong)}"
+        condition = unresolved("InvalidRouteKinds", what)
     for each in listener.certificates:
         named = f"{each.kind} {each.namespace}/{each.name}"
         if (each.group, each.kind) != ("", "Secret"):
-            return unresolved("InvalidCertificateRef", f"a certificate is in a Secret, and not in a {each.kind}"), False
+            what = f"a certificate must be in a Secret, not in a {each.kind}"
+            return unresolved("InvalidCertificateRef", what), False
         if not _permitted(gateway, each, around.grants):
             what = f"no ReferenceGrant in {each.namespace} allows this Gateway to use {named}"
             return unresolved("RefNotPermitted", what), False
         credential = around.credential(CredentialRef(each.name, each.namespace))
         if credential is None or not credential.chain:
-            what = "does not exist" if credential is None else "holds no certificate"
-            told = unresolved("InvalidCertificateRef", f"{named} {what}")
-    return told, True
+            what = "does not exist" if credential is None else "contains no certificate"
+            condition = unresolved("InvalidCertificateRef", f"{named} {what}")
+    return condition, True
 
 
 def _authorities(
     gateway: StandardGateway, listener: Listener, around: Surroundings
 ) -> tuple[StatusCondition | None, str]:
-    """What is amiss with those whom its callers must have certificates from; and these, as PEM."""
+    """The problem with the CA certificates for client certificates, if any; and these CA certificates, as PEM."""
     check = gateway.check_of(listener)
     held = []
     for each in check.authorities if check is not None else ():
         named = f"{each.kind} {each.namespace}/{each.name}"
         if (each.group, each.kind) != ("", "ConfigMap"):
             what = (
-                f"whom to believe is not read from a {each.kind}; a ConfigMap with certificates in `ca.crt` can say it"
+                f"CA certificates are not read from a {each.kind}, only from a ConfigMap with certificates in `ca.crt`"
             )
             return unresolved("InvalidCACertificateKind", what), ""
         if not _permitted(gateway, each, around.grants):
@@ -211,7 +218,7 @@ def _permitted(gateway: StandardGateway, reference: CertificateRef, grants: Iter
 def _attach(
     route: StandardRoute, reference: ParentRef, gateway: StandardGateway, places: list[_Place], around: Surroundings
 ) -> StatusCondition:
-    """To each listener that is meant and takes it. It is accepted if one does."""
+    """Attach a route to each listener that the parentRef names and that allows it. It is accepted if one does."""
     meant = [
         place
         for place in places
@@ -219,16 +226,19 @@ def _attach(
     ]
     if not meant:
         names = ", ".join(f"{place.listener.name} ({place.listener.port})" for place in places)
-        return not_accepted("NoMatchingParent", f"{reference} is no listener; there are {names}")
+        return not_accepted("NoMatchingParent", f"{reference} matches no listener; there are {names}")
     allowed = [place for place in meant if _allows(place, route, gateway, around.labels)]
     if not allowed:
-        what = f"no listener of Gateway {gateway.namespace}/{gateway.name} takes a {route.kind} of {route.namespace}"
+        what = (
+            f"no listener of Gateway {gateway.namespace}/{gateway.name} allows a {route.kind} from the namespace"
+            f" {route.namespace}"
+        )
         return not_accepted("NotAllowedByListeners", what)
     with_hosts = [(place, hosts) for place in allowed if (hosts := _hosts(place, route))]
     if not with_hosts:
         return not_accepted(
             "NoMatchingListenerHostname",
-            f"its hostnames ({', '.join(route.hostnames)}) are none of the listeners'"
+            f"its hostnames ({', '.join(route.hostnames)}) match none of the listeners' hostnames"
             f" ({', '.join(place.host for place in allowed)})",
         )
     other = ""
@@ -240,7 +250,7 @@ def _attach(
             continue
         attached = True
         place.attached.setdefault(route.key, (route, hosts))
-    return ACCEPTED if attached else not_accepted("Conflicted", f"{other} is older and has its hostnames")
+    return ACCEPTED if attached else not_accepted("Conflicted", f"{other} is older and has the same hostnames")
 
 
 def _allows(place: _Place, route: StandardRoute, gateway: StandardGateway, labels: Callable[[str], Labels]) -> bool:
@@ -266,7 +276,7 @@ def _hosts(place: _Place, route: StandardRoute) -> tuple[str, ...]:
 
 
 def _excluding(place: _Place, route: StandardRoute, hosts: tuple[str, ...]) -> StandardRoute | None:
-    """HTTPRoutes and GRPCRoutes do not share a hostname of a listener."""
+    """The route that this one conflicts with: HTTPRoutes and GRPCRoutes cannot share a hostname of a listener."""
     if not route.kind.is_http or all(key.kind == route.kind for key in place.attached):
         return None
     for other, theirs in place.attached.values():
@@ -275,11 +285,12 @@ def _excluding(place: _Place, route: StandardRoute, hosts: tuple[str, ...]) -> S
     return None
 
 
-# What the mesh reads
+# Values of the mesh
 
 
 def _gateway(gateway: StandardGateway, place: _Place) -> Gateway:
-    """Where it may not use what it names, it has nothing to show: so it closes, and no wider listener answers."""
+    """A listener as a Gateway. If it may not use the Secrets that it references it has no certificate, so it closes
+    connections, and no listener with a wider hostname serves them."""
     tls, listener = None, place.listener
     if listener.protocol in ("HTTPS", "TLS"):
         ended = ServerTlsMode.MUTUAL if place.roots else ServerTlsMode.SIMPLE
@@ -302,7 +313,7 @@ def _gateway(gateway: StandardGateway, place: _Place) -> Gateway:
 
 
 def _name(gateway: StandardGateway, listener: Listener) -> str:
-    """No object can be called so."""
+    """The `~` is invalid in Kubernetes names, so this name collides with no object."""
     return f"{gateway.name}~{listener.name}"
 
 
@@ -347,7 +358,7 @@ def _routings(
     names = by_host.keys()
     for name in names:
         if any(host_covers(other, name) for other in nearer):
-            continue  # its requests are another listener's
+            continue  # another listener with a more specific hostname handles these requests
         rules: list[tuple[Precedence, HttpRoute]] = []
         members: dict[ObjectKey, StandardRoute] = {}
         for width, host in enumerate(patterns(name)):  # the most specific first
@@ -357,13 +368,13 @@ def _routings(
                     rules += (((width, *order), each) for order, each in found[route.key].http)
         first = min(members.values(), key=lambda each: each.age)
         yield routing(first, (name,), http=tuple(each for _, each in sorted(rules, key=lambda pair: pair[0])))
-    # Requests for its hostname are its own even if nobody answers them: a wider listener must not.
+    # Requests for its hostname belong to this listener even without routes: a wider listener must not serve them.
     if place.host not in names and any(_is_nearer(place, other) for other in serving):
         yield routing(None, (place.host,), http=(_NOBODY,))
 
 
 def _is_nearer(one: _Place, other: _Place) -> bool:
-    """Whether a listener has some of another one's hosts for itself."""
+    """Whether a listener's hostname is more specific than another's and covered by it, on the same port."""
     same = one.listener.port == other.listener.port and one.listener.protocol == other.listener.protocol
     return same and one.host != other.host and host_covers(other.host, one.host)
 
@@ -386,7 +397,7 @@ def _outcome(gateway: StandardGateway, places: list[_Place]) -> GatewayOutcome:
     bad = [place for place in places if not place.told[0].holds]
     accepted = ACCEPTED
     if bad:
-        what = f"not every listener is valid: {', '.join(place.listener.name for place in bad)}"
+        what = f"some listeners are not valid: {', '.join(place.listener.name for place in bad)}"
         accepted = StatusCondition("Accepted", holds=len(bad) < len(places), reason="ListenersNotValid", message=what)
     programmed = StatusCondition(
         "Programmed", holds=accepted.holds, reason="Programmed" if accepted.holds else "Invalid"

@@ -1,7 +1,8 @@
-"""From the rules of an HTTPRoute or GRPCRoute to routes of the mesh: whom they can really send to, and which of all the
-rules for a host is tried first. Pure; `attached.py` brings who is there.
+"""Rules of a Gateway API route → routes of the mesh: which backends can be used, and in which order the rules for a
+host are matched. Pure; `attached.py` passes the objects.
 
-Rule: what cannot be sent anywhere is answered 500, or closed, by its weight; it never goes to somebody else.
+Rule: the share of traffic (by weight) whose backend cannot be used gets a 500, or its connection is closed; it never
+goes to another backend.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Precedence = tuple[object, ...]
 
 
 class ResolvedRoute(msgspec.Struct, frozen=True):
-    """A route with the rules that came of it, and whether everybody it names is there."""
+    """A route's rules for the mesh, its ResolvedRefs condition and the backends that cannot be used."""
 
     http: tuple[tuple[Precedence, HttpRoute], ...] = ()  # one for each match
     streams: tuple[L4Route, ...] = ()
@@ -52,8 +53,8 @@ class ResolvedRoute(msgspec.Struct, frozen=True):
 def resolved(
     route: StandardRoute, services: Services, grants: Iterable[ReferenceGrant] | None, called: str = ""
 ) -> ResolvedRoute:
-    """What a route comes to. `grants`: None between workloads, who can call one another anyway. `called`: the host that
-    is meant where a rule names no backend."""
+    """Resolve a route's backends. `grants`: None between workloads, which need no ReferenceGrant. `called`: the
+    destination host for rules without backends."""
     permitted = _Permission(route, tuple(grants) if grants is not None else None)
     http: list[tuple[Precedence, HttpRoute]] = []
     streams: list[L4Route] = []
@@ -68,24 +69,24 @@ def resolved(
     for number, rule in enumerate(route.rules):
         good = tuple(each for each in rule.backends if usable(each, number))
         if route.kind.is_http:
-            made = _http(rule, good, tuple(each for each in rule.mirrors if usable(each[0], number)), called)
+            http_route = _http(rule, good, tuple(each for each in rule.mirrors if usable(each[0], number)), called)
             http += (
-                ((*precedence(route.kind, match), *route.age, number, place), replace(made, match=(match,)))
+                ((*precedence(route.kind, match), *route.age, number, place), replace(http_route, match=(match,)))
                 for place, match in enumerate(rule.matches)
             )
         else:
             taking = tuple(_weighted(each) for each in good if each.weight > 0)
             lost = sum(each.weight for each in rule.backends if each not in good) or int(not taking)
             streams.append(L4Route((L4Match(sni_hosts=route.hostnames),), taking, rule.line, lost))
-    told = RESOLVED
+    condition = RESOLVED
     if flaws:
-        told = unresolved(next(iter(flaws)).reason, "; ".join(dict.fromkeys(flaw.message for flaw in flaws)))
-    return ResolvedRoute(tuple(http), tuple(streams), told, tuple(flaws))
+        condition = unresolved(next(iter(flaws)).reason, "; ".join(dict.fromkeys(flaw.message for flaw in flaws)))
+    return ResolvedRoute(tuple(http), tuple(streams), condition, tuple(flaws))
 
 
 def precedence(kind: RouteKind, match: HttpMatch) -> Precedence:
-    """The standard's order of matches, whoever wrote them: the smallest is tried first. An expression stands where a
-    prefix of its length would, after it."""
+    """The Gateway API's order of matches across all routes: the smallest comes first. A regular expression is ordered
+    after a prefix of the same length."""
     uri = match.uri
     if kind is RouteKind.GRPC:
         service, method = _call(match)
@@ -152,7 +153,7 @@ class _Permission(msgspec.Struct, frozen=True):
 
 
 def _flaw(backend: Backend, services: Services, permitted: _Permission) -> tuple[str, str] | None:
-    """Why nothing can be sent to it: a reason and a message."""
+    """Why a backend cannot be used: a reason and a message."""
     if (backend.group, backend.kind) != ("", "Service"):
         named = f"{backend.kind}.{backend.group}" if backend.group else backend.kind
         return "InvalidKind", f"a backend cannot be a {named}, only a Service"

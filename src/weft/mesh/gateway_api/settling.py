@@ -1,5 +1,5 @@
-"""When the Gateway API's objects are looked at together: after each change, or, if many come at once, when the last of
-them is there. What came of each parent is kept here, and what differs from before leaves; `mesh.py` owns it.
+"""When the Gateway API's objects are combined: after each change, or, for a batch of changes, after the last one. Keeps
+what was derived from each parent and returns the differences. `mesh.py` owns it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ Made = VirtualService | Gateway | DestinationRule
 class Settling:
     def __init__(self, attached: Attached) -> None:
         self._attached = attached
-        self._derived: dict[Parent, Derived] = {}  # what came of the Gateway API's objects
-        self._unsettled: set[Parent] = set()  # of whose objects it is not known yet
+        self._derived: dict[Parent, Derived] = {}  # derived from the Gateway API's objects
+        self._unsettled: set[Parent] = set()  # parents to derive again
         self._held = False
 
     def notice(self, values: Iterable[Value]) -> None:
-        """These come or go. Of those that go it is told before and after: who refers to them is known only before."""
+        """Mark the parents that these added or removed values affect. Call it both before and after a removal: what
+        refers to a removed value is known only before."""
         self._unsettled.update(parent for value in values for parent in self._attached.changed_by(value))
 
     @contextmanager
@@ -40,7 +41,7 @@ class Settling:
     def settle(
         self, services: Services, credential: Callable[[CredentialRef], Credential | None]
     ) -> Iterator[tuple[list[Made], list[Made]]]:
-        """Parent by parent: what is no more, and what is new."""
+        """Yields, for each changed parent, the removed values and the new ones."""
         if self._held:
             return
         parents, self._unsettled = sorted(self._unsettled), set()
