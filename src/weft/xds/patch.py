@@ -1,7 +1,7 @@
 """A patch of a large body: ranges of a base that the receiver has, and new bytes between them.
 
-A port's route configuration is joined from one part per host. Of a thousand hosts one changes, or ten differ between
-namespaces. Whole parts are compared, never bytes.
+A port's route configuration is joined from one part per host. Usually one host of a thousand changes, or ten differ
+between namespaces. Whole parts are compared, never bytes.
 """
 
 from __future__ import annotations
