@@ -174,11 +174,11 @@ async def test_what_changed_is_listed_with_whether_it_came_or_went(plane):
 @pytest.mark.parametrize(
     ("asks", "said"),
     [
-        ("", "not a question"),
-        ("{}", "not a question"),
+        ("", "`question` is not valid"),
+        ("{}", "`question` is not valid"),
         (question(caller="nobody"), "no workload or pod"),
         (question(to="ftp://x"), "not a scheme"),
-        (question(when="soon"), "no time"),
+        (question(when="soon"), "is not a time"),
         (question(when="@99"), "not remembered"),
     ],
 )

@@ -233,7 +233,7 @@ def test_a_running_mesh_is_compared_by_its_last_good_state_and_its_audit_tells_w
         assert done.stdout.startswith("added AuthorizationPolicy shop/nobody"), done.stderr
         assert f"warning: mesh {mesh} has an error, and the last good state of these objects counts" in done.stderr
         done = weft("audit", "--mesh", mesh)
-        assert done.stdout.startswith("Refused objects and other errors\n  error [WFT0001]: "), done.stdout
+        assert done.stdout.startswith("Rejected objects and other errors\n  error [WFT0001]: "), done.stdout
         assert ": 1 error, " in done.stderr
     finally:
         file.unlink()

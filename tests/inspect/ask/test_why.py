@@ -177,4 +177,6 @@ def test_a_listener_that_holds_calls_says_why_it_does():
     assert "mesh.yaml:7" in held[0].sources[0] and "weft.dev/on-demand: true." in held[0].rules[0].says
     mesh.apply(origin.key, (Settings(on_demand=OnDemand.OFF, origin=origin),))
     (listener,) = why(mesh, stage, stage.find("orders"), "virtualOutbound.filter_chains")
-    assert any("stays until its proxies are gone" in rule.says for part in listener.parts for rule in part.rules)
+    assert any(
+        "this stays until its proxies have disconnected" in rule.says for part in listener.parts for rule in part.rules
+    )
