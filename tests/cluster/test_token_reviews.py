@@ -86,7 +86,7 @@ async def test_a_pod_that_the_watch_does_not_know_is_asked_to_come_again(client,
     reviews = TokenReviews(client, lives=lambda uid: uid in known)
     assert (await reviews.check(token)).pod == "web-0"
     known.clear()
-    with pytest.raises(CaUnavailable, match=r"web-0 is not known here"):
+    with pytest.raises(CaUnavailable, match=r"web-0 is not known to this control plane"):
         await reviews.check(token)
 
 

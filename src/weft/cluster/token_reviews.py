@@ -52,7 +52,9 @@ class TokenReviews:
         found = await self._review(token)
         if self._lives is not None and not self._lives(found.pod_uid):
             # Also one that is so new that the watch has not told of it: hence no refusal, but another try.
-            raise CaUnavailable(f"pod {found.namespace}/{found.pod} is not known here, yet or any more")
+            raise CaUnavailable(
+                f"pod {found.namespace}/{found.pod} is not known to this control plane, yet or any more"
+            )
         return Caller(found.namespace, found.service_account, found.pod, found.pod_uid)
 
     async def _review(self, token: str) -> Reviewed:

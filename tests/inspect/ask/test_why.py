@@ -148,9 +148,9 @@ def test_each_part_of_every_resource_has_an_object_or_a_rule(mesh):
 
 
 def test_what_a_proxy_has_refused_is_said_with_the_object_at_fault(mesh):
-    problem = Problem(Where("route.yaml", 8, "VirtualService shop/payments"), "Envoy refuses it")
+    problem = Problem(Where("route.yaml", 8, "VirtualService shop/payments"), "Envoy rejects it")
     (found,) = why(mesh, Stage(mesh), "orders-0.shop", "80", "route", {(ROUTE_TYPE, "80"): (problem,)})
-    assert found.refused == ("route.yaml:8: VirtualService shop/payments: Envoy refuses it",)
+    assert found.refused == ("route.yaml:8: VirtualService shop/payments: Envoy rejects it",)
     assert rules.LAST_ACCEPTED in found.parts[0].rules
 
 
