@@ -108,7 +108,7 @@ async def test_a_flood_of_tokens_leaves_room_for_everybody_else_who_asks_the_api
         reviews = TokenReviews(client, waiting=100)
         flood = [asyncio.create_task(reviews.check("a.b.c")) for _ in range(101)]
         done, _ = await asyncio.wait(flood, return_when=asyncio.FIRST_COMPLETED)
-        assert [str(each.exception()) for each in done] == ["too many tokens wait to be reviewed; try again"]
+        assert [str(each.exception()) for each in done] == ["too many tokens are waiting for review; try again"]
         assert not client._places.locked()
         line.flow()
         endings = await asyncio.gather(*flood, return_exceptions=True)

@@ -117,7 +117,7 @@ def test_a_file_in_the_place_of_a_moment_is_told_where_it_belongs(weft, tmp_path
 @pytest.mark.root
 def test_the_past_of_a_mesh_that_has_none_is_said(weft, mesh):
     done = weft("diff", "@-1", "--mesh", mesh)
-    assert done.returncode == 2 and "moment -1 is not remembered: nothing has changed yet" in done.stderr
+    assert done.returncode == 2 and "moment -1 is not recorded: nothing has changed yet" in done.stderr
     done = weft("diff", "@0", "@0", "--mesh", mesh)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "note: at @0 there was no workload or pod yet; which moments there are: weft history -A\n" in done.stderr
