@@ -26,7 +26,7 @@ def test_a_fault_for_some_requests_is_a_test_and_for_all_of_them_worth_a_word():
 def test_weights_are_told_as_the_shares_they_are():
     two = "route: [{destination: {host: web}, weight: 1}, {destination: {host: web, port: {number: 80}}, weight: 3}]"
     (problem,) = of_actions(facts(WEB + istio("VirtualService", f"{{hosts: [web], http: [{{{two}}}]}}")))
-    assert problem.what == "the weights add up to 4: they are 25 %, 75 %"
+    assert problem.what == "the weights add up to 4: the shares are 25 %, 75 %"
 
 
 @pytest.mark.parametrize(

@@ -20,15 +20,15 @@ def routed(subset, *, kind="http", gateways="[mesh]", match="", hosts="[web]"):
 
 
 def told(text):
-    return [line for line in said(text) if "address that a caller names" in line]
+    return [line for line in said(text) if "address that the application chose" in line]
 
 
 def test_a_route_to_a_subset_of_a_headless_service_is_said():
     (line,) = told(HEADLESS + RULE + routed("v2"))
     assert line == (
-        "VirtualService shop/x: spec.http[0].route[0].destination.subset: warning: web.shop.svc.cluster.local is called "
-        "by the address that a caller names, whether or not it is in v2 "
-        "(hint: a Service with a cluster IP chooses whom to call)"
+        "VirtualService shop/x: spec.http[0].route[0].destination.subset: warning: sidecars call "
+        "web.shop.svc.cluster.local at the address that the application chose, whether or not it is in subset v2 "
+        "(hint: use a Service with a cluster IP: for it, sidecars choose the endpoint)"
     )
 
 
@@ -49,7 +49,7 @@ def test_subsets_that_are_kept_to_are_well(text):
 
 def test_a_balancer_that_chooses_nobody_is_said():
     (line,) = told(HEADLESS + BALANCED)
-    assert "DestinationRule shop/x: spec: warning: web.shop.svc.cluster.local is called by the address" in line
+    assert "DestinationRule shop/x: spec: warning: sidecars call web.shop.svc.cluster.local at the address" in line
     assert told(WEB + BALANCED) == []
     assert told(HEADLESS + BALANCED.replace("RANDOM", "PASSTHROUGH")) == []
     assert told(HEADLESS + BALANCED + OTHER + routed("v2", hosts="[other]")) == []

@@ -23,20 +23,20 @@ data: {mesh: "{trustDomain: new.org, trustDomainAliases: [old.org]}"}
 def said(source, more="", when=""):
     rule = f"{{when: [{when}]}}" if when else f"{{from: [{{source: {source}}}]}}"
     lines = meshes.said(WEB + CALLER + more + policy(f"{{rules: [{rule}]}}"))
-    return [line.partition(": warning: ")[2] for line in lines if "is nobody here" in line]
+    return [line.partition(": warning: ")[2] for line in lines if "matches no caller" in line]
 
 
 @pytest.mark.parametrize(
     ("source", "outcome"),
     [
-        ("{principals: [cluster.local/ns/bar/sa/crul]}", "nothing in namespace bar runs as service account crul (hint: did you mean `curl`?)"),
-        ("{principals: [cluster.local/ns/nosuch/sa/x]}", "nothing runs in namespace nosuch (hint: known here: bar, shop)"),
-        ("{principals: [wrong.org/ns/bar/sa/curl]}", "no caller is of the trust domain wrong.org (hint: known here: cluster.local)"),
-        ("{principals: ['cluster.local/ns/baz/*']}", "no caller has such an identity"),
+        ("{principals: [cluster.local/ns/bar/sa/crul]}", "no workload of namespace bar runs as service account crul (hint: did you mean `curl`?)"),
+        ("{principals: [cluster.local/ns/nosuch/sa/x]}", "no workload runs in namespace nosuch (hint: known here: bar, shop)"),
+        ("{principals: [wrong.org/ns/bar/sa/curl]}", "no workload has the trust domain wrong.org (hint: known here: cluster.local)"),
+        ("{principals: ['cluster.local/ns/baz/*']}", "no workload has such an identity"),
         ("{principals: [curl]}", "a principal is TRUST_DOMAIN/ns/NAMESPACE/sa/ACCOUNT"),
-        ("{namespaces: [barr]}", "nothing runs in such a namespace (hint: did you mean `bar`?)"),
-        ("{namespaces: ['barr*']}", "nothing runs in such a namespace"),
-        ("{serviceAccounts: [bar/crul]}", "nothing in namespace bar runs as service account crul"),
+        ("{namespaces: [barr]}", "no workload runs in such a namespace (hint: did you mean `bar`?)"),
+        ("{namespaces: ['barr*']}", "no workload runs in such a namespace"),
+        ("{serviceAccounts: [bar/crul]}", "no workload of namespace bar runs as service account crul"),
     ],
 )  # fmt: skip
 def test_a_caller_that_does_not_exist_is_said(source, outcome):

@@ -16,7 +16,7 @@ BY_NAME = "{action: DENY, rules: [{from: [{source: {namespaces: [bad]}}]}]}"
 
 def said(text):
     lines = (line for line in meshes.said(text) if line.startswith("AuthorizationPolicy"))
-    return [line for line in lines if "is nobody here" not in line]  # who is named does not matter here
+    return [line for line in lines if "matches no caller" not in line]  # who is named does not matter here
 
 
 def without_proxy(text):
@@ -28,7 +28,7 @@ def without_proxy(text):
 def test_a_workload_without_a_proxy_is_guarded_by_nobody():
     for spec in ("{}", "{selector: {matchLabels: {version: v2}}}"):
         (line,) = said(without_proxy(WEB) + policy(spec))
-        assert "web-v2 runs without a proxy: nothing enforces this policy there" in line
+        assert "web-v2 runs without a proxy: this policy is not enforced there" in line
     assert said(without_proxy(WEB) + policy("{selector: {matchLabels: {version: v1}}}")) == []
     assert said(without_proxy(WEB) + policy("{}", annotations="{istio.io/dry-run: 'true'}")) == []
 
@@ -45,7 +45,7 @@ def test_a_caller_without_a_proxy_needs_no_guard():
 def test_a_port_that_the_proxy_does_not_see_is_guarded_by_nobody():
     excluded = "annotations: {traffic.sidecar.istio.io/excludeInboundPorts: '8080'}, labels: {app: web, version: v2}"
     (line,) = said(WEB.replace("labels: {app: web, version: v2}", excluded) + policy("{}"))
-    assert "calls to port 8080 of web-v2 do not pass the proxy" in line
+    assert "calls to port 8080 of web-v2 are not intercepted" in line
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,16 @@ def test_a_port_that_the_proxy_does_not_see_is_guarded_by_nobody():
     [
         (BY_NAME, "does not match"),
         ("{action: DENY, rules: [{when: [{key: source.principal, values: [a]}]}]}", "does not match"),
-        ("{rules: [{from: [{source: {notNamespaces: [bad]}}]}]}", "lets in"),
-        ("{rules: [{when: [{key: source.serviceAccount, notValues: [bad]}]}]}", "lets in"),
+        ("{rules: [{from: [{source: {notNamespaces: [bad]}}]}]}", "allows"),
+        ("{rules: [{when: [{key: source.serviceAccount, notValues: [bad]}]}]}", "allows"),
     ],
 )
 def test_a_rule_about_callers_does_not_know_those_in_plaintext(spec, does):
     (line,) = said(WEB + policy(spec))
-    assert f"spec.rules[0]: warning: this rule {does} whoever calls in plaintext, and web-v1 takes plaintext" in line
+    assert (
+        f"spec.rules[0]: warning: this rule {does} callers in plaintext, which have no identity, and web-v1 accepts "
+        "plaintext" in line
+    )
     assert said(WEB + STRICT + policy(spec)) == []
 
 

@@ -64,7 +64,7 @@ def test_a_host_that_is_kept_for_another_namespace_is_not_met():
     assert found(one + routing(http())) == []
     assert found(one + routing(http(), namespace="other")) == [("WFT0122", "spec.hosts[0]")]
     (problem,) = of_gateway_routes(facts(WEB + one + routing(http(), namespace="other")))
-    assert "takes routes for a.com from namespace shop alone" in problem.what
+    assert "accepts routes for a.com only from namespace shop" in problem.what
     assert found(gateway(PLAIN % "./a.com") + routing(http())) == [("WFT0122", "spec.hosts[0]")]
     assert found(gateway(PLAIN % "'*/a.com'") + routing(http())) == []
 

@@ -30,12 +30,12 @@ def test_workloads_are_compared_and_not_the_labels_by_which_they_are_selected():
     assert found(both) == [("WFT0702", "Gateway shop/b")]
     reverse = WEB + gateway("a", "a.com", selector="{version: v1}") + gateway("b", "a.com")
     (told,) = [each.what for each in of_gateways(facts(reverse)) if each.code == "WFT0702"]
-    assert told == "a.com at port 80 of shop/web-v1 is served for Gateway shop/a already"
+    assert told == "Gateway shop/a has a.com at port 80 of shop/web-v1 already, and takes precedence"
     other = of_port("b", "HTTP").replace("{app: web}", "{version: v2, app: web}")
     assert found(WEB + of_port("a", "TCP") + other) == [("WFT0703", "Gateway shop/b")]
     some = WEB + of_port("a", "TCP").replace("{app: web}", "{version: v2}") + of_port("b", "HTTP")
     (told,) = [each.what for each in of_gateways(facts(some)) if each.code == "WFT0703"]
-    assert told.startswith("port 80 of shop/web-v2 is HTTP here, and TCP to Gateway shop/a")
+    assert told.startswith("port 80 of shop/web-v2 is HTTP here, and TCP in Gateway shop/a")
 
 
 def test_where_nobody_runs_yet_equal_labels_are_the_same_workloads():
@@ -70,7 +70,8 @@ def test_of_http_and_bytes_on_one_port_the_first_by_name_is_served_and_the_other
         assert found(both) == [("WFT0703", "Gateway shop/zzz")]
         told = next(each.what for each in of_gateways(facts(both)) if each.code == "WFT0703")
         assert told == (
-            f"port 80 is {second} here, and {first} to Gateway shop/aaa, which comes first: this server is left out"
+            f"port 80 is {second} here, and {first} in Gateway shop/aaa, which takes precedence: this server is left "
+            "out"
         )
 
 

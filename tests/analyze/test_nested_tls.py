@@ -1,4 +1,4 @@
-"""TLS in TLS, and all that only looks like it. The cases of the check itself are in `cases/WFT0224*.yaml`."""
+"""TLS inside TLS, and all that only looks like it. The cases of the check itself are in `cases/WFT0224*.yaml`."""
 
 import pytest
 
@@ -31,13 +31,15 @@ def told(text):
 @pytest.mark.parametrize("protocol", ["TLS", "HTTPS"])
 def test_a_port_to_which_callers_speak_tls_is_told(protocol):
     (what,) = told(entry((443, "secure", protocol)) + ASKS)
-    assert what.startswith(f"callers speak {protocol.lower()} to port 443 of pay.example.com, as it declares, and this")
+    assert what.startswith(
+        f"port 443 of pay.example.com is declared as {protocol.lower()}, so callers send TLS themselves, and this"
+    )
 
 
 def test_a_route_that_passes_tls_on_is_named():
     (what,) = told(entry((443, "tcp", "TCP")) + ASKS + routes("tls", TO_443, BY_NAME, gateways="edge"))
-    assert what.startswith("TLS for port 443 of pay.example.com is passed on as it comes, by the tls route of ")
-    assert "VirtualService shop/routes, and this asks for TLS once more" in what
+    assert what.startswith("TLS for port 443 of pay.example.com is passed through by the tls route of ")
+    assert "VirtualService shop/routes, and this rule originates TLS once more" in what
 
 
 @pytest.mark.parametrize("protocol", ["HTTP", "TCP"])

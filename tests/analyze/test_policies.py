@@ -52,7 +52,7 @@ def test_a_policy_that_guards_nobody_is_said():
     (line,) = said(WEB + policy("{selector: {matchLabels: {app: wbe}}}"))
     assert line == (
         "AuthorizationPolicy shop/x: spec.selector: warning: no workload of namespace shop has the labels app=wbe: "
-        "the policy guards nobody (hint: app: did you mean `web`?)"
+        "the policy has no effect (hint: app: did you mean `web`?)"
     )
     assert said(WEB + policy("{selector: {matchLabels: {app: web}}}", namespace="istio-system")) == []
     (line,) = said(WEB + policy("{selector: {matchLabels: {app: wbe}}}", namespace="istio-system"))
@@ -62,9 +62,9 @@ def test_a_policy_that_guards_nobody_is_said():
 @pytest.mark.parametrize(
     ("action", "outcome"),
     [
-        ("ALLOW", "so this rule lets nobody in there (hint: let callers of that port in by a rule without"),
+        ("ALLOW", "so this rule allows no connection there (hint: allow callers of that port by a rule without"),
         ("DENY", 'so this rule denies every connection that the rest of it matches (hint: add `ports` to its operations, such as ports: ["8080"])'),
-        ("AUDIT", "so this rule marks every connection that the rest of it matches"),
+        ("AUDIT", "so this rule audits every connection that the rest of it matches"),
     ],
 )  # fmt: skip
 def test_a_rule_that_needs_http_is_said_with_the_port_that_has_none(action, outcome):
@@ -84,7 +84,7 @@ def test_a_rule_for_other_ports_or_a_dry_run_is_well():
 @pytest.mark.parametrize(
     ("provider", "outcome"),
     [
-        ("checkr", "there is no authorizer `checkr`: what it would be asked about is denied (hint: did you mean `checker`?)"),
+        ("checkr", "there is no authorizer `checkr`: requests that this policy matches are denied (hint: did you mean `checker`?)"),
         ("gone", "is the service gone.shop.svc.cluster.local, which does not exist"),
         ("other-port", "is port 81 of web.shop.svc.cluster.local, which does not exist"),
     ],
@@ -107,7 +107,7 @@ def test_a_services_port_in_a_rule_is_said():
         "{action: DENY, rules: [{when: [{key: destination.port, values: ['80']}]}]}",
     ):
         (line,) = said(WEB + policy(spec))
-        assert "spec.rules[0]: warning: 80 is a port of the service, and the workload's own is 8080" in line
+        assert "spec.rules[0]: warning: 80 is the port of the service, and the workload listens on 8080" in line
         assert said(WEB + policy(spec.replace("80", "8080"))) == []
 
 

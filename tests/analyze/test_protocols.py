@@ -50,7 +50,7 @@ def second_says(first, second):
     text += service(f"{{name: {second}, port: 81, targetPort: 9000}}", "second")
     (said,) = of_protocols(facts(WEB + text))
     assert "second" in str(said.where)
-    what = f"port 9000 of web-v1 is {second} here and {first} to Service first: "
+    what = f"port 9000 of web-v1 is {second} here and {first} in Service first: "
     assert said.what.startswith(what)
     return said.code, said.what.removeprefix(what), said.hint
 
@@ -61,9 +61,9 @@ def second_says(first, second):
         (
             "tcp",
             "http",
-            "without a proxy of their own, callers are taken as the latter says, and no policy sees a path",
+            "for callers without a proxy the latter is assumed, and policies do not see a path",
         ),
-        ("http", "tcp", "no policy sees a path or a method of those who call it here"),
+        ("http", "tcp", "policies do not see the path or method of calls through this port"),
     ],
 )
 def test_where_services_disagree_it_is_said_what_callers_of_the_second_meet(first, second, met):
@@ -74,9 +74,9 @@ def test_where_services_disagree_it_is_said_what_callers_of_the_second_meet(firs
 @pytest.mark.parametrize(
     ("first", "second", "met"),
     [
-        ("http", "grpc", "it is spoken to in HTTP/1.1, by which gRPC does not pass"),
-        ("http", "http2", "it is spoken to in HTTP/1.1"),
-        ("grpc", "http", "it is spoken to in HTTP/2, and must understand that"),
+        ("http", "grpc", "it gets HTTP/1.1, which cannot carry gRPC"),
+        ("http", "http2", "it gets HTTP/1.1"),
+        ("grpc", "http", "it gets HTTP/2, and must support that"),
     ],
 )
 def test_one_port_is_spoken_to_in_one_http(first, second, met):
@@ -93,16 +93,16 @@ def of_several(*names):
 
 def test_which_http_is_spoken_is_said_also_where_an_older_service_has_the_port_for_bytes():
     bytes_too, spoken = of_several("tcp", "http", "grpc")
-    assert bytes_too.code == "WFT0308" and "tcp to Service s0" in bytes_too.what
-    assert spoken.code == "WFT0321" and "http to Service s1: it is spoken to in HTTP/1.1" in spoken.what
+    assert bytes_too.code == "WFT0308" and "tcp in Service s0" in bytes_too.what
+    assert spoken.code == "WFT0321" and "http in Service s1: it gets HTTP/1.1" in spoken.what
 
 
 def test_the_oldest_services_rule_is_the_one_by_which_it_is_spoken_to_as_called():
     assert of_several("unsaid", "http", "grpc")[-1].hint.endswith("in a DestinationRule for s0.shop.svc.cluster.local")
     # To a Service of bytes nobody would write such a rule: WFT0222 says that it has no effect.
-    assert of_several("tcp", "http", "grpc")[-1].hint == "say the same"
+    assert of_several("tcp", "http", "grpc")[-1].hint == "declare the same protocol"
 
 
 def test_where_the_oldest_does_not_say_what_comes_no_caller_is_taken_as_another_one_says():
     (said,) = of_several("unsaid", "tcp", "http")
-    assert said.what.endswith("tcp to Service s1: no policy sees a path or a method of those who call it there")
+    assert said.what.endswith("tcp in Service s1: policies do not see the path or method of calls through the latter")

@@ -43,7 +43,10 @@ def hints(code, text):
         ("name: edge, namespace: other", "there is one in shop: write `namespace: shop`"),
         ("name: edge, sectionName: htpp", "did you mean `http`?"),
         ("group: '', kind: Service, name: wbe", "did you mean `web`?"),
-        ("group: '', kind: Service, name: web, port: 81", "write one of these as `port`, or none to have them all"),
+        (
+            "group: '', kind: Service, name: web, port: 81",
+            "set one of these as `port`, or leave `port` out for all of them",
+        ),
     ],
 )
 def test_a_parent_that_is_not_there_is_guessed(parent, hint):
@@ -61,7 +64,7 @@ def test_a_parent_that_does_not_take_a_route_is_told_how_it_would():
     gateway = GATEWAY % "{name: more, port: 81, protocol: HTTP, hostname: a.example.com}"
     named = ROUTE.replace("rules:", "hostnames: [example.org]\n  rules:")
     (hint,) = hints("WFT0901", gateway + named % ("shop", "name: edge", "name: web, port: 80"))
-    assert "without `hostnames` it has theirs" in hint
+    assert "without `hostnames` the route has those of the listeners" in hint
     (hint,) = hints("WFT0901", gateway + ROUTE % ("other", "name: edge, namespace: shop", "name: web, port: 80"))
     assert "`namespaces: {from: All}`" in hint
 
@@ -70,9 +73,12 @@ def test_a_parent_that_does_not_take_a_route_is_told_how_it_would():
     ("backend", "hint"),
     [
         ("name: wbe, port: 80", "did you mean `web`?"),
-        ("name: nothing-like-it, port: 80", "until it is there, what is sent there is answered 500, or closed"),
-        ("name: web, port: 81", "write one of its ports; until then, what is sent there is answered 500, or closed"),
-        ("name: web, kind: Bucket, group: x.example", "name a Service, which is meant without `group` and `kind`"),
+        ("name: nothing-like-it, port: 80", "until it exists, requests sent there get 500, and connections are closed"),
+        (
+            "name: web, port: 81",
+            "use one of its ports; until then, requests sent there get 500, and connections are closed",
+        ),
+        ("name: web, kind: Bucket, group: x.example", "name a Service, the default without `group` and `kind`"),
         (
             "name: web, namespace: other, port: 80",
             "a ReferenceGrant there, with this namespace in `from` and a Service in `to`, allows it",
@@ -97,7 +103,7 @@ def test_a_backend_that_is_elsewhere_is_found_there():
     [
         ("{name: x, port: 53, protocol: UDP}", "write one of HTTP, HTTPS, TLS, TCP"),
         ("{name: x, port: 443, protocol: HTTPSS}", "did you mean `HTTPS`?"),
-        ("{name: x, port: 15000, protocol: HTTP}", "take another port"),
+        ("{name: x, port: 15000, protocol: HTTP}", "use another port"),
         ("{name: x, port: 80, protocol: TCP}", "give each protocol a port"),
         (
             "{name: x, port: 80, protocol: HTTP, hostname: '*.example.com'}",
@@ -109,7 +115,7 @@ def test_a_backend_that_is_elsewhere_is_found_there():
         ),
         (
             "{name: x, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: shown}]}}",
-            "write a Secret of that name, with `tls.crt` and `tls.key`",
+            "create a Secret of that name, with `tls.crt` and `tls.key`",
         ),
         (
             "{name: x, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: shown, namespace: other}]}}",

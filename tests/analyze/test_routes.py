@@ -21,13 +21,13 @@ def test_a_host_that_nobody_has_is_said_with_a_guess():
 
 def test_a_name_of_the_outside_may_be_meant_so_the_hint_says_how():
     (line,) = said(WEB + istio("VirtualService", f"{{hosts: [shop.example.com], {HTTP}}}"))
-    assert "if it is a name outside the mesh, add a ServiceEntry for it" in line
+    assert "if the host is outside the mesh, add a ServiceEntry for it" in line
 
 
 def test_routes_for_bytes_of_a_host_that_nobody_has_are_never_met():
     tls = "tls: [{match: [{sniHosts: [shop.example.com]}], route: [{destination: {host: web}}]}]"
     (line,) = said(WEB + istio("VirtualService", f"{{hosts: [shop.example.com], {tls}}}"))
-    assert "no Service or ServiceEntry has the host shop.example.com: its tls routes are never met" in line
+    assert "no Service or ServiceEntry has the host shop.example.com: its tls routes are never used" in line
 
 
 def test_a_gateway_that_does_not_exist_is_said_with_a_guess():
@@ -68,7 +68,7 @@ def test_a_match_for_a_port_that_carries_another_kind_is_said():
     (line,) = routing("tcp", "{port: 80}")
     assert "spec.tcp[0].match[0].port: warning: port 80 of web.shop.svc.cluster.local carries http" in line
     (line,) = routing("http", "{port: 90}")
-    assert "port 90 of web.shop.svc.cluster.local carries tcp, and this is a match of http routes" in line
+    assert "port 90 of web.shop.svc.cluster.local carries tcp, and this match is in http routes" in line
     assert routing("tcp", "{port: 90}") == routing("http", "{port: 80}") == []
     assert routing("tcp", "{port: 80}", gateways="mesh, edge") == [], "the gateway's port 80 may be another one"
     (line,) = routing("tls", "{port: 80, sniHosts: [web]}")

@@ -73,7 +73,7 @@ def test_a_budget_counts_for_ports_and_subsets_that_say_a_number():
     assert found(RETRIES) == found(BUDGET) == []
     (line,) = found(f"{BUDGET}, portLevelSettings: [{at(80, RETRIES)}]")
     assert (
-        "portLevelSettings[0].connectionPool.http.maxRetries: warning: retries are limited by the `retryBudget`" in line
+        "portLevelSettings[0].connectionPool.http.maxRetries: warning: the `retryBudget` of 25 % limits retries" in line
     )
     subset = "{name: v1, labels: {version: v1}, trafficPolicy: {%s}}"
     (line,) = found(BUDGET, f", subsets: [{subset % RETRIES}]")

@@ -17,9 +17,12 @@ def test_an_unknown_host_is_said_with_a_guess():
     assert len(said(WEB + istio("DestinationRule", "{host: '*.example.com'}"))) == 1
 
 
-def test_a_subset_of_nobody_is_said():
+def test_a_subset_selects_nothing_is_said():
     (line,) = said(WEB + istio("DestinationRule", SUBSETS.replace("version: v2", "version: v3")))
-    assert "spec.subsets[1].labels: warning: nobody behind web.shop.svc.cluster.local has the labels version=v3" in line
+    assert (
+        "spec.subsets[1].labels: warning: no workload behind web.shop.svc.cluster.local has the labels version=v3"
+        in line
+    )
     assert "(hint: version: known here: v1, v2)" in line
 
 
@@ -54,7 +57,7 @@ NEAR = "{{host: web, trafficPolicy: {{{0}loadBalancer: {{localityLbSetting: {{{1
 def test_failover_that_nobody_can_notice_the_need_of_is_said():
     failover = "failover: [{from: eu, to: us}]"
     (line,) = said(WEB + istio("DestinationRule", NEAR.format("", failover)))
-    assert "so nobody fails over" in line and "add `outlierDetection`" in line
+    assert "there is no failover" in line and "add `outlierDetection`" in line
     assert said(WEB + istio("DestinationRule", NEAR.format("outlierDetection: {}, ", failover))) == []
 
 
@@ -64,14 +67,14 @@ def test_shares_for_places_in_which_nobody_is_are_said():
         said(placed + istio("DestinationRule", NEAR.format("", "distribute: [{from: eu, to: {eu: 90, us: 10}}]"))) == []
     )
     (line,) = said(placed + istio("DestinationRule", NEAR.format("", "distribute: [{from: eu, to: {us: 100}}]")))
-    assert "nobody behind web.shop.svc.cluster.local is in us: calls from eu fail" in line
+    assert "no endpoint of web.shop.svc.cluster.local is in us: calls from eu fail" in line
 
 
 def test_of_two_rules_for_a_host_the_first_decides_by_its_name_where_neither_has_an_age():
     spec = "{host: web, trafficPolicy: {tls: {mode: DISABLE}}, subsets: [{name: v1, labels: {version: v1}}]}"
     policy, subset = said(WEB + istio("DestinationRule", spec, "b") + istio("DestinationRule", spec, "a"))
     assert "DestinationRule shop/b: spec.trafficPolicy: warning: DestinationRule a is for web.shop.svc" in policy
-    assert "too and comes first by its name: its trafficPolicy is used, not this one" in policy
+    assert "too and comes first by its name: its trafficPolicy is used instead of this one" in policy
     assert "DestinationRule a comes first by its name and has a subset v1 too: that one is used" in subset
 
 

@@ -11,13 +11,13 @@ def test_a_selector_that_nobody_has_is_said_with_a_guess():
     (line,) = said(WEB.replace("selector: {app: web}", "selector: {app: wbe}"))
     assert line == (
         "Service shop/web: spec.selector: warning: no workload of namespace shop has the labels app=wbe: "
-        "nobody answers its calls (hint: app: did you mean `web`?)"
+        "calls to it fail (hint: app: did you mean `web`?)"
     )
 
 
 def test_workloads_of_another_namespace_are_pointed_at():
     (line,) = said(WEB.replace("{name: web, namespace: shop}", "{name: web, namespace: other}"))
-    assert "namespace shop has such workloads, but a selector looks only into its own namespace" in line
+    assert "namespace shop has such workloads, but a selector matches only workloads of its own namespace" in line
 
 
 def test_where_nothing_runs_who_is_selected_is_not_ours_to_say():
@@ -45,7 +45,7 @@ def test_a_port_that_nobody_declares_is_said_and_what_is_declared():
     (line,) = said(WEB.replace("targetPort: 8080", "targetPort: 9999"))
     assert "(web-v1, web-v2) declares port 9999 (hint: declared: 8080; correct `targetPort`" in line
     (line,) = said(WEB.replace(", targetPort: 8080", "").replace("name: http, port: 80}", "name: web, port: 80}"))
-    assert "declares port 80, which is meant where there is no `targetPort`" in line
+    assert "declares port 80, which is the default without `targetPort`" in line
 
 
 def test_a_port_of_the_same_name_needs_no_target():
@@ -61,6 +61,6 @@ def test_two_services_of_one_address_are_said_and_two_of_its_ports_are_not():
     two = one.partition("---")[0].replace("name: web,", "name: two,")
     (line,) = said(f"{one}---{two}")
     assert line.startswith(
-        "Service shop/web: spec.clusterIP: warning: 10.96.0.9:80 is the address of Service shop/two too"
+        "Service shop/web: spec.clusterIP: warning: Service shop/two has the address 10.96.0.9:80 too"
     )
     assert said(f"{one}---{two.replace('port: 80,', 'port: 81,')}") == []

@@ -29,7 +29,10 @@ def routes(*matches, last="redirect: {authority: b.com}"):
 )
 def test_a_route_below_a_wider_one_is_never_used(wide, narrow):
     (line,) = said(routes(wide, narrow))
-    assert "spec.http[1]: warning: this route is never used: http[0] (line 20) takes all that it matches" in line
+    assert (
+        "spec.http[1]: warning: this route is never used: http[0] (line 20) matches every request that it matches"
+        in line
+    )
     assert said(routes(narrow, wide)) == []
 
 
@@ -59,7 +62,7 @@ def test_a_delegate_may_take_less_than_it_is_given():
 
 def test_a_match_that_repeats_another_of_its_own_route_is_said():
     (line,) = said(routes("{uri: {prefix: /a}}, {uri: {prefix: /a/b}}"))
-    assert "spec.http[0].match[1]: warning: this match is never met: a match above it takes all of it" in line
+    assert "spec.http[0].match[1]: warning: this match never applies: a match above it covers it" in line
 
 
 def test_very_many_routes_are_still_compared_with_their_equals():

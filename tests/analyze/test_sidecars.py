@@ -19,7 +19,7 @@ def test_hosts_that_show_something_or_may_later_are_well(host):
     ("host", "hint"),
     [
         ("./wbe.shop.svc.cluster.local", "did you mean `web.shop.svc.cluster.local`?"),
-        ("./web", "a Sidecar wants full names: write ./web.shop.svc.cluster.local"),
+        ("./web", "a Sidecar needs fully qualified names: write ./web.shop.svc.cluster.local"),
         ("istio-system/web.shop.svc.cluster.local", "it is in shop: write shop/web.shop.svc.cluster.local"),
         ("shpo/*", "did you mean `shop`?"),
     ],
@@ -39,7 +39,7 @@ def test_a_host_that_only_routes_speak_for_shows_those():
 def test_a_sidecar_for_nobody_is_said():
     spec = "{workloadSelector: {labels: {app: wbe}}, egress: [{hosts: ['./*']}]}"
     (line,) = said(WEB + istio("Sidecar", spec))
-    assert "the Sidecar is for nobody (hint: app: did you mean `web`?)" in line
+    assert "the Sidecar has no effect (hint: app: did you mean `web`?)" in line
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,13 @@ def test_what_is_written_somewhere_is_well():
 def test_a_provider_that_nobody_has_is_said_with_a_guess():
     assert said(WEB + telemetry("{accessLogging: [{providers: [{name: envoi}]}]}")) == [
         "Telemetry shop/x: spec.accessLogging[0].providers[0].name: warning: MeshConfig has no access log provider "
-        "`envoi`: nothing is written there (hint: did you mean `envoy`?)"
+        "`envoi`: nothing is logged there (hint: did you mean `envoy`?)"
     ]
 
 
 def test_a_telemetry_for_nobody_is_said():
     (line,) = said(WEB + telemetry("{selector: {matchLabels: {app: wbe}}, accessLogging: [{}]}"))
-    assert "the Telemetry is for nobody (hint: app: did you mean `web`?)" in line
+    assert "the Telemetry has no effect (hint: app: did you mean `web`?)" in line
 
 
 def test_of_two_for_the_same_the_second_is_said_to_have_no_effect():
@@ -40,4 +40,4 @@ def test_a_provider_to_which_nothing_is_sent_is_said_where_it_is_named():
     found = facts(telemetry("{accessLogging: [{providers: [{name: otel}]}]}"))
     found = msgspec.structs.replace(found, settings=Settings(log_providers=(LogProvider("otel"),)))
     (problem,) = of_telemetries(found)
-    assert problem.what.startswith("weft sends nothing to the provider `otel`")
+    assert problem.what.startswith("weft does not support the provider `otel`")

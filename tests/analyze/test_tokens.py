@@ -19,18 +19,18 @@ INLINE = believes(f"{{jwtRules: [{{issuer: me, jwks: {KEYS}}}]}}")
 @pytest.mark.parametrize(
     ("rule", "outcome"),
     [
-        ("{from: [{source: {requestPrincipals: ['*']}}]}", "matches none"),
-        ("{when: [{key: 'request.auth.claims[role]', values: [a]}]}", "matches none"),
-        ("{from: [{source: {notRequestPrincipals: ['*']}}]}", "matches as if none had a token"),
-        ("{from: [{source: {requestPrincipals: ['*']}}, {source: {ipBlocks: [10.0.0.1]}}]}", "matches as if"),
+        ("{from: [{source: {requestPrincipals: ['*']}}]}", "matches no request"),
+        ("{when: [{key: 'request.auth.claims[role]', values: [a]}]}", "matches no request"),
+        ("{from: [{source: {notRequestPrincipals: ['*']}}]}", "treats every request as one without a token"),
+        (
+            "{from: [{source: {requestPrincipals: ['*']}}, {source: {ipBlocks: [10.0.0.1]}}]}",
+            "treats every request as one without a token",
+        ),
     ],
 )
 def test_a_rule_about_tokens_is_said_where_nobody_checks_them(rule, outcome):
     (line,) = said(WEB + policy(f"{{rules: [{{}}, {rule}]}}"))
-    assert (
-        "spec.rules[1]: warning: no RequestAuthentication is for web-v1: nobody checks the tokens of requests there"
-        in line
-    )
+    assert "spec.rules[1]: warning: no RequestAuthentication selects web-v1: tokens are not checked there" in line
     assert outcome in line
     assert said(WEB + INLINE + policy(f"{{rules: [{rule}]}}")) == []
 
@@ -45,7 +45,8 @@ def test_a_rule_about_tokens_is_well_if_some_of_its_workloads_check_them():
 def test_a_request_authentication_for_nobody_is_said():
     (line,) = said(WEB + INLINE.replace("namespace: shop", "namespace: shpo"))
     assert (
-        "nothing runs in namespace shpo: the RequestAuthentication is for nobody (hint: did you mean `shop`?)" in line
+        "no workload runs in namespace shpo: the RequestAuthentication has no effect (hint: did you mean `shop`?)"
+        in line
     )
 
 
@@ -54,11 +55,14 @@ def test_keys_that_a_pod_cannot_fetch_are_said():
     (line,) = said(WEB + believes(fetched))
     assert (
         "RequestAuthentication shop/x: spec.jwtRules[0].jwksUri: warning: pods of a local mesh cannot reach "
-        "login.example.com: every token of me gets 401 there (hint: write the keys themselves: `jwks`)"
+        "login.example.com: every token of me gets 401 there (hint: write the keys inline: `jwks`)"
     ) in line
     assert said(believes(fetched)) == []  # whoever runs elsewhere may reach it
     assert said(WEB + believes(fetched.replace("https://login.example.com", "http://web.shop.svc.cluster.local"))) == []
-    known = "---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: login, namespace: shop}\nspec: {hosts: [login.example.com], ports: [{number: 443, name: tls, protocol: TLS}], resolution: STATIC, addresses: [240.0.0.9], endpoints: [{address: 10.0.0.9}]}\n"
+    known = (
+        "---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: login, namespace: shop}\nspec: "
+        "{hosts: [login.example.com], ports: [{number: 443, name: tls, protocol: TLS}], resolution: STATIC, addresses: [240.0.0.9], endpoints: [{address: 10.0.0.9}]}\n"
+    )
     assert said(WEB + known + believes(fetched)) == []
 
 
@@ -67,7 +71,7 @@ def test_a_port_of_unknown_protocol_is_said_where_tokens_are_to_be_checked():
         "{name: http, port: 8080}", "{port: 8080}"
     )
     (line,) = said(unknown + INLINE)
-    assert "nobody says what port 8080 of web-v1 carries" in line
+    assert "no Service declares the protocol of port 8080 of web-v1" in line
     assert said(WEB + INLINE) == []
 
 
@@ -75,7 +79,7 @@ def test_a_port_of_unknown_protocol_is_said_where_tokens_are_to_be_checked():
     ("says", "why"),
     [
         ("tcp", "port 8080 of web-v1 is HTTP to one Service and not to another"),
-        ("'', appProtocol: ''", "not every Service says what port 8080 of web-v1 carries"),
+        ("'', appProtocol: ''", "not every Service declares the protocol of port 8080 of web-v1"),
         ("http-too", ""),
     ],
 )

@@ -33,7 +33,8 @@ def test_where_no_proxy_is_strict_refuses_nobody():
         "metadata: {name: web-v", "metadata: {annotations: {sidecar.istio.io/inject: 'false'}, name: web-v"
     )
     (line,) = said(nobody + STRICT + rule("{mode: DISABLE}"))
-    assert "PeerAuthentication shop/default: spec: warning: no proxy is there that would refuse plaintext: " in line
+    assert "PeerAuthentication shop/default: spec: warning: " in line
+    assert "without a proxy, so plaintext is not rejected" in line
     assert "web-v1, web-v2 run without" in line
     assert said(nobody + peer("{mtls: {mode: PERMISSIVE}}")) == []
     assert said(BARE + STRICT) == []  # some have one
@@ -42,7 +43,7 @@ def test_where_no_proxy_is_strict_refuses_nobody():
 def test_plaintext_to_who_takes_only_mutual_tls_is_said():
     (line,) = said(WEB + STRICT + rule("{mode: DISABLE}"))
     assert "DestinationRule shop/x: spec: warning: calls to port 80 of web.shop.svc.cluster.local are plaintext" in line
-    assert "web-v1 takes only mutual TLS" in line
+    assert "web-v1 accepts only mutual TLS" in line
     assert len(said(WEB + peer("{mtls: {mode: STRICT}}", namespace="istio-system") + rule("{mode: DISABLE}"))) == 1
 
 
@@ -56,29 +57,29 @@ def test_a_subset_is_looked_at_by_itself():
     subsets = ", subsets: [{name: v1, labels: {version: v1}, trafficPolicy: {tls: {mode: DISABLE}}}]"
     assert said(WEB + only + rule("{mode: ISTIO_MUTUAL}", subsets)) == []
     (line,) = said(WEB + only + rule("{mode: ISTIO_MUTUAL}", subsets.replace("version: v1", "version: v2")))
-    assert "web-v2 takes only mutual TLS" in line
+    assert "web-v2 accepts only mutual TLS" in line
 
 
 def test_mutual_tls_to_who_has_no_proxy_or_takes_none_is_said():
     (line,) = said(BARE + rule("{mode: ISTIO_MUTUAL}"))
-    assert "web-v2 has no proxy there to take it" in line
+    assert "web-v2 has no proxy there to terminate it" in line
     (line,) = said(WEB + DISABLED + rule("{mode: ISTIO_MUTUAL}"))
-    assert "PeerAuthentication has it disabled for web-v1" in line
+    assert "a PeerAuthentication disables it for web-v1" in line
 
 
 def test_a_headless_service_that_is_half_in_the_mesh_is_said():
     assert said(HEADLESS) == []
     (line,) = said(BARE.replace("{selector:", "{clusterIP: None, selector:"))
-    assert "Service shop/web: spec.ports[0]: warning: port 80 is called in plaintext: web-v2 does not take" in line
+    assert "Service shop/web: spec.ports[0]: warning: port 80 is called in plaintext: web-v2 does not accept" in line
 
 
 def test_nobody_checks_the_name():
     ports = "ports: [{number: 443, name: tcp, protocol: TCP}]"
     entry = istio("ServiceEntry", f"{{hosts: ['*.a.b'], addresses: [192.0.2.1], {ports}}}")
     (line,) = said(entry + rule("{mode: SIMPLE, insecureSkipVerify: true}", host="'*.a.b'"))
-    assert "nobody checks who answers for *.a.b" in line
+    assert "`insecureSkipVerify`: the certificate of *.a.b" in line
     (line,) = said(entry + rule("{mode: SIMPLE}", host="'*.a.b'"))
-    assert "no name tells who may answer at port 443 of *.a.b" in line
+    assert "no name is verified at port 443 of *.a.b" in line
     assert said(entry + rule("{mode: SIMPLE, sni: c.a.b}", host="'*.a.b'")) == []
 
 
@@ -86,7 +87,7 @@ def test_a_policy_for_nobody_is_said():
     (line,) = said(WEB + peer("{selector: {matchLabels: {app: wbe}}, mtls: {mode: STRICT}}"))
     assert "spec.selector: warning: no workload of namespace shop has the labels app=wbe" in line
     (line,) = said(WEB + peer("{selector: {matchLabels: {app: web}}}", namespace="istio-system"))
-    assert "with a `selector` it is for nobody" in line
+    assert "with a `selector` it has no effect" in line
 
 
 def test_the_newer_of_two_for_the_same_workloads_is_said():
@@ -102,26 +103,26 @@ def test_the_second_by_name_of_two_without_an_age_is_said():
 
 def test_the_number_of_a_service_port_is_said():
     (line,) = said(WEB + peer("{selector: {matchLabels: {app: web}}, portLevelMtls: {80: {mode: DISABLE}}}"))
-    assert "80 is a port of the service, and the workload's own is 8080" in line
+    assert "80 is the port of the service, and the workload listens on 8080" in line
 
 
 def test_a_mode_for_a_port_that_nobody_has_is_said():
     spec = "{selector: {matchLabels: {app: web}}, portLevelMtls: {9999: {mode: DISABLE}}}"
     (line,) = said(WEB + peer(spec))
-    assert "spec.portLevelMtls.9999: warning: no workload that this selects declares a port 9999" in line
-    assert "(hint: known here: 8080)" in line
+    assert "spec.portLevelMtls.9999: warning: no workload that this selects declares port 9999" in line
+    assert "(hint: declared: 8080)" in line
     assert said(WEB.replace(", ports: [{name: http, port: 8080}]", "") + peer(spec)) == []  # they do not say
 
 
 def test_tls_of_the_applications_own_to_a_proxy_that_wants_the_meshs_is_said():
     (line,) = said(WEB + STRICT + rule("{mode: SIMPLE}"))
     assert "calls to port 80 of web.shop.svc.cluster.local are TLS without a certificate of the mesh" in line
-    assert "web-v1 takes only mutual TLS there: they fail" in line
+    assert "web-v1 accepts only mutual TLS there: they fail" in line
     tcp = WEB.replace("name: http, port: 80,", "name: tcp, port: 80,")
     assert len(said(tcp + STRICT + rule("{mode: SIMPLE}"))) == 1
     assert said(tcp + rule("{mode: SIMPLE}")) == []  # the application's own business
     (line,) = said(WEB + rule("{mode: SIMPLE}"))
-    assert "web-v1 looks for HTTP there: they fail" in line
+    assert "web-v1 expects HTTP there: they fail" in line
     assert (
         said(WEB.replace("app: web, ver", "sidecar.istio.io/inject: 'false', app: web, ver") + rule("{mode: SIMPLE}"))
         == []

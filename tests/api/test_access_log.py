@@ -52,24 +52,24 @@ def test_the_built_in_provider_looks_as_the_mesh_says():
 @pytest.mark.parametrize("sort", ["envoyOtelAls", "envoyHttpAls", "envoyTcpAls"])
 def test_of_other_providers_it_is_said_that_nothing_is_sent(sort):
     text = provider(f"{sort}: {{service: collector.shop.svc.cluster.local, port: 4317}}")
-    assert told(text) == [f"8 warning: `{sort}` is not acted on by this version of weft"]
+    assert told(text) == [f"8 warning: `{sort}` is ignored by this version of weft"]
     assert told(text + "    defaultProviders: {accessLogging: [mine]}\n")[1] == (
-        "9 warning: nothing is sent to `mine`: this version of weft writes access logs to files only "
-        "(use an envoyFileAccessLog, and collect from there)"
+        "9 warning: the provider `mine` is not supported: this version of weft writes access logs only to files "
+        "(use an envoyFileAccessLog, and collect the logs from there)"
     )
     assert value(text).logs_of("mine") == ()
 
 
 def test_a_line_that_envoy_refuses_is_an_error_where_it_stands():
     assert told(config("accessLogFormat: '%RESPONSE_CODES%'\n")) == [
-        "6 Envoy cannot write this line: `%RESPONSE_CODES%`: Envoy knows no command RESPONSE_CODES "
+        "6 Envoy rejects this log format: `%RESPONSE_CODES%`: Envoy has no command RESPONSE_CODES "
         "(did you mean `RESPONSE_CODE`?)"
     ]
     assert told(provider("envoyFileAccessLog: {logFormat: {text: '100%'}}"))[0].startswith(
-        "8 Envoy cannot write this line: `%` begins no command"
+        "8 Envoy rejects this log format: `%` is not a command"
     )
     assert told(provider("envoyFileAccessLog: {logFormat: {labels: {a: {b: '%REQ%'}}}}")) == [
-        "8 Envoy cannot write `b`: `%REQ%`: REQ wants something in parentheses"
+        "8 Envoy rejects the log format of `b`: `%REQ%`: REQ needs a parameter in parentheses"
     ]
 
 
@@ -84,7 +84,7 @@ def test_labels_that_are_no_json_are_errors():
         "8 `labels` must be a mapping"
     )
     assert told(config("accessLogEncoding: JSON\naccessLogFormat: '{\"a\": 1e999}'\n")) == [
-        "7 Envoy cannot write `a`: the number (very large) is no value of JSON (put it in quotes)"
+        "7 Envoy rejects the log format of `a`: the number (very large) is not a JSON value (put it in quotes)"
     ]
     deep = "{a: " * 30 + "x" + "}" * 30
     assert "deeper than" in told(provider(f"envoyFileAccessLog: {{logFormat: {{labels: {deep}}}}}"))[0]

@@ -93,27 +93,27 @@ def test_reads_the_keys_of_conditions(key, expected):
         ("{from: [{source: {ipBlocks: [10.0.0.0/0.0.0.255]}}]}", "`10.0.0.0/0.0.0.255` is not an IP address or CIDR range (for example 10.0.0.0/8)"),
         ("{from: [{source: {remoteIpBlocks: ['fe80::1%eth0']}}]}", "`fe80::1%eth0` is not an IP address or CIDR range (for example 10.0.0.0/8)"),
         ("{from: [{source: {principal: [a]}}]}", "unknown field `principal` (did you mean `principals`?)"),
-        ("{from: [{source: {}}]}", "`source` says nothing (leave the whole entry out to match every source)"),
+        ("{from: [{source: {}}]}", "`source` is empty (leave the whole entry out to match every source)"),
         ("{from: [{}]}", "`source` is required"),
         ("{from: []}", "`from` is empty (leave it out to match everything)"),
         ("{to: []}", "`to` is empty (leave it out to match everything)"),
         ("{to: [{operation: {methods: []}}]}", "`methods` is empty (leave it out to match everything)"),
-        ("{to: [{operation: {paths: ['']}}]}", "an empty text in `paths` (`\"*\"` matches whatever is there)"),
+        ("{to: [{operation: {paths: ['']}}]}", "an empty text in `paths` (`\"*\"` matches any value)"),
         ("{to: [{operation: {ports: ['0']}}]}", "a port is a number between 1 and 65535, not `0`"),
         ("{to: [{operation: {ports: [http]}}]}", "a port is a number between 1 and 65535, not `http`"),
         ("{to: [{operation: {ports: [80]}}]}", '`ports` must be text, not the number 80 (put it in quotes: "80")'),
-        ("{to: [{operation: {paths: ['/a/{*}.txt']}}]}", "`/a/{*}.txt` is not a path template (`{*}` and `{**}` are whole segments, and a `*` or a brace has no other place)"),
+        ("{to: [{operation: {paths: ['/a/{*}.txt']}}]}", "`/a/{*}.txt` is not a path template (`{*}` and `{**}` must be whole segments, and `*` and braces are not allowed elsewhere)"),
         ("{to: [{operation: {paths: ['/{**}/a/{*}']}}]}", "`{**}` must be the last of the wildcards in `/{**}/a/{*}`"),
-        ("{to: [{operation: {paths: ['/{*}/{id}']}}]}", "`/{*}/{id}` is not a path template (`{*}` and `{**}` are whole segments, and a `*` or a brace has no other place)"),
+        ("{to: [{operation: {paths: ['/{*}/{id}']}}]}", "`/{*}/{id}` is not a path template (`{*}` and `{**}` must be whole segments, and `*` and braces are not allowed elsewhere)"),
         ("{when: [{key: request.header, values: [a]}]}", "unknown key `request.header` (did you mean `request.headers[NAME]`?)"),
         ("{when: [{key: 'request.headers', values: [a]}]}", "`request.headers` is not a key (write `request.headers[NAME]`, without quotes)"),
         ("{when: [{key: 'request.headers[a b]', values: [a]}]}", "`a b` is not a header name"),
-        ("{when: [{key: destination.labels, values: [a]}]}", "the key `destination.labels` does not exist any more (the policy's selector says it)"),
+        ("{when: [{key: destination.labels, values: [a]}]}", "the key `destination.labels` no longer exists (use the policy's `selector`)"),
         ("{when: [{key: source.ip, values: [x]}]}", "`x` is not an IP address or CIDR range (for example 10.0.0.0/8)"),
         ("{when: [{key: destination.port, values: ['99999']}]}", "a port is a number between 1 and 65535, not `99999`"),
         ("{when: [{key: source.ip}]}", "the condition on source.ip has neither `values` nor `notValues`"),
         ("{from: [{source: {serviceAccounts: ['a*']}}]}", "`a*` is not a service account (NAMESPACE/NAME or NAME, without `*`)"),
-        ("{from: [{source: {serviceAccounts: [a], namespaces: [b]}}]}", "`serviceAccounts` cannot stand beside principals or namespaces (they say the same things)"),
+        ("{from: [{source: {serviceAccounts: [a], namespaces: [b]}}]}", "`serviceAccounts` cannot be combined with principals or namespaces (they match the same property)"),
         ("5", "an item of `rules` must be a mapping, not the number 5"),
     ],
 )  # fmt: skip
@@ -128,12 +128,12 @@ def test_refuses_what_cannot_be_enforced_as_it_is_written(text, said):
         ("{to: [{operation: {paths: ['/a?b']}}]}", "no request's path matches `/a?b`: a path ends before `?` and `#`"),
         ("{to: [{operation: {paths: [/a/../b]}}]}", "no request's path matches `/a/../b`: paths are normalized"),
         ("{to: [{operation: {paths: [/%61]}}]}", "no request's path matches `/%61`: percent-encoded letters"),
-        ("{to: [{operation: {paths: [/ä]}}]}", "no request's path matches `/ä`: requests hold such characters"),
-        ("{to: [{operation: {paths: ['/a/*/b']}}]}", "the `*` inside `/a/*/b` stands for itself"),
+        ("{to: [{operation: {paths: [/ä]}}]}", "no request's path matches `/ä`: requests contain such characters"),
+        ("{to: [{operation: {paths: ['/a/*/b']}}]}", "the `*` inside `/a/*/b` is literal"),
         ("{to: [{operation: {methods: [get]}}]}", "no request has the method `get`: methods are in upper case"),
         ("{to: [{operation: {hosts: [a.com/x]}}]}", "no request's host matches `a.com/x`"),
-        ("{from: [{source: {principals: ['spiffe://a/b']}}]}", "a principal is written without `spiffe://`"),
-        ("{from: [{source: {principals: ['*/sa/*']}}]}", "the `*` inside `*/sa/*` stands for itself"),
+        ("{from: [{source: {principals: ['spiffe://a/b']}}]}", "a principal has no `spiffe://` prefix"),
+        ("{from: [{source: {principals: ['*/sa/*']}}]}", "the `*` inside `*/sa/*` is literal"),
     ],
 )
 def test_warns_of_what_never_matches(text, said):
@@ -143,13 +143,12 @@ def test_warns_of_what_never_matches(text, said):
 
 def test_deny_and_custom_need_rules_and_custom_a_provider():
     assert told(written("{action: DENY}")) == [
-        "4 a DENY policy without `rules` never matches, and so does nothing "
-        "(write `rules: [{}]` if it is meant for every request)"
+        "4 a DENY policy without `rules` never matches, and has no effect (write `rules: [{}]` to match every request)"
     ]
     assert told(written("{action: CUSTOM, rules: [{}]}"))[0].startswith("4 a CUSTOM policy needs a `provider`")
     assert value(written("{action: CUSTOM, provider: {name: x}, rules: [{}]}")).provider == "x"
     assert told(written("{provider: {name: x}}")) == [
-        "4 `provider` decides for CUSTOM policies only, and this one is ALLOW"
+        "4 `provider` is only for CUSTOM policies, and the action of this one is ALLOW"
     ]
     assert value(written("{action: AUDIT}")).rules == ()
     assert told(written("{action: BLOCK}"))[0].startswith("4 `action` cannot be `BLOCK`")
@@ -158,7 +157,7 @@ def test_deny_and_custom_need_rules_and_custom_a_provider():
 def test_a_dry_run_is_asked_for_by_an_annotation():
     assert value(written("{}", "{istio.io/dry-run: 'true'}")).dry_run
     assert not value(written("{}", "{istio.io/dry-run: 'false'}")).dry_run
-    assert told(written("{}", "{istio.io/dry-run: 'yes'}")) == ["3 `istio.io/dry-run` is true or false, not `yes`"]
+    assert told(written("{}", "{istio.io/dry-run: 'yes'}")) == ["3 `istio.io/dry-run` must be true or false, not `yes`"]
     (warned,) = told(written("{action: AUDIT}", "{istio.io/dry-run: '1'}"))
     assert "only counts what it matches" in warned
 
@@ -170,7 +169,7 @@ def test_it_may_be_bound_to_gateways_and_to_nobody_else_by_name():
     (said,) = told(written("{targetRefs: [{kind: Service, name: orders}]}"))
     assert said == (
         "4 this policy is bound to Service orders by `targetRefs`, and this version of weft runs no waypoints: "
-        "NOTHING enforces it (a `selector` binds it to workloads)"
+        "the policy is NOT enforced (use a `selector` to bind it to workloads)"
     )
     both = told(written("{selector: {matchLabels: {a: b}}, targetRef: {kind: Service, name: a}}"))
     assert any("only one of `selector` and `targetRefs`" in line for line in both)
@@ -180,7 +179,7 @@ def test_too_much_for_a_proxy_is_refused():
     many = ", ".join(f"a{number}" for number in range(4_000))
     operations = ", ".join(f"{{operation: {{hosts: [{many}]}}}}" for _ in range(6))
     assert told(rule(f"{{to: [{operations}]}}")) == [
-        f"4 the rules hold 24000 values, and at most {MOST_VALUES} can be enforced "
+        f"4 the rules have 24000 values, and at most {MOST_VALUES} can be enforced "
         "(use prefixes and CIDR ranges, or several policies)"
     ]
     assert told(rule(", ".join(["{}"] * (MOST_RULES + 1)))) == [
@@ -324,7 +323,7 @@ def test_whatever_is_written_is_enforced_or_refused_and_closed(spec):
 def test_a_misspelled_dry_run_is_said(metadata):
     text = written("{rules: [{}]}").replace("annotations: {}", metadata)
     (line,) = told(text)
-    assert "means nothing to an AuthorizationPolicy" in line
+    assert "has no effect on an AuthorizationPolicy" in line
     assert 'did you mean the annotation `istio.io/dry-run: "true"`? without it the policy is enforced' in line
     assert not value(text).dry_run
 

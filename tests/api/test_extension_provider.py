@@ -50,13 +50,13 @@ def test_reads_a_grpc_authorizer_and_gives_it_five_seconds():
 def test_other_providers_are_named_in_a_warning():
     parsed = read(config("[{name: a, prometheus: {}}, {name: b, envoyExtAuthzGrpc: {service: c.d, port: 1}}]"))
     assert [provider.name for provider in parsed.values[0].extension_providers] == ["b"]
-    assert [problem.what for problem in parsed.problems] == ["`prometheus` is not acted on by this version of weft"]
+    assert [problem.what for problem in parsed.problems] == ["`prometheus` is ignored by this version of weft"]
 
 
 @pytest.mark.parametrize(
     ("provider", "said"),
     [
-        ("{name: a}", "an extension provider must say what it is"),
+        ("{name: a}", "an extension provider needs a type"),
         ("{name: a, envoyExtAuthzGrpc: {port: 1}}", "`service` is required"),
         ("{name: a, envoyExtAuthzGrpc: {service: c.d}}", "`port` is required"),
         ("{name: a, envoyExtAuthzGrpc: {service: 'http://c', port: 1}}", "is not a host name"),

@@ -43,16 +43,16 @@ def server(text):
         (
             server("hosts: [a.b], defaultEndpoint: 127.0.0.1:80"),
             [
-                "5 `defaultEndpoint` has no effect, in Istio neither (bind a VirtualService to the Gateway)",
+                "5 `defaultEndpoint` has no effect, not in Istio either (bind a VirtualService to the Gateway)",
             ],
         ),
         (
             "servers: [{port: {number: 15021, name: a, protocol: HTTP}, hosts: [a.b]}]",
-            ["5 port 15021 is the proxy's own: no server can have it (use another port)"],
+            ["5 port 15021 is reserved for the proxy (use another port)"],
         ),
         (
             "servers: [{port: {number: 53, name: a, protocol: UDP}, hosts: [a.b]}]",
-            ["5 UDP goes past the proxies: no gateway serves it"],
+            ["5 UDP is not supported: no gateway serves it"],
         ),
         (
             "servers: [{port: {number: 80, name: a, protocol: HTTP, targetPort: 8080}, hosts: [a.b]}]",

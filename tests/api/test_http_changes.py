@@ -64,11 +64,11 @@ def test_reads_cors():
     [
         (
             "retries: {attempts: 0, retryOn: 5xx}",
-            "6 `attempts` is 0, so there are no retries to set up (set `attempts`, or keep only `attempts: 0`)",
+            "6 `attempts` is 0, so there are no retries (set `attempts`, or keep only `attempts: 0`)",
         ),
         (
             "retries: {attempts: 1, retryOn: gateway-eror}",
-            "6 `gateway-eror` is not a reason to retry (did you mean `gateway-error`?)",
+            "6 `gateway-eror` is not a retry condition (did you mean `gateway-error`?)",
         ),
         ("retries: {attempts: -1}", "6 `attempts` must be between 0 and 10000, not -1"),
         (
@@ -76,7 +76,7 @@ def test_reads_cors():
             "6 `perTryTimeout` must be at least 1ms, not 0s (leave the field out for no limit)",
         ),
         ("fault: {}", "6 `fault` must have `delay` or `abort`"),
-        ("fault: {abort: {percentage: {value: 1}}}", "6 `abort` must say with what (set `httpStatus` or `grpcStatus`)"),
+        ("fault: {abort: {percentage: {value: 1}}}", "6 `abort` needs a status (set `httpStatus` or `grpcStatus`)"),
         (
             "fault: {abort: {httpStatus: 700, percentage: {value: 1}}}",
             "6 `httpStatus` must be between 200 and 599, not 700",
@@ -87,7 +87,7 @@ def test_reads_cors():
         ),
         (
             "fault: {delay: {fixedDelay: 1s}}",
-            "6 warning: a fault without `percentage` hits no request (add `percentage: {value: 100}`)",
+            "6 warning: a fault without `percentage` applies to no request (add `percentage: {value: 100}`)",
         ),
         ("headers: {request: {set: {'x y': a}}}", "6 `x y` is not a header that can be changed"),
         (
@@ -96,17 +96,17 @@ def test_reads_cors():
         ),
         (
             'headers: {request: {add: {x: "a\\nb"}}}',
-            "6 the value of `x` holds a line break or a control character",
+            "6 the value of `x` contains a line break or a control character",
         ),
         (f"headers: {{response: {{set: {{x: {'é' * 8_193}}}}}}}", "6 the value of `x` is longer than 16384 bytes"),
         (
             f"headers: {{request: {{set: {{{', '.join(f'x-{number}: a' for number in range(501))}}}}}}}",
-            "6 501 headers are set and added, and at most 500 can be",
+            "6 501 headers are set or added, and at most 500 are allowed",
         ),
         ("headers: {response: {set: {host: a}}}", "6 `host` can only be set on requests"),
         ("headers: {request: {remove: [host]}}", "6 `host` can only be set on requests"),
         ("corsPolicy: {allowMethods: [GETT]}", "6 `GETT` is not an HTTP method (did you mean `GET`?)"),
-        ("corsPolicy: {maxAge: 1500ms}", "6 `maxAge` counts whole seconds"),
+        ("corsPolicy: {maxAge: 1500ms}", "6 `maxAge` must be in whole seconds"),
     ],
 )
 def test_says_what_is_wrong(text, problem):

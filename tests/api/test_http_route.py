@@ -83,7 +83,7 @@ def test_reads_rewrites_and_mirrors():
     ("route", "problem"),
     [
         *(
-            (text, f"7 `{name}` holds a space or a control character (percent-encode it: a space is %20)")
+            (text, f"7 `{name}` contains a space or a control character (percent-encode it: a space is %20)")
             for name, text in (
                 ("uri", '{rewrite: {uri: "/a\\nb"}, route: [{destination: {host: a}}]}'),
                 ("authority", '{rewrite: {authority: "a\\rb"}, route: [{destination: {host: a}}]}'),
@@ -97,7 +97,7 @@ def test_reads_rewrites_and_mirrors():
         ),
         (
             "{match: [{uri: {prefix: /}}]}",
-            "7 the http route goes nowhere (set exactly one of `route`, `redirect`, `directResponse`, `delegate`)",
+            "7 the http route has no action (set exactly one of `route`, `redirect`, `directResponse`, `delegate`)",
         ),
         (
             "{redirect: {uri: /x}, route: [{destination: {host: a}}]}",
@@ -127,8 +127,8 @@ def test_reads_rewrites_and_mirrors():
         *(
             (
                 f"{{{whole}, route: [{{destination: {{host: a}}, headers: {{request: {{set: {{host: c}}}}}}}}]}}",
-                f"7 warning: the authority is that of {where}: the one of this destination has no effect "
-                "(keep one of the two)",
+                f"7 warning: the authority is set by {where}: that of this destination has no effect (keep one of the "
+                "two)",
             )
             for whole, where in (
                 ("rewrite: {authority: b}", "`rewrite`"),
@@ -166,7 +166,7 @@ def test_reads_rewrites_and_mirrors():
         ),
         (
             "{directResponse: {status: 204, body: {string: said}}}",
-            "7 warning: an answer of status 204 has no body: this one is left out (leave it out here, too)",
+            "7 warning: a response with status 204 has no body: this one is not sent (remove the body)",
         ),
     ],
 )

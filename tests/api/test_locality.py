@@ -25,17 +25,17 @@ def test_reads_each_way():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{distribute: [{from: eu, to: {eu: 80, us: 10}}]}", "90 % together"),
+        ("{distribute: [{from: eu, to: {eu: 80, us: 10}}]}", "add up to 90 %"),
         ("{distribute: [{from: eu, to: {eu: 80, eu/a: 20}}]}", "`eu/a` is in another entry too"),
         ("{distribute: [{from: eu, to: {us: 100}}, {from: eu/a, to: {us: 100}}]}", "`eu/a` is in another entry too"),
-        ("{distribute: [{from: eu/*/a, to: {us: 100}}]}", "is not a place"),
+        ("{distribute: [{from: eu/*/a, to: {us: 100}}]}", "is not a locality"),
         ("{distribute: [{from: eu, to: {us: 101}}]}", "100"),
         ("{distribute: [{from: eu, to: {us: 100}}], failover: [{from: eu, to: us}]}", "only one of"),
-        ("{failover: [{from: eu, to: eu}]}", "where they came from"),
+        ("{failover: [{from: eu, to: eu}]}", "to the same region"),
         ("{failover: [{from: eu/a, to: us}]}", "is not a region"),
         ("{failover: [{from: eu, to: us}, {from: eu, to: ap}]}", "in another entry"),
-        ("{failover: [{from: eu, to: us}], failoverPriority: [topology.kubernetes.io/zone]}", "says it again"),
-        ("{failoverPriority: [kubernetes.io/hostname]}", "not known of a caller"),
+        ("{failover: [{from: eu, to: us}], failoverPriority: [topology.kubernetes.io/zone]}", "sets them again"),
+        ("{failoverPriority: [kubernetes.io/hostname]}", "the node of a caller is not known"),
     ],
 )
 def test_refuses_what_contradicts_itself(text, said):

@@ -50,14 +50,14 @@ def test_other_config_maps_are_not_read():
 def test_says_what_is_wrong():
     assert told(config("trustDomian: x\n")) == ["6 unknown field `trustDomian` (did you mean `trustDomain`?)"]
     assert told(config("enablePrometheusMerge: true\n")) == [
-        "6 warning: `enablePrometheusMerge` is not acted on by this version of weft"
+        "6 warning: `enablePrometheusMerge` is ignored by this version of weft"
     ]
     assert told(config("a: [\n"))[0].startswith("6 this is not YAML:")
     assert told(config("- a\n")) == [
-        "5 `mesh` must hold a mapping (for example `outboundTrafficPolicy: {mode: REGISTRY_ONLY}`)"
+        "5 `mesh` must be a mapping (for example `outboundTrafficPolicy: {mode: REGISTRY_ONLY}`)"
     ]
     assert told(config("connectTimeout: 1s\nconnectTimeout: 2s\n")) == [
-        "7 `connectTimeout` stands twice, here and on line 6 (YAML would silently take the last one; keep one)"
+        "7 `connectTimeout` is set twice, here and on line 6 (YAML would silently use the last one; keep one)"
     ]
 
 
@@ -66,7 +66,7 @@ def test_reads_how_paths_are_normalized_and_warns_of_not_at_all():
     assert value(config("pathNormalization: {normalization: DEFAULT}")).path_normalization == "BASE"
     assert value(config("pathNormalization: {normalization: MERGE_SLASHES}")).path_normalization == "MERGE_SLASHES"
     (said,) = told(config("pathNormalization: {normalization: NONE}"))
-    assert "gets round a policy on paths" in said
+    assert "bypasses a policy on paths" in said
 
 
 def test_reads_the_other_names_of_the_trust_domain():
@@ -97,7 +97,7 @@ def test_says_what_is_wrong_with_trust():
         "6 `minProtocolVersion` cannot be `TLSV1_1`"
     )
     assert told(config("meshMTLS: {cipherSuites: [AES128-SHA]}\n"))[0].startswith(
-        "6 `AES128-SHA` is not a cipher suite for TLS 1.2 that weft lets workloads use"
+        "6 `AES128-SHA` is not a cipher suite for TLS 1.2 that weft supports"
     )
 
 
@@ -112,7 +112,7 @@ def test_text_in_quotes_or_folded_has_only_the_line_on_which_it_begins():
         written = config("x").partition("  mesh:")[0] + "  " + text
         assert {line.split(" ")[0] for line in told(written)} == {"5"}
     written = config("x").partition("  mesh:")[0] + '  mesh: "a: 1s\\na: 2s"'
-    assert told(written)[0].startswith("5 line 2 of `mesh`: `a` stands twice, here and on line 1")
+    assert told(written)[0].startswith("5 line 2 of `mesh`: `a` is set twice, here and on line 1")
 
 
 def test_an_api_server_is_asked_for_the_one_that_is_meant():
@@ -135,18 +135,21 @@ def test_an_api_server_is_asked_for_the_one_that_is_meant():
         ("defaultConfig: {gatewayTopology: {numTrustedProxies: 2}}", ()),
         (
             "defaultConfig: {gatewayTopology: {numTrustedProxies: -1}}",
-            ("`numTrustedProxies` is a number from 0 to 255",),
+            ("`numTrustedProxies` must be a number from 0 to 255",),
         ),
         ("defaultConfig: {gatewayTopology: {forwardClientCertDetails: ALWAYS_FORWARD_ONLY}}", ("is not supported",)),
-        ("defaultConfig: {concurrency: 2}", ("`defaultConfig` is not acted on",)),
+        ("defaultConfig: {concurrency: 2}", ("`defaultConfig` is ignored",)),
         (
             "defaultConfig: {concurrency: 2, gatewayTopology: {numTrustedProxies: 1}}",
-            ("`concurrency` is not acted on",),
+            ("`concurrency` is ignored",),
         ),
     ],
 )
 def test_of_the_proxies_defaults_only_those_before_gateways_are_counted(config, said):
-    text = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: istio, namespace: istio-system}}\ndata:\n  mesh: |\n    {config}\n"
+    text = (
+        f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: istio, namespace: istio-system}}\ndata:\n  mesh: |\n    "
+        f"{config}\n"
+    )
     parsed = read(text)
     assert len(parsed.problems) == len(said)
     assert all(word in str(parsed.problems[0]) for word in said)
@@ -164,7 +167,7 @@ def test_on_demand_scope_is_an_annotation():
         assert value(written(f'"{word}"')).on_demand is word
     assert value(config("{}")).on_demand is OnDemand.AUTO
     (problem,) = told(written('"yes"'))
-    assert problem.startswith("3 the annotation weft.dev/on-demand is `yes`, which means nothing")
+    assert problem.startswith("3 the annotation weft.dev/on-demand is `yes`, which is not a valid value")
     assert 'write "auto", "true" or "false"' in problem
     assert len(told(written("true"))) == 1  # in quotes, and nothing else is wrong with it
 
@@ -176,7 +179,7 @@ def test_what_becomes_of_underscores_in_header_names_is_an_annotation():
 
     assert value(config("{}")).underscores == "allow"
     assert [value(written(word)).underscores for word in ("allow", "drop", "reject")] == ["allow", "drop", "reject"]
-    assert "is `no`, which means nothing" in told(written('"no"'))[0]
+    assert "is `no`, which is not a valid value" in told(written('"no"'))[0]
 
 
 def test_an_annotation_that_is_nearly_right_is_told():
@@ -184,4 +187,4 @@ def test_an_annotation_that_is_nearly_right_is_told():
         "namespace: istio-system", 'namespace: istio-system, annotations: {weft.dev/ondemand: "true"}'
     )
     (said,) = told(text)
-    assert "nobody reads the annotation weft.dev/ondemand" in said and "weft.dev/on-demand" in said
+    assert "weft does not read the annotation weft.dev/ondemand" in said and "weft.dev/on-demand" in said

@@ -38,8 +38,8 @@ def test_short_hosts_are_of_the_own_namespace():
 
 def test_export_to_is_checked():
     assert value(RULE % ("a", "[., sales]")).export_to == (".", "sales")
-    assert told(RULE % ("a", "[., shop]")) == ["6 `shop` stands twice in `exportTo`"]
-    assert told(RULE % ("a", "['*', sales]")) == ["6 `*` and `~` stand alone in `exportTo`"]
+    assert told(RULE % ("a", "[., shop]")) == ["6 `shop` is listed twice in `exportTo`"]
+    assert told(RULE % ("a", "['*', sales]")) == ["6 `*` and `~` cannot be combined with other entries in `exportTo`"]
     assert told(RULE % ("a", "['~']")) == ["6 `~` is not a namespace (use `.`, `*` or a namespace)"]
 
 
@@ -72,5 +72,5 @@ def test_gateways_are_named_in_full():
         "6 `a/b/c` is not a gateway (write NAMESPACE/NAME, NAME or mesh)"
     ]
     assert told(istio("VirtualService", spec.replace("edge,", "edge.ns.svc.cluster.local,", 1))) == [
-        "6 warning: `edge.ns.svc.cluster.local` is an old way to name a gateway (write ns/edge)"
+        "6 warning: `edge.ns.svc.cluster.local` is a deprecated way to name a gateway (write ns/edge)"
     ]

@@ -176,7 +176,7 @@ def test_the_gateway_apis_gateway_is_another_kind():
 
 def test_kinds_of_the_world_are_passed_over_with_a_word():
     assert told("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}") == [
-        "2 warning: a mesh on one machine does not run a Deployment: its pods are looked at for a cluster only "
+        "2 warning: a mesh on one machine does not run a Deployment: its pods are checked only for a cluster "
         "(to run a process here, write a Workload (weft.dev/v1alpha1))"
     ]
     assert told("apiVersion: v1\nkind: Node\nmetadata: {name: a}") == ["2 warning: weft does not read kind Node"]

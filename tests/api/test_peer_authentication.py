@@ -49,7 +49,7 @@ def test_an_object_without_a_spec_says_nothing():
         ("{selector: {matchLabels: {a: b}}, portLevelMtls: {0: {}}}", "`0` is not a port"),
         ("{selector: {matchLabels: {a: b}}, portLevelMtls: {}}", "`portLevelMtls` is empty"),
         ("{selector: {matchLabels: {a: b}}, portLevelMtls: []}", "`portLevelMtls` must be a mapping"),
-        ('{selector: {matchLabels: {a: b}}, portLevelMtls: {80: {}, "080": {}}}', "port 80 stands twice"),
+        ('{selector: {matchLabels: {a: b}}, portLevelMtls: {80: {}, "080": {}}}', "port 80 is listed twice"),
         ("{mtls: {mdoe: STRICT}}", "unknown field `mdoe`"),
     ],
 )

@@ -87,7 +87,7 @@ def test_plaintext_keys_get_a_warning_unless_the_mesh_carries_them():
     assert "warning: the keys are fetched in plaintext" in warning
     assert problems(keys="jwksUri: 'http://keycloak/keys'") == []
     (warning,) = problems(keys="jwksUri: 'https://keycloak/keys'")
-    assert "past its proxy" in warning
+    assert "bypasses the proxy of the service" in warning
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_refuses_what_is_no_address_of_keys(uri):
 
 def test_the_issuer_is_not_asked_where_its_keys_are():
     assert problems(keys="audiences: [a]") == [
-        "there is neither `jwks` nor `jwksUri`, and weft does not ask the issuer where its keys are (write jwksUri: the "
+        "there is neither `jwks` nor `jwksUri`, and weft does not discover the keys of an issuer (set `jwksUri` to the "
         "`jwks_uri` that https://login.example.com/.well-known/openid-configuration names)"
     ]
 
@@ -129,7 +129,7 @@ def test_the_issuer_is_not_asked_where_its_keys_are():
 def test_written_keys_win_over_fetched_ones():
     text = rule(keys=f"jwks: '{KEYS}', jwksUri: 'https://a.b/c'")
     assert value(text).rules[0].key_server is None
-    assert ["never asked" in each for each in told(text)] == [True]
+    assert ["`jwksUri` is not used" in each for each in told(text)] == [True]
 
 
 @pytest.mark.parametrize(
@@ -140,19 +140,19 @@ def test_written_keys_win_over_fetched_ones():
         ("fromHeaders: [{prefix: a}]", "`name` is required"),
         ("fromHeaders: [{name: 'a b'}]", "`a b` is not a header name"),
         ("fromHeaders: [{name: ':path'}]", "`:path` is not a header name"),
-        ('fromHeaders: [{name: a, prefix: "a\\nb"}]', "`prefix` holds a control character"),
+        ('fromHeaders: [{name: a, prefix: "a\\nb"}]', "`prefix` contains a control character"),
         ("fromParams: ['']", "`fromParams` must not be empty text"),
         ("fromCookies: ['']", "`fromCookies` must not be empty text"),
         ("fromCookie: [a]", "unknown field `fromCookie` (did you mean `fromCookies`?)"),
         ("outputPayloadToHeader: ':authority'", "`:authority` is not a header name"),
-        ("outputPayloadToHeader: Content-Length", "`content-length` cannot be written from a token"),
-        ("outputPayloadToHeader: Authorization", "`authorization` is where the token comes from"),
+        ("outputPayloadToHeader: Content-Length", "`content-length` cannot be set from a token"),
+        ("outputPayloadToHeader: Authorization", "`authorization` contains the token"),
         ("outputClaimToHeaders: [{claim: a}]", "`header` is required"),
         ("outputClaimToHeaders: [{header: a}]", "`claim` is required"),
-        ("outputClaimToHeaders: [{claim: a, header: x}, {claim: b, header: X}]", "`x` is written twice"),
+        ("outputClaimToHeaders: [{claim: a, header: x}, {claim: b, header: X}]", "`x` is set twice"),
         (
             "fromHeaders: [{name: x-a}], outputClaimToHeaders: [{claim: a, header: X-A}]",
-            "`x-a` is where the token comes from",
+            "`x-a` contains the token",
         ),
         ("timeout: 5", "`timeout` has no unit"),
         ("timeout: 0s", "`timeout` must be at least 1ms"),
@@ -194,7 +194,7 @@ def test_one_for_a_gateway_is_for_that_gateway_alone():
     said = str(
         told(written("{targetRef: {kind: Service, name: web}, jwtRules: [{issuer: a, jwksUri: 'https://a/b'}]}"))
     )
-    assert "NOTHING enforces it" in said
+    assert "the policy is NOT enforced" in said
 
 
 def closed(text):
@@ -287,5 +287,5 @@ def test_any_spec_is_read_or_refused_but_never_raises_and_never_opens_a_door(spe
 
 def test_keys_written_as_yaml_are_told_how_to_become_text():
     assert problems(keys=f"jwks: {KEYS}") == [
-        "`jwks` must be text that holds JSON (write `jwks: |`, and the JSON indented below it)"
+        "`jwks` must be text that contains JSON (write `jwks: |`, and the JSON indented below it)"
     ]

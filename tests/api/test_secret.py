@@ -68,12 +68,12 @@ def test_any_other_secret_is_somebody_elses():
     ("held", "said"),
     [
         (pair(tls_key=AUTHORITY.issue("a").key), "`tls.key` is not the key of the first certificate in `tls.crt`"),
-        (pair(tls_crt=b"SECRETWORD"), "`tls.crt` holds no certificate that can be read"),
-        (pair(tls_crt=SHOWN.key), "`tls.crt` holds no certificate that can be read"),
-        (pair(tls_key=b"SECRETWORD"), "`tls.key` holds no private key that can be read"),
-        (pair(ca_crt=b"SECRETWORD"), "`ca.crt` holds no certificate that can be read"),
-        (pair(ca_crl=b"SECRETWORD"), "`ca.crl` holds no list that can be read"),
-        ({"tls_crt": SHOWN.certificate}, "there is `tls.crt` and no `tls.key`"),
+        (pair(tls_crt=b"SECRETWORD"), "`tls.crt` has no certificate that can be parsed"),
+        (pair(tls_crt=SHOWN.key), "`tls.crt` has no certificate that can be parsed"),
+        (pair(tls_key=b"SECRETWORD"), "`tls.key` has no private key that can be parsed"),
+        (pair(ca_crt=b"SECRETWORD"), "`ca.crt` has no certificate that can be parsed"),
+        (pair(ca_crl=b"SECRETWORD"), "`ca.crl` has no revocation list that can be parsed"),
+        ({"tls_crt": SHOWN.certificate}, "`tls.crt` is set, and `tls.key` is missing"),
     ],
 )
 def test_what_no_proxy_would_take_is_refused_without_saying_what_it_holds(held, said):

@@ -25,7 +25,8 @@ def test_reads_what_is_shown_and_who_is_let_in():
     )
     found = read(
         f"mode: MUTUAL, {files}, caCertificates: /c, caCrl: /d, subjectAltNames: [x], verifyCertificateSpki: [{SPKI}], "
-        f"verifyCertificateHash: [{'ab' * 32}], minProtocolVersion: TLSV1_2, cipherSuites: [ECDHE-RSA-AES128-GCM-SHA256]"
+        f"verifyCertificateHash: [{'ab' * 32}], minProtocolVersion: TLSV1_2, cipherSuites: "
+        "[ECDHE-RSA-AES128-GCM-SHA256]"
     )
     assert (found.authorities, found.revoked, found.subject_alt_names, found.spki) == ("/c", "/d", ("x",), (SPKI,))
     assert (found.minimum_version, found.cipher_suites) == ("TLSV1_2", ("ECDHE-RSA-AES128-GCM-SHA256",))
@@ -37,9 +38,9 @@ def test_reads_what_is_shown_and_who_is_let_in():
 @pytest.mark.parametrize(
     ("tls", "said"),
     [
-        ("mode: AUTO_PASSTHROUGH", "AUTO_PASSTHROUGH joins meshes of several clusters"),
-        ("mode: SIMPLE", "`mode: SIMPLE` needs a certificate to show"),
-        ("mode: MUTUAL, credentialName: c, insecureSkipVerify: true", "lets nobody in whose certificate is not good"),
+        ("mode: AUTO_PASSTHROUGH", "AUTO_PASSTHROUGH is for meshes of several clusters"),
+        ("mode: SIMPLE", "`mode: SIMPLE` needs a certificate"),
+        ("mode: MUTUAL, credentialName: c, insecureSkipVerify: true", "does not accept invalid client certificates"),
         ("mode: PASSTHROUGH, credentialName: c", "`credentialName` would have no effect, since `mode` is PASSTHROUGH"),
         ("credentialName: c", "`credentialName` would have no effect, since `mode` is missing"),
         ("mode: ISTIO_MUTUAL, credentialName: c", "`credentialName` would have no effect"),
@@ -47,17 +48,17 @@ def test_reads_what_is_shown_and_who_is_let_in():
         ("mode: SIMPLE, credentialName: c, subjectAltNames: [a]", "`subjectAltNames` would have no effect"),
         ("mode: SIMPLE, credentialName: c, serverCertificate: /a, privateKey: /b", "only one of `credentialName`"),
         ("mode: SIMPLE, credentialName: a/b", "`a/b` is not the name of a Secret"),
-        ("mode: SIMPLE, credentialNames: [a, b, c]", "`credentialNames` holds one or two Secrets"),
+        ("mode: SIMPLE, credentialNames: [a, b, c]", "`credentialNames` must have one or two Secrets"),
         ("mode: SIMPLE, serverCertificate: /a", "`privateKey` is missing"),
         ("mode: SIMPLE, serverCertificate: a, privateKey: /b", "`a` is not the path of a file"),
-        ("mode: SIMPLE, tlsCertificates: []", "`tlsCertificates` holds one or two"),
+        ("mode: SIMPLE, tlsCertificates: []", "`tlsCertificates` must have one or two entries"),
         ("mode: SIMPLE, tlsCertificates: [{serverCertificate: /a}]", "`privateKey` is required"),
         (
             "mode: SIMPLE, tlsCertificates: [{serverCertificate: /a, privateKey: /b, caCertificates: /c}]",
             "`caCertificates` in `tlsCertificates` has no effect",
         ),
         ("mode: MUTUAL, serverCertificate: /a, privateKey: /b", "`mode: MUTUAL` needs `caCertificates`"),
-        ("mode: MUTUAL, credentialName: c, caCrl: /d", "`caCrl` is a file beside `caCertificates`"),
+        ("mode: MUTUAL, credentialName: c, caCrl: /d", "`caCrl` needs `caCertificates`"),
         (
             "mode: MUTUAL, credentialName: c, caCertificates: /c, caCertCredentialName: d",
             "only one of `caCertificates`",
@@ -67,13 +68,16 @@ def test_reads_what_is_shown_and_who_is_let_in():
             "`abc` is not the base64 of a SHA-256 digest",
         ),
         ("mode: MUTUAL, credentialName: c, verifyCertificateHash: [abc]", "`abc` is not the hexadecimal"),
-        ("mode: SIMPLE, credentialName: c, cipherSuites: [RC4]", "`RC4` is not a cipher suite that Envoy knows"),
-        ("mode: SIMPLE, credentialName: c, cipherSuites: [AES128-SHA, AES128-SHA]", "`AES128-SHA` is there twice"),
+        ("mode: SIMPLE, credentialName: c, cipherSuites: [RC4]", "`RC4` is not a cipher suite that Envoy supports"),
+        ("mode: SIMPLE, credentialName: c, cipherSuites: [AES128-SHA, AES128-SHA]", "`AES128-SHA` is listed twice"),
         (
             "mode: SIMPLE, credentialName: c, minProtocolVersion: TLSV1_3, maxProtocolVersion: TLSV1_2",
             "`maxProtocolVersion` TLSV1_2 is below `minProtocolVersion` TLSV1_3",
         ),
-        ("mode: SIMPLE, credentialName: c, maxProtocolVersion: TLSV1_1", "nothing below TLS 1.2 is spoken unless"),
+        (
+            "mode: SIMPLE, credentialName: c, maxProtocolVersion: TLSV1_1",
+            "needs a `minProtocolVersion`: the default minimum is TLS 1.2",
+        ),
         ("mode: SIMPLE, credentialName: c, minProtocolVersion: TLS1", "`minProtocolVersion` cannot be `TLS1`"),
     ],
 )
@@ -84,5 +88,5 @@ def test_whatever_could_not_be_done_as_written_is_refused(tls, said):
 
 def test_a_redirect_inside_tls_means_nothing_and_that_is_said():
     (line,) = told(gateway("mode: SIMPLE, credentialName: c, httpsRedirect: true"))
-    assert "warning: `httpsRedirect` means nothing inside TLS" in line
+    assert "warning: `httpsRedirect` has no effect on a server with TLS" in line
     assert read("mode: SIMPLE, credentialName: c, httpsRedirect: true").https_redirect is False

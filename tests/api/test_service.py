@@ -67,8 +67,8 @@ def test_app_protocol_goes_before_the_name(port, protocol):
 
 def test_an_unknown_app_protocol_is_found_out_and_told():
     assert told(HEAD + "spec: {ports: [{name: http-x, port: 5432, appProtocol: postgres}]}") == [
-        "4 warning: the protocol `postgres` is not known; it is found out by its first bytes "
-        "(if the server speaks first, write tcp)"
+        "4 warning: the protocol `postgres` is not known; proxies detect it from the first bytes of each connection "
+        "(if the server sends first, use tcp)"
     ]
 
 
@@ -78,10 +78,13 @@ def test_an_unknown_app_protocol_is_found_out_and_told():
         ("{}", ["4 `ports` is required"]),
         ("{ports: [{port: 80}, {port: 81}]}", ["4 a port of a service with several ports needs a `name`"] * 2),
         ("{ports: [{name: a, port: 80}, {name: a, port: 81}]}", ["4 two ports are named `a`"]),
-        ("{ports: [{name: a, port: 80}, {name: b, port: 80}]}", ["4 port 80 stands twice"]),
+        ("{ports: [{name: a, port: 80}, {name: b, port: 80}]}", ["4 port 80 is listed twice"]),
         ("{ports: [{port: 0}]}", ["4 `port` must be between 1 and 65535, not 0"]),
         ("{ports: [{prot: 80, port: 80}]}", ["4 unknown field `prot` (did you mean `port`?)"]),
-        ("{ports: [{port: 80, targetPort: '8080'}]}", ['4 `targetPort` "8080" is text (as a number: 8080)']),
+        (
+            "{ports: [{port: 80, targetPort: '8080'}]}",
+            ['4 `targetPort` "8080" is text (write the number without quotes: 8080)'],
+        ),
         (
             "{clusterIP: x, ports: [{port: 80}]}",
             ["4 `x` is not an IP address (write an address, None for a headless service, or leave it out)"],

@@ -79,7 +79,7 @@ def test_an_entry_that_can_be_told_from_others_takes_no_port(rest):
         (
             f"{{hosts: ['*.b'], resolution: DYNAMIC_DNS, {PORT}}}",
             "5 `resolution: DYNAMIC_DNS` is not supported by this version of weft "
-            "(with `resolution: NONE` calls go where the caller meant)",
+            "(with `resolution: NONE` calls go to the address that the application chose)",
         ),
         (
             "{hosts: [a.b], ports: [{number: 80, name: a, protocol: HTTP}, {number: 81, name: a, protocol: HTTP}]}",
@@ -87,7 +87,7 @@ def test_an_entry_that_can_be_told_from_others_takes_no_port(rest):
         ),
         (
             "{hosts: [a.b], ports: [{number: 80, name: a, protocol: HTTP}, {number: 80, name: b, protocol: HTTP}]}",
-            "5 port 80 stands twice",
+            "5 port 80 is listed twice",
         ),
         (
             "{hosts: [a.b], ports: [{number: 80, name: a, protocol: HTPP}]}",
@@ -107,7 +107,7 @@ def test_an_entry_that_can_be_told_from_others_takes_no_port(rest):
         ),
         (
             f"{{hosts: [a.b], endpoints: [{{address: c.d}}], {PORT}}}",
-            "5 with `resolution: NONE` the caller's own address is used, so there are no endpoints "
+            "5 with `resolution: NONE` the address that the application chose is called, so there are no endpoints "
             "(set `resolution: STATIC` or DNS)",
         ),
         (

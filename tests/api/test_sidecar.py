@@ -44,7 +44,7 @@ def test_a_policy_without_a_mode_is_registry_only():
 @pytest.mark.parametrize(
     ("spec", "problem"),
     [
-        ("{}", "4 the Sidecar says nothing (set `egress`, `ingress` or `outboundTrafficPolicy`)"),
+        ("{}", "4 the Sidecar sets nothing (set `egress`, `ingress` or `outboundTrafficPolicy`)"),
         ("egress: [{hosts: [a.b]}]", "5 `a.b` must be NAMESPACE/HOST (./a.b for this namespace, */a.b for any)"),
         ("egress: [{hosts: []}]", "5 `hosts` must not be empty"),
         (
@@ -53,7 +53,7 @@ def test_a_policy_without_a_mode_is_registry_only():
         ),
         (
             "ingress: [{port: {number: 80, protocol: HTTP}}, {port: {number: 80, protocol: HTTP}}]",
-            "5 port 80 stands twice",
+            "5 port 80 is listed twice",
         ),
         (
             "ingress: [{port: {number: 80, protocol: HTTP}, defaultEndpoint: '10.0.0.1:80'}]",
@@ -65,15 +65,15 @@ def test_a_policy_without_a_mode_is_registry_only():
             "5 TLS of a sidecar's ingress is not supported by this version of weft",
         ),
         ("outboundTrafficPolicy: {mode: REGISTRY}", "5 `mode` cannot be `REGISTRY` (did you mean `REGISTRY_ONLY`?)"),
-        ("inboundConnectionPool: {}", "5 `inboundConnectionPool` says nothing (set `tcp` or `http`)"),
+        ("inboundConnectionPool: {}", "5 `inboundConnectionPool` sets nothing (set `tcp` or `http`)"),
         (
             "inboundConnectionPool: {http: {h2UpgradePolicy: UPGRADE}}",
-            "5 to its own workload a proxy speaks as the port declares, and upgrades nothing "
+            "5 towards its own workload a proxy uses the declared protocol of the port, and upgrades nothing "
             "(declare the port HTTP2 or GRPC)",
         ),
         (
             "ingress: [{port: {number: 80, protocol: HTTP}, connectionPool: {http: {h2UpgradePolicy: UPGRADE}}}]",
-            "5 to its own workload a proxy speaks as the port declares, and upgrades nothing "
+            "5 towards its own workload a proxy uses the declared protocol of the port, and upgrades nothing "
             "(declare the port HTTP2 or GRPC)",
         ),
         (
@@ -82,12 +82,12 @@ def test_a_policy_without_a_mode_is_registry_only():
         ),
         (
             "outboundTrafficPolicy: {mode: REGISTRY_ONLY, egressProxy: {host: a, port: {number: 80}}}",
-            "5 `egressProxy` needs `mode: ALLOW_ANY` (without it such calls are refused)",
+            "5 `egressProxy` needs `mode: ALLOW_ANY` (without it calls to unknown hosts are rejected)",
         ),
         (
             "egress: [{hosts: ['./*'], bind: 127.0.0.1}]",
             "5 a listener with an address of its own is not supported by this version of weft "
-            "(leave it out: calls are intercepted, whatever address they are for)",
+            "(leave it out: calls to any address are intercepted)",
         ),
     ],
 )

@@ -29,7 +29,7 @@ def test_headers_are_in_lower_case_and_may_just_be_there():
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{uri: {}}", '6 the match must say `exact`, `prefix` or `regex` (for example {prefix: "/api"})'),
+        ("{uri: {}}", '6 the match needs `exact`, `prefix` or `regex` (for example {prefix: "/api"})'),
         ("{uri: {prefix: ''}}", "6 an empty prefix matches everything (leave the match out)"),
         ("{uri: {exact: /a, prefix: /b}}", "6 only one of `exact`, `prefix` may be set"),
         (
@@ -50,7 +50,7 @@ def test_headers_are_in_lower_case_and_may_just_be_there():
         ),
         (
             "{uri: {regex: '(a{100}){11}'}}",
-            "6 `(a{100}){11}` is not a regular expression: repetitions inside each other count to 1100, and RE2 takes "
+            "6 `(a{100}){11}` is not a regular expression: nested repetitions multiply to 1100, and RE2 accepts "
             "1000 (Envoy uses RE2: https://github.com/google/re2/wiki/Syntax)",
         ),
         (

@@ -17,7 +17,7 @@ def policy(targets):
         ("{kind: Gateway, group: gateway.networking.k8s.io, name: a, namespace: b}", "`namespace` is not supported"),
         ("{kind: Gateway, group: networking.istio.io, name: a}", "Gateway is of the group `gateway.networking.k8s.io`"),
         ("{kind: Gateway, group: gateway.networking.k8s.io}", "`name` is required"),
-        ("{kind: GatewayClass, group: gateway.networking.k8s.io, name: a}", "NOTHING enforces it"),
+        ("{kind: GatewayClass, group: gateway.networking.k8s.io, name: a}", "the policy is NOT enforced"),
     ],
 )
 def test_what_would_not_hold_is_refused(target, said):

@@ -39,8 +39,8 @@ def test_metrics_and_tracing_are_not_acted_on_and_say_so():
     assert told(
         telemetry("metrics: [{providers: [{name: prometheus}]}]\ntracing: [{randomSamplingPercentage: 5}]")
     ) == [
-        "5 warning: `metrics` is not acted on by this version of weft",
-        "6 warning: `tracing` is not acted on by this version of weft",
+        "5 warning: `metrics` is ignored by this version of weft",
+        "6 warning: `tracing` is ignored by this version of weft",
     ]
 
 
@@ -53,13 +53,13 @@ def test_an_expression_that_envoy_refuses_is_an_error():
 
 def test_a_condition_that_is_never_true_is_a_warning():
     assert told(telemetry("accessLogging:\n- filter: {expression: response.status >= 400}"))[0].startswith(
-        "6 warning: no request has an attribute `response.status`: the condition is never true"
+        "6 warning: there is no attribute `response.status`: the condition is never true"
     )
 
 
 def test_what_is_meant_for_one_gateway_is_not_taken_for_a_namespace():
     said = told(telemetry("targetRefs: [{kind: Gateway, name: edge, group: gateway.networking.k8s.io}]"))
-    assert said == ["5 weft cannot aim Telemetry at a gateway or waypoint yet (select workloads with `selector`)"]
+    assert said == ["5 weft does not support targets of a Telemetry yet (select workloads with `selector`)"]
 
 
 def test_says_what_is_wrong():

@@ -136,14 +136,14 @@ def test_a_port_has_its_own_policy():
         (
             "{}",
             [
-                "6 `trafficPolicy` says nothing (set one of `loadBalancer`, `connectionPool`, "
+                "6 `trafficPolicy` sets nothing (set one of `loadBalancer`, `connectionPool`, "
                 "`outlierDetection`, `tls` "
                 "or leave it out)"
             ],
         ),
         (
             "{loadBalancer: {consistentHash: {useSourceIp: true, maglev: {tableSize: 1024}}}}",
-            ["6 `tableSize` must be a prime, and 1024 is none (the next one is 1031)"],
+            ["6 `tableSize` must be a prime number, not 1024 (the next one is 1031)"],
         ),
         (
             "{loadBalancer: {consistentHash: {useSourceIp: true, maglev: {tableSize: 5000012}}}}",
@@ -153,7 +153,7 @@ def test_a_port_has_its_own_policy():
             "{loadBalancer: {consistentHash: {useSourceIp: true, ringHash: {minimumRingSize: 8388609}}}}",
             ["6 `minimumRingSize` must be between 0 and 8388608, not 8388609"],
         ),
-        ("{connectionPool: {}}", ["6 `connectionPool` says nothing (set `tcp` or `http`)"]),
+        ("{connectionPool: {}}", ["6 `connectionPool` sets nothing (set `tcp` or `http`)"]),
         (
             "{outlierDetection: {consecutiveLocalOriginFailures: 3}}",
             ["6 `consecutiveLocalOriginFailures` needs `splitExternalLocalOriginErrors: true`"],
@@ -161,7 +161,7 @@ def test_a_port_has_its_own_policy():
         (
             "{loadBalancer: {consistentHash: {}}}",
             [
-                "6 `consistentHash` must say what to hash "
+                "6 `consistentHash` needs a hash key "
                 "(set `httpHeaderName`, `httpCookie`, `httpQueryParameterName` or `useSourceIp: true`)"
             ],
         ),
@@ -172,7 +172,7 @@ def test_a_port_has_its_own_policy():
         (
             "{loadBalancer: {simple: RANDOM, warmup: {duration: 60s}}}",
             [
-                "6 `warmup` would have no effect: only ROUND_ROBIN and LEAST_REQUEST can give somebody less than his share "
+                "6 `warmup` would have no effect: only ROUND_ROBIN and LEAST_REQUEST support it "
                 "(leave it out, or choose one of these)"
             ],
         ),
@@ -182,13 +182,13 @@ def test_a_port_has_its_own_policy():
         ),
         (
             "{tunnel: {targetHost: 'a:80', targetPort: 80}}",
-            ["6 `a:80` is not a host name or an IP address (the port stands in `targetPort`)"],
+            ["6 `a:80` is not a host name or an IP address (put the port into `targetPort`)"],
         ),
         (
             "{retryBudget: {percent: 10, budgetInterval: 1s}}",
-            ["6 Envoy's budget knows no interval: it counts what is under way (leave it out)"],
+            ["6 Envoy's retry budget has no interval: it counts active requests (leave it out)"],
         ),
-        ("{portLevelSettings: [{port: {number: 80}}, {port: {number: 80}}]}", ["6 port 80 stands twice"]),
+        ("{portLevelSettings: [{port: {number: 80}}, {port: {number: 80}}]}", ["6 port 80 is listed twice"]),
     ],
 )
 def test_says_what_is_wrong(text, problems):

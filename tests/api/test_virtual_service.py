@@ -59,7 +59,7 @@ def test_every_host_at_a_gateway_is_fine():
     [
         (
             f"hosts: ['*']\n{HTTP}",
-            "5 the host `*` is not possible for sidecars (the `mesh` gateway) (name the hosts, or name a "
+            "5 the host `*` is not allowed for sidecars (the `mesh` gateway) (name the hosts, or name a "
             "gateway in `gateways`)",
         ),
         (f"hosts: [a b]\n{HTTP}", "5 `a b` is not a host name (a name, `*.example.com` or an IP address)"),
@@ -84,7 +84,7 @@ def test_every_host_at_a_gateway_is_fine():
         (f"hosts: [a]\ntcp: [{{match: [{{uri: {{}}}}], {TO}}}]", "6 unknown field `uri`"),
         (
             f"hosts: [a]\ntcp: [{{match: [{{sourceSubnet: 10.0.0.0/8}}], {TO}}}]",
-            "6 `sourceSubnet` is not supported, by Istio neither (use `sourceLabels` or `sourceNamespace`)",
+            "6 `sourceSubnet` is not supported, not by Istio either (use `sourceLabels` or `sourceNamespace`)",
         ),
         (
             f"hosts: [a]\nhttp:\n- {TO}\n- match: [{{port: 80}}]\n  {TO}",

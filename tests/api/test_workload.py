@@ -125,18 +125,18 @@ def test_the_label_can_switch_the_proxy_off_too():
         ("command: [x], replicas: 100000", "4 `replicas` must be between 0 and 1000, not 100000"),
         ("command: [x], env: {A: 1}", '4 `A` must be text, not the number 1 (put it in quotes: "1")'),
         ("command: [x], env: [{name: A, valueFrom: {}}]", "4 `valueFrom` needs Kubernetes (write the `value`)"),
-        ("command: [x], env: [{name: A}, {name: A}]", "4 `A` stands twice"),
+        ("command: [x], env: [{name: A}, {name: A}]", "4 `A` is listed twice"),
         ("command: [x], env: {A=B: x}", "4 `A=B` is not a name for an environment variable"),
         (
             "command: [x], ports: [{containerPort: 80, port: 80}]",
             "4 unknown field `containerPort` (weft calls it `port`)",
         ),
-        ("command: [x], ports: [{port: 80}, {port: 80}]", "4 port 80 stands twice"),
+        ("command: [x], ports: [{port: 80}, {port: 80}]", "4 port 80 is listed twice"),
         (
             "command: [x], ports: [{port: 15001}]",
-            "4 port 15001 is the proxy's own in every pod (let the app listen on another one)",
+            "4 port 15001 is reserved for the proxy in every pod (use another port)",
         ),
-        ("command: [x], readiness: {}", "4 `readiness` must say what to check (set `http`, `tcp` or `exec`)"),
+        ("command: [x], readiness: {}", "4 `readiness` needs a check (set `http`, `tcp` or `exec`)"),
         (
             "command: [x], readiness: {tcp: {port: web}}",
             "4 the workload has no port named `web` (name one of `ports`, or write its number)",
@@ -164,7 +164,7 @@ def test_says_what_is_wrong(spec, problem):
         ("sidecar.istio.io/inject: maybe", '3 `sidecar.istio.io/inject` must be true or false, not "maybe"'),
         (
             "traffic.sidecar.istio.io/excludeInterfaces: x",
-            "3 warning: `traffic.sidecar.istio.io/excludeInterfaces` is not acted on by this version of weft",
+            "3 warning: `traffic.sidecar.istio.io/excludeInterfaces` is ignored by this version of weft",
         ),
     ],
 )
@@ -191,10 +191,13 @@ def test_a_gateway_has_no_command_and_says_which_ports_are_published():
         ("gateway: {}, readiness: {tcp: {port: 1}}", "`readiness` has no effect"),
         ("gateway: {}, excludeInboundPorts: [1]", "`excludeInboundPorts` has no effect"),
         ("gateway: {publish: [{hostPort: 1}]}", "`port` is required"),
-        ("gateway: {publish: [{port: 15021}]}", "port 15021 is the proxy's own"),
+        ("gateway: {publish: [{port: 15021}]}", "port 15021 is reserved for the proxy"),
         ("gateway: {publish: [{port: 80, hostPort: 70000}]}", "70000"),
         ("gateway: {publish: [{port: 80, address: here}]}", "here"),
-        ("gateway: {publish: [{port: 80, hostPort: 1}, {port: 81, hostPort: 1}]}", "port 1 of 127.0.0.1 stands twice"),
+        (
+            "gateway: {publish: [{port: 80, hostPort: 1}, {port: 81, hostPort: 1}]}",
+            "port 1 of 127.0.0.1 is listed twice",
+        ),
         ("gateway: {published: []}", "published"),
     ],
 )

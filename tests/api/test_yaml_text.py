@@ -61,12 +61,12 @@ def test_says_that_yes_is_a_boolean_elsewhere():
 
 def test_of_an_annotation_it_does_not_propose_a_boolean():
     (flaw,) = compose("metadata: {annotations: {weft.dev/on-demand: yes}}").flaws
-    assert flaw.hint == "here only text can stand: put it in quotes"
+    assert flaw.hint == "only text is allowed here: put it in quotes"
 
 
 def test_a_key_that_stands_twice_is_told_with_both_lines():
     assert flaws("a: 1\nb: 2\na: 3\n") == [
-        (3, "`a` stands twice, here and on line 1", "YAML would silently take the last one; keep one")
+        (3, "`a` is set twice, here and on line 1", "YAML would silently use the last one; keep one")
     ]
 
 

@@ -381,7 +381,7 @@ async def test_an_api_server_that_is_away_at_the_start_is_waited_for(api_server,
             await asyncio.gather(running, return_exceptions=True)
 
 
-async def token_of_nobodys_pod(client, namespace, audience="istio-ca"):
+async def token_selects_nothings_pod(client, namespace, audience="istio-ca"):
     """As istioctl and weft get one for who runs them."""
     spec = {"audiences": [audience], "expirationSeconds": 600}
     manifest = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
@@ -391,10 +391,10 @@ async def token_of_nobodys_pod(client, namespace, audience="istio-ca"):
 
 async def test_debug_answers_are_for_accounts_of_the_control_planes_namespace_alone(client, api_server, root):
     namespace = api_server.make_namespace(unique("shop"))
-    own, strange = await token_of_nobodys_pod(client, root), await token_of_nobodys_pod(client, namespace)
+    own, strange = await token_selects_nothings_pod(client, root), await token_selects_nothings_pod(client, namespace)
     _, of_a_pod = await pod_with_token(client, namespace)
     # The same account's, for the API server itself; and one whose words were changed, or whose signature was.
-    elsewhere = await token_of_nobodys_pod(client, root, audience="https://kubernetes.default.svc.cluster.local")
+    elsewhere = await token_selects_nothings_pod(client, root, audience="https://kubernetes.default.svc.cluster.local")
     head, said, signature = own.split(".")
     changed, unsigned = f"{head}.{strange.split('.')[1]}.{signature}", f"{head}.{said}."
     bad = ("", "rubbish", elsewhere, changed, unsigned)

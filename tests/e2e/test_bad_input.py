@@ -40,7 +40,7 @@ async def mesh(whole_mesh):
 
 
 async def problem(mesh, *words):
-    """The problem that has all these words; the mesh goes on as it was."""
+    """The problem that has all these words; the mesh continues to run as it was."""
     found = await eventually(lambda: [each for each in mesh.problems() if all(word in each for word in words)])
     await serves(mesh, "v1")
     return found[0]

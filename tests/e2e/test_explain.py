@@ -82,7 +82,7 @@ async def test_a_workload_that_is_not_there_is_an_error_with_a_hint(mesh):
     words = await weft("explain", "clinet", "--to", "http://app/", code=1)
     assert "there is no workload or pod `clinet`" in words
     assert "did you mean `client`?" in words
-    assert "`ftp` is not a scheme" in await weft("explain", "client", "--to", "ftp://app/", code=1)
+    assert "the scheme `ftp` is not supported" in await weft("explain", "client", "--to", "ftp://app/", code=1)
 
 
 async def test_history_knows_what_was_and_explain_looks_at_it(mesh):

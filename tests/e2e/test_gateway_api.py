@@ -123,7 +123,7 @@ async def test_methods_headers_and_queries_decide_in_that_order(mesh):
     "spec.rules[].backendRefs[].group",
     "spec.rules[].backendRefs[].kind",
 )
-async def test_weights_split_and_those_of_nobody_are_answered_500(mesh):
+async def test_weights_split_and_those_selects_nothing_are_answered_500(mesh):
     shares = [backend("app", weight=2), backend("two", weight=1), backend("nobody", weight=1), backend("two", weight=0)]
     await mesh.try_out(http_route("app", {"backendRefs": shares}))
     answers = await mesh.requests("client", "http://app/", 800, parallel=16)

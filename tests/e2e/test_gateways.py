@@ -162,7 +162,7 @@ async def test_no_command_shows_the_key_of_a_gateway_not_even_one_kept_beside_it
         told.append(await weft(f"weft {command} --mesh {mesh.engine.name}", mesh.directory))
         assert "Traceback" not in told[-1] and "Usage" not in told[-1], told[-1]
     pages = ("configz", "history", "adsz", "syncz", "registryz", "endpointz", "version")
-    told += [(await mesh.debug.answer(page)).body.decode() for page in pages]
+    told += [(await mesh.engine.debug.answer(page)).body.decode() for page in pages]
     told += mesh.engine.find_pod("edge").log.proxy.tail()
     told.append((await mesh.engine.find_pod("edge").proxy.admin.read("/config_dump", {})).decode())  # as curl gets it
     for secrecy in written(careless.key):
@@ -216,7 +216,7 @@ async def test_a_change_is_judged_by_what_came_in_from_outside(mesh, tmp_path):
 async def test_the_way_from_outside_is_explained(mesh):
     await eventually(lambda: answers(200))
     told = await weft(f"weft explain edge --to https://{HOST}/ --mesh {mesh.engine.name}", mesh.directory)
-    assert "it ends the TLS with kubernetes://shop" in told
+    assert "it terminates TLS with kubernetes://shop" in told
     assert "delivered: it reaches app-0.shop" in told
     told = await weft(f"weft why edge secret kubernetes://shop --mesh {mesh.engine.name}", mesh.directory)
     assert "Secret shop/shop" in told and "out-of-secret" in told
@@ -337,7 +337,7 @@ def sealed(who: str, mode: str) -> tuple[Document, ...]:
     ("who", "mode", "status", "told"),
     [
         ("app", "DISABLE", 200, "delivered: it reaches app-0.shop"),
-        ("other", "DISABLE", 503, "the server is spiffe://cluster.local/ns/shop/sa/app, and not"),
+        ("other", "DISABLE", 503, "the server is spiffe://cluster.local/ns/shop/sa/app, not"),
         ("app", "ISTIO_MUTUAL", 503, "app-0.shop expects HTTP, which this is not"),
     ],
 )
@@ -345,5 +345,5 @@ async def test_tls_of_the_mesh_that_a_gateway_passes_on_is_explained_to_its_end(
     await mesh.try_out(*sealed(who, mode))
     await eventually(lambda: _called(mesh, "caller", status))
     said = await weft(f"weft explain caller --to http://{OUTER}/ --mesh {mesh.engine.name}", mesh.directory)
-    assert "the server passes the TLS of the caller's proxy on as it is" in said
+    assert "the server forwards the TLS of the caller's proxy unchanged" in said
     assert told in said

@@ -346,7 +346,7 @@ async def test_a_route_that_is_changed_later_leads_to_services_that_nobody_calle
     assert (await mesh.get("client", "http://web/"))["status"] == 200
 
 
-async def test_an_address_of_nobody_is_closed_where_only_services_may_be_called(mesh):
+async def test_an_address_selects_nothing_is_closed_where_only_services_may_be_called(mesh):
     assert (await mesh.get("locked", "http://web.shop/"))["status"] == 200
     there = nobody(address(mesh, "web"), 7)
     for port in (80, 9000):
@@ -382,7 +382,7 @@ async def rounds(mesh, workload, called):
     return tuple([(await held(mesh, pod, came_to)).get(called, 0) for came_to in (15001, 15002)])
 
 
-async def test_a_service_that_takes_an_address_of_nobody_is_called_there(mesh):
+async def test_a_service_that_takes_an_address_selects_nothing_is_called_there(mesh):
     """The address has been called, and is not asked for again."""
     there = nobody(address(mesh, "web"), 8)
     passed = r"^cluster\.PassthroughCluster\.upstream_cx_total$"

@@ -98,7 +98,7 @@ async def test_what_envoy_has_not_taken_yet_is_shown_resource_by_resource(mesh):
     try:
         mesh.write("test.yaml", text(http_service("new")))
         await eventually(lambda: _stale(mesh, "client-0.shop"))
-        sent = (await mesh.debug.answer("config_dump", {"proxyID": "client-0.shop", "include_eds": "true"})).body
+        sent = (await mesh.engine.debug.answer("config_dump", {"proxyID": "client-0.shop", "include_eds": "true"})).body
     finally:
         os.kill(pid, signal.SIGCONT)
     from weft.envoy.difference import differences

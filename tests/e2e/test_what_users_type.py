@@ -232,8 +232,8 @@ async def test_a_name_that_is_in_two_namespaces_is_not_guessed(mesh):
         *("explain frontend --to http://payments/", "exec frontend -- true", "logs frontend"),
     ):
         words = await weft(*command.split(), code=2, both=True)
-        assert "` is in several namespaces: other, shop\nhint: say which: other/frontend" in words, command
-        meant = words.partition("hint: say which: ")[2].partition(",")[0]
+        assert "` is in several namespaces: other, shop\nhint: choose one: other/frontend" in words, command
+        meant = words.partition("hint: choose one: ")[2].partition(",")[0]
         named = meant.partition("/")[2]
         again = command.replace(f"{'deploy/' if 'deploy/' in command else ''}{named}", meant)
         assert "several" not in await weft(*again.split(), code=None, both=True), again

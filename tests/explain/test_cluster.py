@@ -118,11 +118,11 @@ def _told(cluster, assignment):
 def test_who_is_called_only_in_need_is_told():
     told = _told(Cluster(name="c", type=Cluster.EDS), _zones())
     assert told == (
-        "c: one of 2: 10.0.0.5:80 50 %, 10.0.0.6:80 50 %; these are near (eu); 1 more in us if they are not well"
+        "c: one of 2: 10.0.0.5:80 50 %, 10.0.0.6:80 50 %; these are the closest (eu); 1 more in us if they are unhealthy"
     )
 
 
 def test_a_hash_is_told_where_there_is_a_choice():
     hashing = Cluster(name="c", type=Cluster.EDS, lb_policy=Cluster.MAGLEV)
-    assert "by a hash, so that what is hashed alike goes to the same one" in _told(hashing, _zones())
+    assert "consistent hashing: requests with the same hash key go to the same endpoint" in _told(hashing, _zones())
     assert "hash" not in _told(hashing, _assignment("10.0.0.5"))

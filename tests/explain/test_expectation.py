@@ -39,13 +39,13 @@ def test_what_is_as_expected_has_no_differences(expectation, explanation):
 @pytest.mark.parametrize(
     ("expectation", "explanation", "said"),
     [
-        (Expectation(Expected.DENIED), SPLIT, "expected to be denied, and it is delivered: it reaches v1 for 90 %"),
+        (Expectation(Expected.DENIED), SPLIT, "expected to be denied, but it is delivered: it reaches v1 for 90 %"),
         (Expectation(Expected.ALLOWED), explained((1.0, DENIED)), "it is denied: a policy denies it"),
-        (Expectation(status=404), explained((1.0, DENIED)), "expected status 404, and it is 403"),
-        (Expectation(subset="v2", odds=20), SPLIT, "expected of 20 % of requests, and it is so of 10 %"),
-        (Expectation(subset="v1"), SPLIT, "expected subset v1, and it is v2 for 10 % of requests"),
-        (Expectation(workload="app"), explained((1.0, DENIED)), "it reaches nobody"),
-        (Expectation(path="/y"), explained((1.0, V1)), "expected path /y, and it is /x"),
+        (Expectation(status=404), explained((1.0, DENIED)), "expected status 404, but it is 403"),
+        (Expectation(subset="v2", odds=20), SPLIT, "expected for 20 % of requests, but true for 10 %"),
+        (Expectation(subset="v1"), SPLIT, "expected subset v1, but it is v2 for 10 % of requests"),
+        (Expectation(workload="app"), explained((1.0, DENIED)), "it reaches no workload"),
+        (Expectation(path="/y"), explained((1.0, V1)), "expected path /y, but it is /x"),
         (Expectation(Expected.ALLOWED), explained((1.0, Verdict(Kind.UNKNOWN, "an authorizer decides"))), "unknown"),
     ],
 )
@@ -55,6 +55,6 @@ def test_what_differs_is_said(expectation, explanation, said):
 
 def test_what_is_wrong_alike_on_several_ways_is_said_once():
     found = list(differences(Expectation(Expected.ALLOWED), explained((0.9, DENIED), (0.1, DENIED))))
-    assert found == ["expected to be allowed, and it is denied: a policy denies it"]
+    assert found == ["expected to be allowed, but it is denied: a policy denies it"]
     found = list(differences(Expectation(Expected.ALLOWED), explained((0.5, V1), (0.3, DENIED), (0.2, DENIED))))
-    assert found == ["expected to be allowed, and it is denied: a policy denies it for 50 % of requests"]
+    assert found == ["expected to be allowed, but it is denied: a policy denies it for 50 % of requests"]

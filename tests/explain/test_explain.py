@@ -20,7 +20,9 @@ def test_the_whole_journey_is_told_from_the_name_to_the_workload():
     in_order = ["name", "listener", "route", "endpoint", "tls", "inbound", "tls", "route", "cluster", "workload"]
     assert [str(stage) for stage in dict.fromkeys(stages)] == list(dict.fromkeys(in_order))
     said = list(lines(explained))
-    assert said[0] == "frontend: name: orders is 10.96.0.1" and said[-1].startswith("→ delivered: it reaches orders")
+    assert said[0] == "frontend: name: orders resolves to 10.96.0.1" and said[-1].startswith(
+        "→ delivered: it reaches orders"
+    )
 
 
 def test_a_name_that_nobody_has_goes_nowhere():
@@ -50,7 +52,7 @@ def test_a_caller_without_a_proxy_reaches_whoever_the_network_sends_it_to():
     world.sent["10.96.0.1", 80] = ((world.workload("orders").addresses[0], 8080),)
     found = explain(asked, world)
     assert (found.verdict.kind, found.verdict.cluster) == (Kind.DELIVERED, "inbound|8080||")
-    assert "10.96.0.1:80 is a service's, and the network itself sends it to " in str(found)
+    assert "10.96.0.1:80 is a service address, which the network itself forwards to " in str(found)
     strict = SmallWorld(ORDERS, LEGACY, policy("PeerAuthentication", "{mtls: {mode: STRICT}}", "default"))
     strict.sent = world.sent
     assert explain(asked, strict).verdict.kind is Kind.CLOSED
@@ -69,10 +71,10 @@ def test_what_a_proxy_is_not_shown_goes_past_the_mesh_and_that_is_said():
     assert (found.verdict.kind, found.verdict.cluster) == (Kind.DELIVERED, "PassthroughCluster")
     (told,) = [step for step in found.outcomes[0].steps if "hidden" in step.what]
     assert told.sources == (source,)
-    assert "nobody that the mesh knows" not in str(found)
+    assert "unknown to the mesh" not in str(found)
     world.sent["10.96.0.1", 80] = ()
     failed = explain(asked, world).verdict
-    assert (failed.kind, failed.flags, failed.why) == (Kind.CLOSED, "UF", "nobody is behind it")
+    assert (failed.kind, failed.flags, failed.why) == (Kind.CLOSED, "UF", "the service has no endpoints")
 
 
 def test_what_the_mesh_does_not_know_is_passed_on_or_blocked():
@@ -80,7 +82,7 @@ def test_what_the_mesh_does_not_know_is_passed_on_or_blocked():
     only = policy("Sidecar", "{outboundTrafficPolicy: {mode: REGISTRY_ONLY}}", "default", "networking.istio.io")
     blocked = _ask(only, host="web", address="192.0.2.1").verdict
     assert (blocked.kind, blocked.status) == (Kind.ANSWERED, 502)
-    assert blocked.why == "nobody whom it sees is called web, and it may call no others: REGISTRY_ONLY"
+    assert blocked.why == "no service that it can see has the host web, and it may call no others: REGISTRY_ONLY"
     assert _ask(only, host="web", address="192.0.2.1", port=5432).verdict.kind is Kind.CLOSED
 
 
@@ -115,7 +117,7 @@ def test_an_undeclared_port_is_looked_at():
     http = _ask(port=9000).outcomes[0]
     assert http.verdict.path == "/" and any("ALPN istio-http/1.0" in step.what for step in http.steps)
     other = _ask(port=9000, speaks=Speaks.BYTES).outcomes[0]
-    assert any("offering istio for" in step.what for step in other.steps)
+    assert any("ALPN istio, SNI " in step.what for step in other.steps)
     assert other.verdict.kind is Kind.DELIVERED
 
 
@@ -224,8 +226,8 @@ def test_a_tunnel_is_told_and_where_it_should_lead():
     rule = "{host: orders, trafficPolicy: {tunnel: {targetHost: far.example.com, targetPort: 443}}}"
     found = _ask(policy("DestinationRule", rule, group="networking.istio.io"), port=7000, speaks=Speaks.BYTES)
     assert found.verdict.kind is Kind.PASSED_ON
-    assert "its bytes go into a CONNECT, which asks for a tunnel to far.example.com:443" in str(found)
-    assert found.verdict.why == "it goes on to far.example.com:443, if 10.244.0.2:7000 carries it there"
+    assert "its bytes are tunneled in a CONNECT request to far.example.com:443" in str(found)
+    assert found.verdict.why == "it continues to far.example.com:443, if 10.244.0.2:7000 forwards it"
 
 
 def test_a_tunnel_goes_no_farther_than_the_guards_of_whoever_is_asked_for_it():

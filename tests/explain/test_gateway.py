@@ -136,14 +136,14 @@ def told(url, headers=(), more=""):
 
 def test_each_step_at_the_edge_is_told():
     steps, _ = told("https://near.example.com/")
-    assert steps[0] == ("the caller is taken to be at 203.0.113.1, where nobody is (--source-address says another)")
+    assert steps[0] == (
+        "the caller is assumed to be at 203.0.113.1, an unassigned address (--source-address sets another)"
+    )
     assert steps[1] == (
         "from outside to port 443 for near.example.com: the listener 0.0.0.0_443, the server https.443.near.public.edge "
-        "that has near.example.com"
+        "for near.example.com"
     )
-    assert steps[2] == (
-        "it ends the TLS with kubernetes://shop, and turns away who shows no certificate that it trusts"
-    )
+    assert steps[2] == ("it terminates TLS with kubernetes://shop, and rejects clients without a trusted certificate")
     steps, _ = told("http://shop.example.com:8080/")
     assert steps[1:] == ["from outside to port 8080: edge-0.edge serves no such port (it serves 80, 443, 5432)"]
 
@@ -200,7 +200,7 @@ async def test_a_call_that_goes_out_by_a_gateway_is_told_as_it_goes(spec):
     called = next(what for proxy, what in steps if proxy == "egress-0.edge")
     assert called == (
         "from the mesh to port 8443 for partner.example: the listener 0.0.0.0_8443, the server "
-        "https.443.https.egress.edge that has partner.example"
+        "https.443.https.egress.edge for partner.example"
     )
     port = free_port()
     async with application("partner") as partner:
@@ -220,7 +220,7 @@ async def test_a_call_that_goes_out_by_a_gateway_is_told_as_it_goes(spec):
             context.check_hostname = False
             found = await ask(port, "partner.example", "/secret", tls=context)
     if found.status == 200:
-        assert (verdict.kind, verdict.why) == (Kind.PASSED_ON, "it goes on to 192.0.2.80:443")
+        assert (verdict.kind, verdict.why) == (Kind.PASSED_ON, "it continues to 192.0.2.80:443")
     else:
         assert (verdict.kind, verdict.status) == (Kind.DENIED, found.status)
     assert (verdict.cluster, verdict.workload) == ("outbound|443||egress.edge.svc.cluster.local", "egress-0.edge")
@@ -230,16 +230,16 @@ def test_the_gateway_is_met_only_by_the_tls_that_it_ends():
     plain = "---\n".join(each for each in EGRESS.split("---\n") if "name: to-egress" not in each)
     steps, verdict = outward(plain)
     assert (verdict.kind, verdict.status) == (Kind.FAILED, 503)
-    assert steps[-1][1].endswith("the listener 0.0.0.0_8443, whose servers speak TLS, which this is not")
+    assert steps[-1][1].endswith("the listener 0.0.0.0_8443, whose servers expect TLS, but this is plaintext")
     other = EGRESS.replace("sni: partner.example}}\n---", "sni: other.example}}\n---")
     assert other != EGRESS
     steps, verdict = outward(other)
     assert (verdict.kind, verdict.status) == (Kind.FAILED, 503)
-    assert "for other.example: the listener 0.0.0.0_8443, and no server of it has that name" in steps[-1][1]
+    assert "for other.example: the listener 0.0.0.0_8443, but none of its servers matches that name" in steps[-1][1]
     http = EGRESS.replace("protocol: HTTPS", "protocol: HTTP").replace("tls: {mode: ISTIO_MUTUAL}", "")
     steps, verdict = outward(http)
     assert (verdict.kind, verdict.status) == (Kind.FAILED, 503)
-    assert steps[-1][1] == "the server speaks plaintext, and the caller's proxy the mesh's TLS to egress-0.edge"
+    assert steps[-1][1] == "the server expects plaintext, but the caller's proxy sends mutual TLS to egress-0.edge"
 
 
 SEALED = """
@@ -304,15 +304,15 @@ BANK = "spiffe://cluster.local/ns/vault/sa/bank"
     [
         (BANK, "http", "DISABLE", Kind.DELIVERED, "it reaches bank-0.vault on port 8080"),
         (BANK, "tcp", "DISABLE", Kind.DELIVERED, "it reaches bank-0.vault on port 8080"),
-        (f"{BANK}x", "http", "DISABLE", Kind.FAILED, f"the server is {BANK}, and not {BANK}x"),
+        (f"{BANK}x", "http", "DISABLE", Kind.FAILED, f"the server is {BANK}, not {BANK}x"),
         (BANK, "http", "ISTIO_MUTUAL", Kind.FAILED, "bank-0.vault expects HTTP, which this is not"),
         (
             *(BANK, "tcp", "ISTIO_MUTUAL", Kind.FAILED),
-            "in the TLS that bank-0.vault has opened is another, which no proxy answers",
+            "inside the TLS that bank-0.vault terminates is a second one, which no proxy terminates",
         ),
         (
             *(BANK, "tcp", "SIMPLE", Kind.FAILED),
-            "what comes is TLS already and goes on in another: 198.18.0.3:8080 gets TLS in TLS",
+            "the connection is already TLS and is wrapped in another: 198.18.0.3:8080 gets TLS in TLS",
         ),
     ],
 )
@@ -321,7 +321,7 @@ def test_the_meshs_tls_goes_on_as_it_is_by_a_server_that_opens_none(who, name, m
     stage, _ = staged(read_documents(f"{CALLER}\n---\n{text}".encode(), "sealed.yaml").documents)
     found = explain(request_of("http://bank.example/x", caller=stage.find("frontend")), stage)
     steps = [step.what for step in found.outcomes[0].steps]
-    assert "the server passes the TLS of the caller's proxy on as it is" in steps
+    assert "the server forwards the TLS of the caller's proxy unchanged" in steps
     assert (found.verdict.kind, steps[-1]) == (kind, last)
 
 
@@ -340,7 +340,7 @@ def test_a_gateway_that_leads_to_itself_is_no_way_without_end():
     round_ = EGRESS.replace("host: partner.example, port: {number: 443}}}]", "host: egress, port: {number: 443}}}]")
     assert round_ != EGRESS
     _, verdict = outward(round_)
-    assert (verdict.kind, verdict.why) == (Kind.UNKNOWN, "it comes to egress-0.edge again and again")
+    assert (verdict.kind, verdict.why) == (Kind.UNKNOWN, "it loops through egress-0.edge")
 
 
 @pytest.mark.parametrize(
@@ -383,8 +383,8 @@ def test_a_certificate_that_the_proxy_refuses_lets_nobody_in():
     assert asked().verdict.kind is not Kind.CLOSED
     served.reject(group, SECRET, name, secret.version, "unable to read file: /tls.key")
     found = asked()
-    assert (found.verdict.kind, found.verdict.why) == (Kind.CLOSED, "the gateway's proxy refuses its certificate")
-    assert found.outcomes[0].steps[-1].what == f"edge-0.edge refuses {name}: unable to read file: /tls.key"
+    assert (found.verdict.kind, found.verdict.why) == (Kind.CLOSED, "the gateway's proxy rejects its certificate")
+    assert found.outcomes[0].steps[-1].what == f"edge-0.edge rejects {name}: unable to read file: /tls.key"
 
 
 GUARDED = (
@@ -422,7 +422,7 @@ def test_that_a_callers_word_for_where_it_is_is_not_believed_is_said():
     steps, verdict = guarded("http://shop.example.com/moved", headers=(("x-forwarded-for", "198.51.100.7"),))
     assert verdict.status == 301
     assert (
-        "x-forwarded-for is not believed, and the caller is 203.0.113.1: numTrustedProxies of the mesh's settings is 0"
+        "x-forwarded-for is not trusted, so the client address is 203.0.113.1: numTrustedProxies of the mesh settings is 0"
         in steps
     )
 
@@ -442,6 +442,6 @@ def test_rules_that_nobody_has_written_are_not_spoken_of_where_they_do_not_deny(
 
 def test_a_rule_whose_secret_is_missing_is_in_the_verdict():
     steps, verdict = outward(EGRESS)
-    said = "nobody of outbound|443||partner.example is called: there is no Secret edge/partner"
+    said = "no endpoint of outbound|443||partner.example can be called: there is no Secret edge/partner"
     assert (verdict.kind, verdict.status, verdict.why) == (Kind.FAILED, 503, said)
     assert steps[-1][0] == "egress-0.edge"

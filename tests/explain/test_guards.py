@@ -53,10 +53,10 @@ def test_what_an_authorizer_says_is_not_known_where_it_is_asked():
     chain.filters.add().typed_config.Pack(asked)
     noted = seen()
     noted.metadata["envoy.filters.network.rbac"] = {"keeper": "istio-ext-authz-keeper"}
-    with pytest.raises(Unsure, match="the authorizer keeper decides"):
+    with pytest.raises(Unsure, match="the external authorizer keeper decides"):
         pass_guards(Walk(), EnvoyResources(), chain, noted)
 
 
 def test_a_chain_without_an_end_is_nothing_that_can_be_told():
-    with pytest.raises(Unsure, match="the chain inbound ends nowhere"):
+    with pytest.raises(Unsure, match="the filter chain inbound has no terminal filter"):
         met(ALLOWING)

@@ -48,7 +48,7 @@ def test_what_no_route_takes_is_not_found():
 
 def test_the_route_is_told_with_the_file_and_line_it_comes_from():
     (outcome,) = _ask(f"{{name: first, {TO_ORDERS}}}").outcomes
-    step = next(each for each in outcome.steps if "the route first takes it" in each.what)
+    step = next(each for each in outcome.steps if "the route first matches" in each.what)
     assert step.sources[0].kind == "VirtualService" and step.sources[0].file == "mesh.yaml" and step.sources[0].line
     assert outcome.verdict.route == "first"
 
@@ -84,7 +84,7 @@ def test_a_destination_with_headers_of_its_own_is_another():
     own = "{destination: {host: orders}, weight: 30, headers: {request: {set: {x-env: new}}}}"
     found = _ask(f"{{route: [{own}, {{destination: {{host: orders}}, weight: 70}}]}}")
     assert [round(each.odds, 2) for each in found.outcomes] == [0.7, 0.3]
-    assert any(step.what.endswith("; the request gets x-env") for step in found.outcomes[1].steps)
+    assert any(step.what.endswith("; request headers: sets x-env") for step in found.outcomes[1].steps)
 
 
 def test_which_headers_a_route_changes_and_how_often_it_is_copied_is_told():
@@ -93,8 +93,8 @@ def test_which_headers_a_route_changes_and_how_often_it_is_copied_is_told():
         " headers: {request: {set: {x-a: v}, add: {x-b: v}, remove: [x-c]}, response: {add: {x-d: v}}}}"
     )
     told = [step.what for step in found.outcomes[0].steps]
-    assert "the request gets x-a, x-b and loses x-c; the answer gets x-d" in told
-    assert any(each.startswith("of 5 % a copy goes to") for each in told)
+    assert "request headers: sets x-a, x-b and removes x-c; response headers: sets x-d" in told
+    assert any(each.startswith("5 % of requests are mirrored to") for each in told)
 
 
 def test_what_is_tried_again_depends_on_the_method_where_http_1_is_spoken():
@@ -102,7 +102,7 @@ def test_what_is_tried_again_depends_on_the_method_where_http_1_is_spoken():
         (outcome,) = explain(
             Request(host="legacy", method=method, caller="frontend"), SmallWorld(LEGACY + _service("legacy", "http"))
         ).outcomes
-        return next(each.what for each in outcome.steps if "tried again" in each.what)
+        return next(each.what for each in outcome.steps if "retried" in each.what)
 
     assert told("GET").endswith("reset-before-request,reset")
     assert told("POST").endswith("reset-before-request")
@@ -124,7 +124,7 @@ def test_timeouts_and_retries_are_told():
     (outcome,) = _ask(
         f"{{timeout: 3s, retries: {{attempts: 5, perTryTimeout: 1s, retryOn: 5xx}}, {TO_ORDERS}}}"
     ).outcomes
-    assert any("within 3 s" in each.what and "5 times on 5xx, 1 s each" in each.what for each in outcome.steps)
+    assert any("timeout 3 s" in each.what and "5 times on 5xx, 1 s per try" in each.what for each in outcome.steps)
 
 
 def test_a_grpc_server_is_told_the_deadline():

@@ -53,8 +53,8 @@ def test_what_an_application_makes_of_http2_that_its_proxy_passes_on_unread_is_n
     world = SmallWorld(ORDERS, policy("Sidecar", SIDECAR, group="networking.istio.io"))
     (outcome,) = explain(Request(host="orders", caller="frontend"), world).outcomes
     assert outcome.verdict.kind is Kind.UNKNOWN
-    assert "gets the HTTP/2 of the caller's proxy as it is" in outcome.verdict.why and "502" in outcome.verdict.why
-    assert outcome.steps[-1].what == "orders takes port 8080 for bytes"
+    assert "gets the HTTP/2 of the caller's proxy unchanged" in outcome.verdict.why and "502" in outcome.verdict.why
+    assert outcome.steps[-1].what == "orders treats port 8080 as TCP"
     own = explain(Request(host="orders", caller="frontend", speaks=Speaks.HTTP2), world)  # the application's
     assert own.verdict.kind is Kind.DELIVERED
 
@@ -83,7 +83,9 @@ def test_callers_of_each_service_that_shares_a_port_are_met_as_it_says(name, say
     assert explain(Request(host=name, caller="frontend", speaks=Speaks.BYTES), guarded).verdict.kind is Kind.CLOSED
 
 
-@pytest.mark.parametrize(("says", "how"), [("tcp-web", "takes port 8080 for bytes"), ("unsaid", "in the HTTP that it")])
+@pytest.mark.parametrize(
+    ("says", "how"), [("tcp-web", "treats port 8080 as TCP"), ("unsaid", "in the HTTP version that they")]
+)
 def test_without_the_meshs_tls_nobody_says_by_which_service_a_proxys_http2_comes(says, how):
     """So the oldest decides, and what the application makes of it is not known."""
     world = SmallWorld(ORDERS, _sharing(says, "bytes"), _mode("DISABLE"))
@@ -123,8 +125,8 @@ def test_whom_a_policy_keeps_out_of_a_handshake_learns_which():
     assert [str(each) for each in outcome.steps[-1].sources] == ["AuthorizationPolicy shop/orders rule[0]"]
     assert outcome.steps[-1].stage == "policy"
     assert outcome.steps[-1].what == (
-        "the caller is spiffe://cluster.local/ns/shop/sa/frontend, and no rule that allows matches, so it is denied "
-        "(orders rule[0]: caller cluster.local/ns/shop/sa/frontend is not of namespace jobs)"
+        "the caller is spiffe://cluster.local/ns/shop/sa/frontend, and no ALLOW rule matches, so it is denied "
+        "(orders rule[0]: caller cluster.local/ns/shop/sa/frontend is not in namespace jobs)"
     )
     assert outcome.verdict.sources == outcome.steps[-1].sources
 

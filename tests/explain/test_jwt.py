@@ -142,7 +142,7 @@ def _told(provider, text, **more):
 def test_a_whole_token_is_verified_by_the_keys_in_the_config_whatever_the_request_says_of_it():
     provider = _provider(tokens.ISSUER, local_jwks={"inline_string": tokens.key_set(rsa=tokens.RSA_KEY)})
     believed, walk = _told(provider, tokens.token())
-    assert believed is None and walk.steps[-1].what == f"the token of {tokens.ISSUER} is believed"
+    assert believed is None and walk.steps[-1].what == f"the token of {tokens.ISSUER} is accepted"
     assert not walk.provided
     forged = tokens.token(tokens.OTHER_KEY)
     said = (Token(forged, {"iss": tokens.ISSUER}, signed=True),)
@@ -154,12 +154,12 @@ def test_where_keys_are_fetched_the_line_and_the_verdict_say_that_nobody_checked
     believed, walk = _told(_provider(tokens.ISSUER, **FETCHED), tokens.token(tokens.OTHER_KEY))
     assert believed is None
     assert walk.steps[-1].what.endswith(
-        "is believed: its signature is not checked here, as the keys are fetched from https://me.example/keys"
+        "is accepted: its signature is not checked here, as the keys are fetched from https://me.example/keys"
     )
     verdict = walk.end(Kind.DELIVERED, "it reaches orders-0")
     assert (
         verdict.provided
-        == f"the token's signature is good, which was not checked: the keys of {tokens.ISSUER} are not here"
+        == f"the token's signature is valid, which was not checked: the keys of {tokens.ISSUER} are not available here"
     )
     assert text.verdict(verdict) == f"delivered: it reaches orders-0, provided that {verdict.provided}"
 
@@ -168,7 +168,7 @@ def test_of_claims_without_a_token_nothing_is_said_about_keys():
     claims = Token("good", {"iss": "me", "sub": "alice"})
     believed, walk = _told(_provider(**FETCHED), "good", tokens=(claims,))
     assert believed is None and not walk.provided
-    assert walk.steps[-1].what == "the token of me is believed"
+    assert walk.steps[-1].what == "the token of me is accepted"
 
 
 def test_an_expiry_of_0_never_comes():

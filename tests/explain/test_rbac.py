@@ -29,7 +29,7 @@ def test_of_rules_that_do_not_match_it_is_said_why():
         "principals": [{"any": True}],
     }
     _, (step,) = _denied({"policies": {"ns[shop]-policy[p]-rule[0]": get, "ns[shop]-policy[none]": NOBODY}})
-    assert step.what == "no rule that allows matches, so it is denied (p rule[0]: method GET is not PUT)"
+    assert step.what == "no ALLOW rule matches, so it is denied (p rule[0]: method GET is not PUT)"
     _, (step,) = _denied({"policies": {f"ns[shop]-policy[p]-rule[{number}]": get for number in range(7)}})
     assert step.what.endswith("; p rule[3]: method GET is not PUT; and 3 more)")
 

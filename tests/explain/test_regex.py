@@ -40,7 +40,7 @@ def test_an_expression_means_what_it_means_to_re2(expression, text, expected):
 
 @pytest.mark.parametrize("expression", [r"\pN", "a(?i)b", "(?U)a", r"[[:^alpha:]]", r"[\W]", r"\1", "[a", r"[\b]"])
 def test_nobody_guesses_what_cannot_be_tried(expression):
-    with pytest.raises(Unsure, match=r"tried|end"):
+    with pytest.raises(Unsure, match=r"evaluated|end"):
         matches(expression, "a")
 
 

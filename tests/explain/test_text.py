@@ -3,7 +3,7 @@ from weft.explain.text import line, lines, verdict
 
 STEP = Step(
     DecisionStage.ROUTE,
-    "the route r takes it",
+    "the route r matches",
     (ObjectSource("VirtualService", "shop", "orders", "mesh.yaml", 7),),
     "web",
 )
@@ -12,7 +12,7 @@ STEP = Step(
 def test_each_decision_is_a_line_with_its_source_and_the_verdict_is_last():
     one = Outcome(1.0, (STEP,), Verdict(Kind.DENIED, "no", status=403, detail="rbac"))
     assert list(lines(Explanation((one,)))) == [
-        "web: route: the route r takes it  [VirtualService shop/orders (mesh.yaml:7)]",
+        "web: route: the route r matches  [VirtualService shop/orders (mesh.yaml:7)]",
         "→ denied 403: no (rbac)",
     ]
 

@@ -48,17 +48,17 @@ def test_a_token_goes_where_tokens_go_unless_somebody_put_it_elsewhere():
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("ftp://files", "`ftp` is not a scheme"),
-        ("udp://dns:53", "UDP goes past the proxies: it is sent as without a mesh"),
-        ("http://", "it names no host"),
-        ("tcp://db", "it names no port"),
+        ("ftp://files", "the scheme `ftp` is not supported"),
+        ("udp://dns:53", "UDP bypasses the proxies: it is sent as without a mesh"),
+        ("http://", "the URL names no host"),
+        ("tcp://db", "the URL names no port"),
         ("http://db:99999", "port out of range"),
         ("http://db:many", "port could not be cast"),
         ("http://[::1", "invalid ipv6 url"),
         ("http://[nonsense]/", "does not appear to be an ipv4 or ipv6 address"),
-        ("http://db:0/", "nobody can be called on port 0"),
+        ("http://db:0/", "port 0 cannot be called"),
         ("http://999.1.1.1/", "999.1.1.1 is neither a name nor an address"),
-        ("tcp://db:0", "nobody can be called on port 0"),
+        ("tcp://db:0", "port 0 cannot be called"),
     ],
 )
 def test_what_cannot_be_asked_is_said_with_examples(url, said):
@@ -69,7 +69,7 @@ def test_what_cannot_be_asked_is_said_with_examples(url, said):
 
 @pytest.mark.parametrize("method", ["GE T", "", "GET\r\n", "GÉT", "GET/"])
 def test_a_method_is_one_word(method):
-    with pytest.raises(BadMethod, match="is no method of HTTP") as caught:
+    with pytest.raises(BadMethod, match="is not an HTTP method") as caught:
         request_of("http://payments/", method=method)
     assert "-X POST" in caught.value.problem.hint
 
@@ -80,5 +80,5 @@ def test_a_method_of_ones_own_is_one_too():
 
 def test_a_caller_from_outside_is_at_an_address():
     assert request_of("http://shop.example/", source="2001:db8::7").source == "2001:db8::7"
-    with pytest.raises(BadSource, match="`home` is no address"):
+    with pytest.raises(BadSource, match="`home` is not an IP address"):
         request_of("http://shop.example/", source="home")

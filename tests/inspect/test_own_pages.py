@@ -177,7 +177,7 @@ async def test_what_changed_is_listed_with_whether_it_came_or_went(plane):
         ("", "`question` is not valid"),
         ("{}", "`question` is not valid"),
         (question(caller="nobody"), "no workload or pod"),
-        (question(to="ftp://x"), "not a scheme"),
+        (question(to="ftp://x"), "the scheme `ftp` is not supported"),
         (question(when="soon"), "is not a time"),
         (question(when="@99"), "not recorded"),
     ],

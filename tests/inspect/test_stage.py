@@ -192,9 +192,9 @@ def test_a_call_of_whom_a_sidecar_hides_is_told_with_whose_address_it_is(where, 
     said = "10.96.0.7:80 is payments.shop.svc.cluster.local, which Sidecar shop/narrow does not show to orders-0.shop"
     assert [str(each) for each in told[said]] == ["Sidecar shop/narrow (narrow.yaml:7)"]
     assert (found.verdict.kind, found.verdict.workload) == (Kind.DELIVERED, "payments-0.shop")
-    assert (found.verdict.cluster, "nobody that the mesh" in str(told)) == ("PassthroughCluster", False)
+    assert (found.verdict.cluster, "unknown to the mesh" in str(told)) == ("PassthroughCluster", False)
     held = [what for what in told if "held" in what]
-    shown = "10.96.0.7:80 is nobody's that this proxy is shown: the call is held until it is told so"
+    shown = "10.96.0.7:80 belongs to no service visible to this proxy: the call is held until the control plane answers"
     assert [each.startswith(shown) for each in held] == ([True] if on_demand is OnDemand.ON else [])
 
 
@@ -203,17 +203,19 @@ def test_a_service_that_is_exported_elsewhere_is_told_with_whose_address_it_is()
     found = explain(Request("ledger", address="10.96.0.9", caller=stage.find("orders")), stage)
     said = "10.96.0.9:80 is ledger.bank.svc.cluster.local, which is exported to `.` only, so not to orders-0.shop"
     assert said in [step.what for step in found.outcomes[0].steps]
-    assert (found.verdict.kind, found.verdict.status) == (Kind.FAILED, 503), "nobody is behind it"
+    assert (found.verdict.kind, found.verdict.status) == (Kind.FAILED, 503), "it has no endpoints"
 
 
-def test_a_call_of_nobody_is_held_each_time_and_told_so():
+def test_a_call_selects_nothing_is_held_each_time_and_told_so():
     mesh = shop(few=0)
     stage = Stage(mesh, calls=Calls())
     caller = stage.workload(stage.find("orders"))
     stage.after_call(caller, "10.96.0.9")
     (way,) = explain(Request("nobody", address="10.96.0.9", caller=caller.name), stage).outcomes
     (told,) = [step.what for step in way.steps if "held" in step.what]
-    assert told.startswith("10.96.0.9:80 is nobody's: the call is held until the proxy is told so (1 service could")
+    assert told.startswith(
+        "10.96.0.9:80 belongs to no service: the call is held until the control plane answers (1 service could"
+    )
 
 
 def test_a_call_is_still_held_where_it_was_before_and_told_why():
@@ -260,7 +262,7 @@ def test_of_a_service_that_was_not_called_it_is_told_what_the_first_call_would_m
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_first_call_to_an_address_of_nobody_goes_on_as_an_unknown_one(shared):
+def test_a_first_call_to_an_address_selects_nothing_goes_on_as_an_unknown_one(shared):
     """Also at a port that hosts without an address share, where it is held a second time."""
     mesh = shop()
     if shared:

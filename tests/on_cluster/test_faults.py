@@ -74,7 +74,7 @@ def roots(mesh):
 def ask(mesh, control, **questions):
     """At port 15012, from the node: see caller.py."""
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
-    return on_node(mesh.cluster, "cluster.caller", {**control, "questions": questions}, environment)
+    return on_node(mesh.cluster, "on_cluster.caller", {**control, "questions": questions}, environment)
 
 
 def identity_of(namespace, account="default"):
@@ -296,6 +296,15 @@ def test_a_kubelet_that_starts_again_disturbs_nobody_and_still_finds_the_agent(m
         assert containers() == before
 
 
+@pytest.fixture
+def api_server_returns(mesh):
+    """A failed test must not leave the cluster without its API server: every test after it would fail, too."""
+    yield
+    if not mesh.cluster.api.ready():
+        mesh.cluster.restart_api(kill=True)
+
+
+@pytest.mark.usefixtures("api_server_returns")
 def test_an_api_server_that_is_away_for_a_minute_takes_nothing_from_anybody(mesh, control, traffic, namespace):
     (agent,) = json.loads(mesh.kubectl("get", "pods", f"--namespace={NAMESPACE}", f"-l={AGENT}", "-o", "json"))["items"]
     address, spare = agent["status"]["podIP"], traffic.pod("spare")["metadata"]["uid"]

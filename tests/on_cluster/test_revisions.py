@@ -143,7 +143,7 @@ def test_all_of_it_goes_and_comes_again(mesh):
     mesh.apply(peer(namespace, "stays"), strict(namespace))
     mesh.wait(namespace, "pod/stays")
     said = mesh.weft("uninstall", "--purge", "--yes", check=False)
-    assert f"pods still live by it: {namespace} (1 pod)" in said
+    assert f"pods still use it: {namespace} (1 pod)" in said
     mesh.kubectl("delete", "pod", f"--namespace={namespace}", "stays", "--wait")
     mesh.weft("uninstall", "--purge", "--yes")
     assert everything(mesh, LABEL) == [f"namespace/{NAMESPACE}"]

@@ -85,8 +85,8 @@ def test_grpcs_own_clients_that_cannot_get_in_are_said():
     assert _said(kind=ProxyKind.GRPC, mesh=mesh) == []
     put(mesh, PeerAuthentication("default", "shop", mode=TlsMode.STRICT))
     (said,) = _said(kind=ProxyKind.GRPC, mesh=mesh)
-    assert f"port 80 of {HOST} in plaintext, and it takes only mutual TLS" in said
+    assert f"port 80 of {HOST} in plaintext, but it requires mutual TLS" in said
     assert _said(mesh=mesh) == []
     rule = DestinationRule("r", "shop", HOST, TrafficPolicy(tls=ClientTls(ClientTlsMode.ISTIO_MUTUAL)))
     (said,) = _said(kind=ProxyKind.GRPC, rule=rule)
-    assert "its DestinationRule asks for TLS" in said
+    assert "its DestinationRule requires TLS" in said

@@ -1,1 +1,1 @@
-"""What does not fit together in a mesh: mesh → findings. Pure functions."""
+"""Checks of a mesh's configuration, such as routes to hosts that do not exist: mesh → findings. Pure functions."""

@@ -1,5 +1,5 @@
-"""What a route does with a request, where that cannot be meant: tries that outlast the request, faults for everybody,
-mirrors and redirects that lead back, weights and ports that say less than they seem to."""
+"""Settings of routes that are probably mistakes: tries that outlast the request, faults on every request, mirrors and
+redirects to the same destination, weights that do not add up to 100, destinations without a port."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from weft.model.service import Protocol
 from weft.model.virtual_service import MESH, HttpMatch, HttpRoute, MatchKind, VirtualService, WeightedDestination
 
 _WHOLE = 100
-# After which nobody knows whether the server has acted. What it says itself (503, a gRPC status) is its own to mean.
+# After these the server may have processed the request. Errors that the server itself sends (503, a gRPC status) are
+# left out: their meaning is up to the server.
 _AFTER_ACTING = frozenset({"5xx", "gateway-error", "reset"})
 _SERVER_ERRORS = frozenset({"500", "502", "504"})
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110, 9.2.2
@@ -43,42 +44,42 @@ def of_actions(facts: Facts) -> Iterator[Problem]:
                     yield finding(code, routing.origin, field, what, hint, line=stream.line)
 
 
-_Said = tuple[str, str, str, str]  # the code, the part of the route, what is wrong, a hint
+_Flaw = tuple[str, str, str, str]  # the code, the part of the route, what is wrong, a hint
 
 
-def _of_tries(route: HttpRoute) -> Iterator[_Said]:
+def _of_tries(route: HttpRoute) -> Iterator[_Flaw]:
     retries = route.retries
     if retries is None or not retries.attempts or retries.per_try_timeout is None or not route.timeout:
         return
     if retries.per_try_timeout >= route.timeout:
         what = (
             f"one try may last {_seconds(retries.per_try_timeout)} and the whole request {_seconds(route.timeout)}: "
-            "a try that is slow is never tried again"
+            "a slow try is never retried"
         )
-        hint = f"let `timeout` be more than {retries.attempts + 1} × `perTryTimeout`, or that less"
+        hint = f"set `timeout` to more than {retries.attempts + 1} × `perTryTimeout`, or lower `perTryTimeout`"
         yield "WFT0115", "retries.perTryTimeout", what, hint
 
 
-def _of_repeats(route: HttpRoute) -> Iterator[_Said]:
-    """After such a failure a server may have acted on the request. What may be acted on twice depends on the method."""
+def _of_repeats(route: HttpRoute) -> Iterator[_Flaw]:
+    """A server may have processed the request before it fails like this. Idempotent methods may be repeated."""
     retries = route.retries
     if retries is None or not retries.attempts or (route.match and all(map(_may_repeat, route.match))):
         return
     reasons = [reason.strip() for reason in retries.retry_on.split(",")]
     repeating = [reason for reason in reasons if reason in _AFTER_ACTING or reason in _SERVER_ERRORS]
     if repeating:
-        what = f"a POST is sent again, too, after {', '.join(repeating)}, when it may have been acted on already"
-        hint = "match methods that may be repeated, or take reset-before-request,connect-failure,refused-stream"
+        what = f"a POST is retried, too, after {', '.join(repeating)}, when the server may already have processed it"
+        hint = "match only idempotent methods, or retry on reset-before-request,connect-failure,refused-stream"
         yield "WFT0126", "retries.retryOn", what, hint
 
 
 def _may_repeat(match: HttpMatch) -> bool:
-    """Or nobody can tell: an expression is not guessed at."""
+    """Whether the method is idempotent, or unknown: regular expressions are not analyzed."""
     method = match.method
     return method is not None and (method.kind is not MatchKind.EXACT or method.value in _IDEMPOTENT)
 
 
-def _of_methods(matches: tuple[HttpMatch, ...]) -> Iterator[_Said]:
+def _of_methods(matches: tuple[HttpMatch, ...]) -> Iterator[_Flaw]:
     for number, match in enumerate(matches):
         method = match.method
         if method is None or method.kind not in (MatchKind.EXACT, MatchKind.PREFIX):
@@ -88,12 +89,12 @@ def _of_methods(matches: tuple[HttpMatch, ...]) -> Iterator[_Said]:
             yield "WFT0124", f"match[{number}].method", what, f"write {method.value[:40].upper()}"
 
 
-def _of_fault(route: HttpRoute) -> Iterator[_Said]:
+def _of_fault(route: HttpRoute) -> Iterator[_Flaw]:
     delay, abort = (route.fault.delay, route.fault.abort) if route.fault else (None, None)
-    hint = "is the test over? remove it"
+    hint = "if the test is over, remove it"
     chosen = bool(route.match) and all(map(_is_by_caller, route.match))
     if abort is not None and abort.percentage >= _WHOLE and not route.match:
-        yield "WFT0116", "fault.abort", "every request ends here: nobody gets an answer", hint
+        yield "WFT0116", "fault.abort", "every request is aborted here: none reaches the service", hint
     elif abort is not None and abort.percentage >= _WHOLE and not chosen:
         yield "WFT0125", "fault.abort", "every request of this route is aborted", hint
     if delay is not None and delay.percentage >= _WHOLE and not chosen:
@@ -101,15 +102,15 @@ def _of_fault(route: HttpRoute) -> Iterator[_Said]:
 
 
 def _is_by_caller(match: HttpMatch) -> bool:
-    """Whether callers can keep out of it: then a fault is for those who want it."""
+    """Whether callers can avoid the match, so that a fault is limited to requests that opt in."""
     return bool(match.headers or match.without_headers or match.query_params or match.source_labels)
 
 
-def _of_mirrors(route: HttpRoute) -> Iterator[_Said]:
+def _of_mirrors(route: HttpRoute) -> Iterator[_Flaw]:
     goals = {weighted.destination for weighted in route.route}
     for index, mirror in enumerate(route.mirrors):
         if goals == {mirror.destination} and mirror.percentage > 0:
-            what = f"{mirror.destination.host} gets each request twice: it is mirrored to where it goes anyway"
+            what = f"{mirror.destination.host} gets each request twice: it is mirrored to its own destination"
             yield "WFT0117", _mirror(route, index), what, "mirror to another subset or host"
 
 
@@ -117,20 +118,20 @@ def _mirror(route: HttpRoute, index: int) -> str:
     return f"mirrors[{index}]" if len(route.mirrors) > 1 else "mirror"
 
 
-def _of_redirect(route: HttpRoute, above: tuple[HttpRoute, ...]) -> Iterator[_Said]:
+def _of_redirect(route: HttpRoute, above: tuple[HttpRoute, ...]) -> Iterator[_Flaw]:
     redirect = route.redirect
     if redirect is None or redirect.authority or redirect.scheme or redirect.port or redirect.derive_port:
         return
     path = redirect.uri
     if any(_takes(match, path) for each in above for match in each.match or (HttpMatch(),)):
-        return  # whoever is redirected meets another route
+        return  # the redirected request matches another route
     if any(_takes(match, path) and _asks_path_only(match) for match in route.match or (HttpMatch(),)):
-        what = f"this redirects to {path}, which this route takes again: clients go round in circles"
+        what = f"this redirects to {path}, which this route matches again: clients run into a redirect loop"
         yield "WFT0123", "redirect", what, f"put a route for {path} above it"
 
 
 def _takes(match: HttpMatch, path: str) -> bool:
-    """Whether a request for a path may meet a match."""
+    """Whether a request for a path may match."""
     uri = match.uri
     if uri is None:
         return True
@@ -141,25 +142,30 @@ def _takes(match: HttpMatch, path: str) -> bool:
 
 
 def _asks_path_only(match: HttpMatch) -> bool:
-    """Else the next request may be another one: with a cookie, of another method."""
+    """Otherwise the redirected request may differ: it may have a cookie, or another method."""
     regex = match.uri is not None and match.uri.kind is MatchKind.REGEX
     named = match.headers or match.without_headers or match.query_params
     return not (regex or named or match.method or match.authority or match.scheme)
 
 
-def _of_weights(route: tuple[WeightedDestination, ...]) -> Iterator[_Said]:
+def _of_weights(route: tuple[WeightedDestination, ...]) -> Iterator[_Flaw]:
     total = sum(weighted.weight for weighted in route)
     if len(route) > 1 and total not in (0, _WHOLE):
         shares = ", ".join(f"{weighted.weight * _WHOLE / total:.3g} %" for weighted in route[:4])
-        yield "WFT0113", "route", f"the weights add up to {total}: they are {shares}", "let them add up to 100"
+        yield (
+            "WFT0113",
+            "route",
+            f"the weights add up to {total}: the shares are {shares}",
+            "use weights that add up to 100",
+        )
 
 
-# A VirtualService, and those of its routes and of its delegate's that a request meets on its way.
+# A VirtualService, and the routes of it and of its delegate that a request passes.
 _Way = tuple[VirtualService, tuple[HttpRoute, ...]]
 
 
 def _handing_over(facts: Facts) -> dict[tuple[str, str], list[_Way]]:
-    """By delegate, the routes that lead to it."""
+    """The routes that lead to each delegate."""
     found: dict[tuple[str, str], list[_Way]] = {}
     for routing in facts.virtual_services:
         for route in routing.http:
@@ -174,11 +180,17 @@ def _ways(route: HttpRoute, routing: VirtualService, handing: dict[tuple[str, st
     return [(root, (*met, route)) for root, met in handing.get((routing.namespace, routing.name), ())]
 
 
-def _of_ports(route: HttpRoute, ways: list[_Way], facts: Facts) -> Iterator[_Said]:
+def _of_ports(route: HttpRoute, ways: list[_Way], facts: Facts) -> Iterator[_Flaw]:
     """A destination without a port is called at the port that its caller called, or at the only one it has."""
     aims = [
-        *((f"route[{at}].destination", each.destination, "these fail with 503") for at, each in enumerate(route.route)),
-        *((_mirror(route, at), each.destination, "these are not copied") for at, each in enumerate(route.mirrors)),
+        *(
+            (f"route[{at}].destination", each.destination, "these calls fail with 503")
+            for at, each in enumerate(route.route)
+        ),
+        *(
+            (_mirror(route, at), each.destination, "these calls are not mirrored")
+            for at, each in enumerate(route.mirrors)
+        ),
     ]
     for part, destination, effect in aims:
         host = destination.host
@@ -188,13 +200,14 @@ def _of_ports(route: HttpRoute, ways: list[_Way], facts: Facts) -> Iterator[_Sai
         called = {port for root, met in ways if host not in root.hosts for port in _called(met, root, facts)}
         if missing := sorted(called - offered):
             what = (
-                f"calls to port {missing[0]} come here, and {host} has no such port: {effect}, since no other is named"
+                f"calls to port {missing[0]} use this route, and {host} has no such port: {effect}, since the route "
+                "names no port"
             )
-            yield "WFT0114", part, what, f"name it: port: {{number: {min(offered)}}}"
+            yield "WFT0114", part, what, f"name the port: `port: {{number: {min(offered)}}}`"
 
 
 def _called(met: tuple[HttpRoute, ...], routing: VirtualService, facts: Facts) -> set[int]:
-    """The ports at which HTTP comes to these routes, between workloads and from outside."""
+    """The ports at which HTTP requests can match these routes, at sidecars and at gateways."""
     found: set[int] = set()
     for name in routing.gateways:
         gateway = facts.gateways.get(name)
@@ -213,7 +226,7 @@ def _called(met: tuple[HttpRoute, ...], routing: VirtualService, facts: Facts) -
 
 
 def _comes(route: HttpRoute, gateway: str, port: int) -> bool:
-    """Whether what comes by a gateway, or between workloads, to a port may meet the route."""
+    """Whether a request to this port at a gateway, or at a sidecar (`mesh`), may match the route."""
     return not route.match or any(
         (not match.gateways or gateway in match.gateways) and match.port in (0, port) for match in route.match
     )

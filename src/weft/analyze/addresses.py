@@ -1,6 +1,6 @@
-"""What is asked for in vain where sidecars call the very address that their callers name: behind a headless service,
-or a host without resolution. Whom a subset holds or a balancer would choose makes no difference there. Gateways choose
-among a headless service's pods, and so do sidecars by routes of other hosts: nothing is said of what these lead to."""
+"""Subsets and load balancing that have no effect, because sidecars call the address that the application chose: for a
+headless service, or a host with `resolution: NONE`. Gateways do choose among the pods of a headless service, and so do
+sidecars for routes of other hosts: those are not reported."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _of_subsets(facts: Facts, by_address: set[str]) -> Iterator[Problem]:
     narrow = {(rule.host, subset.name) for rule in facts.rules for subset in rule.subsets if subset.labels}
     never = _never_chosen(facts)
     for routing in facts.virtual_services:
-        if not routing.hosts or "mesh" not in routing.gateways:  # whom a delegate is for, others say
+        if not routing.hosts or "mesh" not in routing.gateways:  # a delegate has the hosts of its root
             continue
         kinds: dict[str, Sequence[HttpRoute | L4Route]] = {"http": routing.http, "tls": routing.tls, "tcp": routing.tcp}
         for name, routes in kinds.items():
@@ -35,11 +35,16 @@ def _of_subsets(facts: Facts, by_address: set[str]) -> Iterator[Problem]:
                     continue
                 for index, part in enumerate(route.route):
                     host, subset = part.destination.host, part.destination.subset
-                    own = host in never or host in routing.hosts  # routes of other hosts choose among a headless one's
+                    own = (
+                        host in never or host in routing.hosts
+                    )  # routes of other hosts choose among the pods of a headless service
                     if host in by_address and own and (host, subset) in narrow:
-                        what = f"{host} is called by the address that a caller names, whether or not it is in {subset}"
+                        what = (
+                            f"sidecars call {host} at the address that the application chose, whether or not it is in "
+                            f"subset {subset}"
+                        )
                         field = f"spec.{name}[{number}].route[{index}].destination.subset"
-                        hint = "a Service with a cluster IP chooses whom to call"
+                        hint = "use a Service with a cluster IP: for it, sidecars choose the endpoint"
                         yield finding("WFT0220", routing.origin, field, what, hint, line=part.line or route.line)
 
 
@@ -49,8 +54,8 @@ def _of_balancing(facts: Facts, by_address: set[str]) -> Iterator[Problem]:
     for rule in facts.rules:
         idle = rule.host in by_address and (rule.host in never or rule.host not in chosen)
         if idle and any(_chooses(level.load_balancer) for level in levels(rule)):
-            what = f"{rule.host} is called by the address that a caller names: `loadBalancer` has no effect"
-            hint = "a Service with a cluster IP chooses whom to call"
+            what = f"sidecars call {rule.host} at the address that the application chose: `loadBalancer` has no effect"
+            hint = "use a Service with a cluster IP: for it, sidecars choose the endpoint"
             yield finding("WFT0221", rule.origin, "spec", what, hint)
 
 
@@ -67,7 +72,7 @@ def _never_chosen(facts: Facts) -> set[str]:
 
 
 def _is_chosen(routing: VirtualService, host: str) -> bool:
-    """Whether a proxy chooses one of a headless service's pods: at gateways, and for who has called another host."""
+    """Whether a proxy chooses among the pods of a headless service: at gateways, and for routes of other hosts."""
     return host not in routing.hosts or any(gateway != "mesh" for gateway in routing.gateways)
 
 

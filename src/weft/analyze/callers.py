@@ -1,7 +1,7 @@
 """Callers that an AuthorizationPolicy names and that do not exist: a trust domain that no certificate here has, a
-namespace in which there is nothing, a service account that nobody runs as.
+namespace without workloads, a service account that no workload runs as.
 
-The root namespace is left out: what runs there, such as Istio's own gateways, is often installed by others.
+The root namespace is not checked: its workloads, such as Istio's own gateways, are often installed separately.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.model.authorization_policy import AuthorizationPolicy, AuthorizationRu
 
 _DEFAULT_DOMAIN = "cluster.local"  # stands for the mesh's own, as in Istio
 _WELL = ("", "", "")
-_Named = tuple[str, tuple[str, ...]]  # a field of a rule, and what is listed there
+_Named = tuple[str, tuple[str, ...]]  # a field of a rule, and its values
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -30,7 +30,7 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 def of_callers(facts: Facts) -> Iterator[Problem]:
-    """Where nothing runs, who may call is for others to know."""
+    """Skipped where no workload is known."""
     if not facts.runs or not facts.policies:
         return
     known = _known(facts)
@@ -47,7 +47,7 @@ def _known(facts: Facts) -> _Known:
         accounts[place].add(name)
     return _Known(
         domains=tuple(dict.fromkeys((settings.trust_domain, *settings.trust_domain_aliases, _DEFAULT_DOMAIN))),
-        # Not all in which there is something: a policy with the same misspelling would vouch for it.
+        # Not every namespace with an object: a policy in a misspelled namespace would make that one known.
         namespaces=frozenset({*facts.declared, settings.root_namespace, *accounts}),
         accounts={place: frozenset(names) for place, names in accounts.items()},
         root=settings.root_namespace,
@@ -65,7 +65,7 @@ def _of_rule(policy: AuthorizationPolicy, number: int, rule: AuthorizationRule, 
                 code, what, hint = against(value, known)
                 if code:
                     at = f"spec.rules[{number}].{field}[{index}]"
-                    yield finding(code, policy.origin, at, f"`{value}` is nobody here: {what}", hint, line=rule.line)
+                    yield finding(code, policy.origin, at, f"`{value}` matches no caller: {what}", hint, line=rule.line)
 
 
 def _principals(rule: AuthorizationRule) -> Iterator[_Named]:
@@ -97,18 +97,18 @@ def _in_conditions(rule: AuthorizationRule, key: str) -> Iterator[_Named]:
 
 
 def _principal(value: str, known: _Known) -> tuple[str, str, str]:
-    """The check that finds it wrong, what is wrong, and a hint; empty if nothing."""
+    """Code, message and hint of the finding; empty strings if there is none."""
     domain, is_whole, path = value.partition("/ns/")
     namespace, _, account = path.partition("/sa/")
-    if f"/ns/{known.root}/" in value or value.startswith("spiffe://"):  # the latter has been said where it was read
+    if f"/ns/{known.root}/" in value or value.startswith("spiffe://"):  # the parser reports the latter
         return _WELL
     if is_whole and "*" not in domain and domain not in known.domains:
-        return "WFT0521", f"no caller is of the trust domain {domain}", did_you_mean(domain, known.domains)
+        return "WFT0521", f"no workload has the trust domain {domain}", did_you_mean(domain, known.domains)
     if "*" in value:
-        # Most say of which namespace, so that not everybody has to be looked at.
+        # Most values name a namespace, so that only its accounts have to be compared.
         places = (namespace,) if account and "*" not in namespace else known.accounts
         there = any(_matches(value, each) for each in _principals_of(places, known))
-        return _WELL if there else ("WFT0522", "no caller has such an identity", "")
+        return _WELL if there else ("WFT0522", "no workload has such an identity", "")
     if not account:
         return "WFT0522", "a principal is TRUST_DOMAIN/ns/NAMESPACE/sa/ACCOUNT", ""
     code, what, hint = _account(f"{namespace}/{account}", known)
@@ -124,7 +124,7 @@ def _principals_of(places: Iterable[str], known: _Known) -> Iterator[str]:
 def _namespace(value: str, known: _Known) -> tuple[str, str, str]:
     if value in known.namespaces or ("*" in value and any(_like(value, each) for each in known.namespaces)):
         return _WELL
-    return "WFT0523", "nothing runs in such a namespace", did_you_mean(value.strip("*"), known.namespaces)
+    return "WFT0523", "no workload runs in such a namespace", did_you_mean(value.strip("*"), known.namespaces)
 
 
 def _account(value: str, known: _Known) -> tuple[str, str, str]:
@@ -133,19 +133,19 @@ def _account(value: str, known: _Known) -> tuple[str, str, str]:
     if name in there or namespace == known.root:
         return _WELL
     if not there:
-        return "WFT0524", f"nothing runs in namespace {namespace}", did_you_mean(namespace, known.accounts)
-    return "WFT0524", f"nothing in namespace {namespace} runs as service account {name}", did_you_mean(name, there)
+        return "WFT0524", f"no workload runs in namespace {namespace}", did_you_mean(namespace, known.accounts)
+    return "WFT0524", f"no workload of namespace {namespace} runs as service account {name}", did_you_mean(name, there)
 
 
 def _matches(value: str, text: str) -> bool:
-    """As a policy matches principals: `x`, `x*`, `*x`, `*`."""
+    """Match like a policy matches principals: `x`, `x*`, `*x`, `*`."""
     if value.startswith("*"):
         return text.endswith(value[1:])
     return text.startswith(value[:-1]) if value.endswith("*") else text == value
 
 
 def _like(value: str, text: str) -> bool:
-    """As a policy matches namespaces: `*` wherever it stands."""
+    """Match like a policy matches namespaces: `*` at any place."""
     first, *others = value.split("*")
     if not others:
         return text == first

@@ -1,4 +1,5 @@
-"""Hosts and addresses that two objects claim, names that lead back to themselves, and entries that lead to nobody."""
+"""Hosts and addresses that two objects define, ExternalName loops, ServiceEntries without endpoints, and
+WorkloadEntries that no service selects or can call."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ def of_claims(facts: Facts) -> Iterator[Problem]:
     entries = [service for service in sorted(facts.services, key=strength) if _kind(service) == _ENTRY]
     yield from _of_hosts(entries, facts)
     yield from _of_addresses(entries)
-    yield from _of_nobody(entries)
+    yield from _of_empty_entries(entries)
     yield from _of_circles(facts)
     yield from _of_workload_entries(facts)
 
@@ -28,48 +29,50 @@ def _of_hosts(entries: list[Service], facts: Facts) -> Iterator[Problem]:
         rivals = [each for each in facts.by_host[entry.host] if each is not entry and strength(each) < strength(entry)]
         for rival in sorted(rivals, key=strength):
             if _kind(rival) == _ENTRY and rival.namespace != entry.namespace:
-                continue  # each may be for its own namespace
+                continue  # each may apply to its own namespace only
             what = (
-                f"{entry.host} is the host of {_kind(rival)} {rival.namespace}/{rival.name} too, "
-                "which decides: this one is not used"
+                f"{_kind(rival)} {rival.namespace}/{rival.name} has the host {entry.host} too and takes precedence: "
+                "this one is not used"
             )
-            hint = "write the ports and endpoints of one host into one ServiceEntry"
+            hint = "put the ports and endpoints of one host into one ServiceEntry"
             yield finding("WFT0312", entry.origin, "spec.hosts", what, hint)
             break
 
 
 def _of_addresses(entries: list[Service]) -> Iterator[Problem]:
     taken: dict[tuple[str, int], Service] = {}
-    told = set()
+    reported = set()
     for entry in entries:
         raw = [port.number for port in entry.ports if not port.protocol.is_http and port.protocol.value not in _BY_NAME]
         for address in entry.addresses:
             for number in raw:
                 first = taken.setdefault((address, number), entry)
-                if first.origin != entry.origin and entry.origin not in told:
-                    told.add(entry.origin)
+                if first.origin != entry.origin and entry.origin not in reported:
+                    reported.add(entry.origin)
                     what = (
-                        f"{address}:{number} is the address of ServiceEntry {first.namespace}/{first.name} too, "
-                        "and nothing else tells their connections apart"
+                        f"ServiceEntry {first.namespace}/{first.name} has the address {address}:{number} too, "
+                        "and proxies cannot tell their connections apart"
                     )
                     yield finding("WFT0313", entry.origin, "spec.addresses", what, "give each an address of its own")
 
 
-_BY_NAME = ("tls", "https")  # these are told apart by the name that the client asks for
+_BY_NAME = ("tls", "https")  # these are distinguished by the SNI of the client
 
 
-def _of_nobody(entries: list[Service]) -> Iterator[Problem]:
-    told = set()
+def _of_empty_entries(entries: list[Service]) -> Iterator[Problem]:
+    reported = set()
     for entry in entries:
         fixed = entry.resolution is Resolution.STATIC and entry.selector is None and not entry.static_endpoints
-        if fixed and entry.origin not in told:
-            told.add(entry.origin)
-            what = f"`resolution: STATIC` without `endpoints` or a `workloadSelector`: nobody answers for {entry.host}"
-            yield finding("WFT0315", entry.origin, "spec.resolution", what, "list `endpoints`, or set DNS")
+        if fixed and entry.origin not in reported:
+            reported.add(entry.origin)
+            what = f"`resolution: STATIC` without `endpoints` or a `workloadSelector`: calls to {entry.host} fail"
+            yield finding(
+                "WFT0315", entry.origin, "spec.resolution", what, "list `endpoints`, or set `resolution: DNS`"
+            )
 
 
 def _of_circles(facts: Facts) -> Iterator[Problem]:
-    """An ExternalName is only another name. Followed from each, a way that comes back never ends."""
+    """An ExternalName is only an alias: follow the aliases of each, and report those that lead back to the first."""
     aliases = {
         service.host: service
         for service in facts.services
@@ -82,7 +85,11 @@ def _of_circles(facts: Facts) -> Iterator[Problem]:
         if following == host:
             shown = " → ".join([*way, host])
             yield finding(
-                "WFT0310", service.origin, "spec.externalName", f"it goes round in circles: {shown}", "name who answers"
+                "WFT0310",
+                service.origin,
+                "spec.externalName",
+                f"ExternalName services form a loop: {shown}",
+                "name a host with endpoints",
             )
 
 
@@ -98,8 +105,14 @@ def _of_workload_entries(facts: Facts) -> Iterator[Problem]:
     }
     for place, runner in entries:
         if (place, runner.name) not in selected:
-            what = f"no Service or ServiceEntry of namespace {place} selects its labels: nobody is sent there"
-            yield finding("WFT0316", runner.instance.origin, "spec", what, "a ServiceEntry's `workloadSelector` does")
+            what = f"no Service or ServiceEntry of namespace {place} selects its labels: no calls are sent to it"
+            yield finding(
+                "WFT0316",
+                runner.instance.origin,
+                "spec",
+                what,
+                "select it with the `workloadSelector` of a ServiceEntry",
+            )
     for service in facts.services if selected else ():
         for runner in facts.selected(service.namespace, service.selector) if service.selector else ():
             if not runner.instance.can_answer(service.resolution):
@@ -107,11 +120,11 @@ def _of_workload_entries(facts: Facts) -> Iterator[Problem]:
 
 
 def _of_address(entry: Instance, service: Service) -> Problem:
-    address, who = entry.addresses[0], f"{_kind(service)} {service.namespace}/{service.name}"
-    what = f"{who} selects it and looks names up: it cannot call the socket {address}"
-    hint = "a ServiceEntry with `resolution: STATIC` can"
+    address, owner = entry.addresses[0], f"{_kind(service)} {service.namespace}/{service.name}"
+    what = f"{owner} selects it and resolves names: it cannot call the socket {address}"
+    hint = "use a ServiceEntry with `resolution: STATIC`"
     if entry.named:
-        what = f"{who} selects it and calls addresses alone: nobody looks {address} up"
+        what = f"{owner} selects it and calls only addresses: it does not resolve {address}"
         hint = "write an address, or select it in a ServiceEntry with `resolution: DNS`"
     return finding("WFT0320", entry.origin, "spec.address", what, hint)
 

@@ -1,5 +1,5 @@
-"""Matches of routes that no call ever meets: a port that the host does not have, callers that do not exist. Only of
-calls between workloads: who comes through a gateway is for others to know."""
+"""Matches of routes that never apply: for a port that the host does not have, or for callers that do not exist. Only
+matches for sidecars (gateway `mesh`) are checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.model.virtual_service import MESH, HttpMatch, L4Match, VirtualService
 
 
 class Placed(NamedTuple):
-    kind: str  # of its route: http, tls or tcp
+    kind: str  # kind of its route: http, tls or tcp
     field: str
     line: int  # of its route
     match: HttpMatch | L4Match
@@ -31,7 +31,7 @@ def of_conditions(facts: Facts) -> Iterator[Problem]:
                 continue
             if match.port and ports and match.port not in ports:
                 listed = ", ".join(map(str, sorted(ports)[:12]))
-                what = f"this match is never met: {routing.hosts[0]} has no port {match.port}"
+                what = f"this match never applies: {routing.hosts[0]} has no port {match.port}"
                 yield finding("WFT0118", routing.origin, f"{field}.port", what, f"it has {listed}", line=line)
             yield from _of_callers(routing, field, line, match, facts)
 
@@ -43,14 +43,14 @@ def _of_callers(
         return
     namespace = match.source_namespace
     if namespace and namespace not in facts.runners and namespace not in facts.declared:
-        what = f"this match is never met: nothing runs in namespace {namespace}"
+        what = f"this match never applies: no workload runs in namespace {namespace}"
         hint = did_you_mean(namespace, facts.runners)
         yield finding("WFT0119", routing.origin, f"{field}.sourceNamespace", what, hint, line=line)
         return
     labels = match.source_labels
     places: Iterable[str] = (namespace,) if namespace else facts.runners
     if labels and not any(facts.selected(place, labels) for place in places):
-        what = f"this match is never met: no workload has the labels {written(labels)}"
+        what = f"this match never applies: no workload has the labels {written(labels)}"
         known = (runner.labels for place in places for runner in facts.runners.get(place, ()))
         hint = meant_labels(labels, known)
         yield finding("WFT0119", routing.origin, f"{field}.sourceLabels", what, hint, line=line)

@@ -1,5 +1,5 @@
-"""Secrets that DestinationRules name: those who call by them look for each in their own namespace. Also how one that is
-missing may have been meant, for whoever looks for one."""
+"""Secrets that DestinationRules name by `credentialName`: each caller reads them from its own namespace. Also the hint
+for a missing Secret, which other checks use."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def of_credentials(facts: Facts) -> Iterator[Problem]:
         for tls in dict.fromkeys(level.tls for level in levels(rule) if level.tls is not None and level.tls.credential):
             flaws = [_flaw(tls, place, facts) for place in places]
             if not places or any(what == "" for what, _ in flaws):
-                continue  # somebody can call, and who else would is not known here
+                continue  # some callers have the Secret, and whether the others use the rule is unknown
             what, hint = flaws[0]
-            told = f"{what}: who calls {rule.host} by this rule calls nobody"
-            yield finding("WFT0219", rule.origin, "spec", told, hint)
+            text = f"{what}: calls to {rule.host} that use this rule fail with 503"
+            yield finding("WFT0219", rule.origin, "spec", text, hint)
 
 
 def meant_secret(name: str, place: str, facts: Facts) -> str:
-    """Where one of that name is, or which name may have been meant."""
+    """Hint: another namespace that has a Secret of this name, or a similar name in this one."""
     elsewhere = sorted(each.namespace for each in facts.credentials if each.name == name)
     if elsewhere:
         return f"there is one in {elsewhere[0]}; it must be in {place}"
@@ -35,22 +35,22 @@ def meant_secret(name: str, place: str, facts: Facts) -> str:
 
 
 def _callers(rule: DestinationRule, facts: Facts) -> list[str]:
-    """The namespaces of those who may read a Secret for it."""
+    """The namespaces from which callers read a Secret for the rule."""
     if rule.workload_selector:
         return [rule.namespace] if facts.selected(rule.namespace, rule.workload_selector) else []
     return [place for place, held in facts.runners.items() if any(runner.instance.gateway for runner in held)]
 
 
 def _flaw(tls: ClientTls, place: str, facts: Facts) -> tuple[str, str]:
-    """What is missing in a namespace, and a hint; empty if nothing."""
+    """What is missing in a namespace, and a hint; empty strings if nothing is."""
     own = facts.credentials.get(CredentialRef(tls.credential, place))
     trusted = facts.credentials.get(CredentialRef(f"{tls.credential}{AUTHORITIES}", place))
     named = f"Secret {place}/{tls.credential}"
     if own is None and (trusted is None or tls.mode is ClientTlsMode.MUTUAL):
         hint = meant_secret(tls.credential, place, facts)
-        return f"there is no {named}, or none that can be read", hint
+        return f"the {named} does not exist or cannot be parsed", hint
     if tls.mode is ClientTlsMode.MUTUAL and (own is None or not own.chain):
-        return f"the {named} has no certificate to show", "it needs `tls.crt` and `tls.key`"
+        return f"the {named} has no certificate", "it needs `tls.crt` and `tls.key`"
     if tls.verify and not any(each is not None and each.roots for each in (own, trusted)):
-        return f"the {named} does not say whom to trust", "it needs `ca.crt`"
+        return f"the {named} has no CA certificate", "it needs `ca.crt`"
     return "", ""

@@ -1,5 +1,5 @@
-"""What gets past an AuthorizationPolicy: workloads without a proxy, ports that the proxy does not see, and callers in
-plaintext, whom a rule about identities cannot know."""
+"""Where an AuthorizationPolicy is not enforced: workloads without a proxy, ports that are not intercepted, and callers
+in plaintext, which have no identity that a rule could match."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _Place = tuple[str, str]  # the namespace and the name of a runner
 def of_enforcement(facts: Facts) -> Iterator[Problem]:
     policies = [each for each in facts.policies if not (each.refused or each.dry_run or each.action is Action.AUDIT)]
     called = _called(facts) if policies else {}
-    known = _who_must_be_known(policies, facts) if policies else set()
+    identified = _identified(policies, facts) if policies else set()
     for policy in policies:
         guarded = guarded_by(policy, facts)
         yield from _of_proxies(policy, guarded, called)
-        yield from _of_plaintext(policy, guarded, called, known, facts)
+        yield from _of_plaintext(policy, guarded, called, identified, facts)
         yield from _of_disabled(policy, guarded, facts)
 
 
@@ -41,12 +41,12 @@ def _of_proxies(
             unseen += [f"{port} of {runner.name}" for port in sorted(ports) if not runner.instance.intercepts(port)]
     field = "spec.selector" if policy.selector else "spec"
     if bare:
-        what = f"{_some(bare)} without a proxy: nothing enforces this policy there"
+        what = f"{_some(bare)} without a proxy: this policy is not enforced there"
         yield finding(
             "WFT0531", policy.origin, field, what, "remove `sidecar.istio.io/inject: false` from the Workload"
         )
     if unseen:
-        what = f"calls to port {', '.join(unseen[:3])} do not pass the proxy: nothing enforces this policy there"
+        what = f"calls to port {', '.join(unseen[:3])} are not intercepted: this policy is not enforced there"
         yield finding(
             "WFT0532", policy.origin, field, what, "the Workload's annotations exclude the port from interception"
         )
@@ -56,33 +56,35 @@ def _of_plaintext(
     policy: AuthorizationPolicy,
     guarded: list[tuple[str, Runner]],
     called: dict[_Place, set[int]],
-    known: set[_Place],
+    identified: set[_Place],
     facts: Facts,
 ) -> Iterator[Problem]:
-    """A caller without a certificate is nobody: no DENY that names callers matches him, and every ALLOW of all but
-    some callers does."""
+    """A caller without a certificate has no identity: no DENY rule that names callers matches it, and every ALLOW rule
+    for all but some callers does."""
     for number, rule in enumerate(policy.rules):
         if not (_excepts_callers(rule) if policy.action is Action.ALLOW else _names_callers(rule)):
             continue
         for namespace, runner in guarded:
             ports = called.get((namespace, runner.name), ())
             modes = facts.modes(namespace, runner.labels)
-            if (namespace, runner.name) in known or all(modes.at(port) is TlsMode.STRICT for port in ports):
+            if (namespace, runner.name) in identified or all(modes.at(port) is TlsMode.STRICT for port in ports):
                 continue
-            does = "lets in" if policy.action is Action.ALLOW else "does not match"
-            what = f"this rule {does} whoever calls in plaintext, and {runner.name} takes plaintext"
+            effect = "allows" if policy.action is Action.ALLOW else "does not match"
+            what = (
+                f"this rule {effect} callers in plaintext, which have no identity, and {runner.name} accepts plaintext"
+            )
             hint = 'make its PeerAuthentication STRICT, or add a DENY rule with notPrincipals: ["*"]'
             yield finding("WFT0533", policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)
             break
 
 
 def _of_disabled(policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]], facts: Facts) -> Iterator[Problem]:
-    asking = [(number, rule) for number, rule in enumerate(policy.rules) if _names_callers(rule)]
-    if not asking or not guarded or not all(_is_disabled(place, runner, facts) for place, runner in guarded):
+    naming = [(number, rule) for number, rule in enumerate(policy.rules) if _names_callers(rule)]
+    if not naming or not guarded or not all(_is_disabled(place, runner, facts) for place, runner in guarded):
         return
-    for number, rule in asking:
-        what = f"{guarded[0][1].name} takes no mutual TLS, so no caller has an identity: this rule matches nothing"
-        hint = "let its PeerAuthentication be PERMISSIVE or STRICT"
+    for number, rule in naming:
+        what = f"{guarded[0][1].name} has mutual TLS disabled, so no caller has an identity: this rule matches nothing"
+        hint = "set its PeerAuthentication to PERMISSIVE or STRICT"
         yield finding("WFT0519", policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)
 
 
@@ -93,29 +95,30 @@ def _is_disabled(namespace: str, runner: Runner, facts: Facts) -> bool:
 
 def _called(facts: Facts) -> dict[_Place, set[int]]:
     """The ports of each runner that Services send calls to."""
-    found: dict[_Place, set[int]] = defaultdict(set)
+    ports: dict[_Place, set[int]] = defaultdict(set)
     for service in facts.services:
         for runner in facts.selected(service.namespace, service.selector) if service.selector else ():
             for port in service.ports:
                 if port.protocol is not Protocol.UDP and (number := runner.instance.port_for(port)):
-                    found[(service.namespace, runner.name)].add(number)
-    return found
+                    ports[(service.namespace, runner.name)].add(number)
+    return ports
 
 
-def _who_must_be_known(policies: list[AuthorizationPolicy], facts: Facts) -> set[_Place]:
-    """Runners that callers in plaintext do not reach: some DENY is for all of them, or every ALLOW asks for a name."""
-    found: set[_Place] = set()
+def _identified(policies: list[AuthorizationPolicy], facts: Facts) -> set[_Place]:
+    """Runners that reject callers in plaintext: by a DENY rule for all of those, or because every ALLOW rule needs an
+    identity."""
+    denying: set[_Place] = set()
     strangers: set[_Place] = set()
-    asking: set[_Place] = set()
+    allowing: set[_Place] = set()
     for policy in policies:
         places = {(namespace, runner.name) for namespace, runner in guarded_by(policy, facts)}
         if policy.action is Action.DENY and any(_denies_strangers(rule) for rule in policy.rules):
-            found |= places
+            denying |= places
         if policy.action is Action.ALLOW:
-            asking |= places
+            allowing |= places
             if not all(_names_callers(rule) for rule in policy.rules):
                 strangers |= places
-    return found | (asking - strangers)
+    return denying | (allowing - strangers)
 
 
 def _names_callers(rule: AuthorizationRule) -> bool:
@@ -127,7 +130,7 @@ def _names_callers(rule: AuthorizationRule) -> bool:
 
 
 def _excepts_callers(rule: AuthorizationRule) -> bool:
-    """Whether everybody but some callers matches, and so does a caller without an identity."""
+    """Whether all but some callers match, and therefore a caller without an identity too."""
     excepted = any(_excepts(source) for source in rule.sources) or any(_excepted_by(each) for each in rule.conditions)
     return excepted and not _names_callers(rule)
 

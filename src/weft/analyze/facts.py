@@ -1,7 +1,7 @@
-"""What the checks read: every value of a mesh sorted by what it is, and everything that runs or is meant to run.
+"""The input of the checks: the values of a mesh by kind, and everything that runs or is meant to run.
 
-Facts are frozen and share nothing that changes, so that they can be looked at on another thread than the mesh's own.
-Rule: a Workload counts as running whether or not its pods are there yet: a mesh that starts is not one that is wrong.
+Facts are frozen and share no mutable state, so that checks can run on another thread than the mesh's own.
+Rule: a Workload counts as running whether or not its pods exist yet, so that a starting mesh has no findings.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ Kind = TypeVar("Kind")
 
 
 class Runner(msgspec.Struct, frozen=True):
-    """A Workload, or an instance that no Workload here runs."""
+    """A Workload, or an instance that does not belong to a Workload here."""
 
     name: str
     labels: Labels
-    ports: tuple[tuple[str, int], ...] | None  # names (or "") and numbers; None: it does not say
-    instance: Instance  # as the mesh sees it, or would
-    publish: tuple[PublishedPort, ...] = ()  # of a gateway on one machine, as it is written
+    ports: tuple[tuple[str, int], ...] | None  # names (or "") and numbers; None: not declared
+    instance: Instance  # as the mesh has it, or would have it
+    publish: tuple[PublishedPort, ...] = ()  # of a gateway on one machine, as in its `publish`
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -54,7 +54,9 @@ class Facts(msgspec.Struct, frozen=True):
     virtual_services: tuple[VirtualService, ...] = ()
     rules: tuple[DestinationRule, ...] = ()
     sidecars: tuple[Sidecar, ...] = ()
-    spoken: Mapping[int, frozenset[Protocol]] = {}  # by port: what Sidecars let callers speak, whatever services say
+    spoken: Mapping[
+        int, frozenset[Protocol]
+    ] = {}  # by port: protocols of Sidecar egress listeners, which override those of services
     policies: tuple[AuthorizationPolicy, ...] = ()
     peer_authentications: Mapping[str, tuple[PeerAuthentication, ...]] = {}  # by namespace, the oldest first
     authentications: tuple[RequestAuthentication, ...] = ()
@@ -62,19 +64,19 @@ class Facts(msgspec.Struct, frozen=True):
     gateways: Mapping[str, Gateway] = {}  # by NAMESPACE/NAME
     credentials: Mapping[CredentialRef, Credential] = {}
     accounts: frozenset[str] = frozenset()  # NAMESPACE/NAME: service accounts that are declared or run as
-    namespaces: frozenset[str] = frozenset()  # in which there is anything
+    namespaces: frozenset[str] = frozenset()  # that contain any object
     declared: Mapping[str, Namespace] = {}  # namespaces that have an object of their own
     runners: Mapping[str, tuple[Runner, ...]] = {}  # by namespace
     by_label: Mapping[tuple[str, tuple[str, str]], tuple[Runner, ...]] = {}  # by namespace and one of their labels
     by_host: Mapping[str, tuple[Service, ...]] = {}
     wildcards: tuple[Service, ...] = ()
     standard_gateways: Mapping[tuple[str, str], StandardGateway] = {}  # by namespace and name
-    standard: tuple[Derived, ...] = ()  # what came of the Gateway API's objects
-    classless: tuple[StandardGateway, ...] = ()  # their class is not weft's, and no GatewayClass says whose
+    standard: tuple[Derived, ...] = ()  # derived from the objects of the Gateway API
+    classless: tuple[StandardGateway, ...] = ()  # of a class that is not weft's and has no GatewayClass
 
     @property
     def runs(self) -> bool:
-        """Whether anything runs here at all. Where nothing does, who is selected is for others to know."""
+        """Whether any workload is known here. Without any, checks of selectors are skipped."""
         return bool(self.runners)
 
     def selected(self, namespace: str, labels: Labels) -> tuple[Runner, ...]:
@@ -84,8 +86,9 @@ class Facts(msgspec.Struct, frozen=True):
         return tuple(runner for runner in fewest if selects(labels, runner.labels))
 
     def chosen(self, namespace: str, labels: Labels, targets: tuple[str, ...] = ()) -> list[tuple[str, Runner]]:
-        """Whom a policy of this namespace is for, with their namespaces: in the root namespace that is everywhere. With
-        `targets`, each as KIND NAME, it is for the proxies of these Gateways alone."""
+        """The runners that a policy of this namespace applies to, with their namespaces: a policy in the root namespace
+        applies to all namespaces. With `targets`, each as KIND NAME, it applies to the proxies of these Gateways
+        only."""
         if targets:
             own = [each for each in self.selected(namespace, labels) if each.instance.gateway]
             return [
@@ -95,19 +98,19 @@ class Facts(msgspec.Struct, frozen=True):
         return [(place, runner) for place in places for runner in self.selected(place, labels)]
 
     def modes(self, namespace: str, labels: Labels) -> PeerModes:
-        """Whom the workloads with these labels let in."""
+        """The mutual TLS modes of the workloads with these labels."""
         root = self.settings.root_namespace
         places = dict.fromkeys((root, namespace))
         there = (each for place in places for each in self.peer_authentications.get(place, ()))
         return peer_modes((each for each in there if selects(each.selector, labels)), root)
 
     def servers(self, namespace: str, runner: Runner) -> tuple[BoundServer, ...]:
-        """What a gateway serves, as its proxy has it; nothing of whoever is none."""
+        """The servers of a gateway, as its proxy has them; empty for other workloads."""
         if not runner.instance.gateway:
             return ()
         every = (*self.gateways.values(), *(gateway for derived in self.standard for gateway in derived.gateways))
         own = [each for each in every if each.within in ("", namespace) and selects(each.selector, runner.labels)]
-        leads: dict[int, dict[int, None]] = {}  # from its Services' ports to its own
+        leads: dict[int, dict[int, None]] = {}  # from the ports of its Services to its own
         for service in sorted(self.services, key=strength):
             if service.namespace == namespace and service.selector and selects(service.selector, runner.labels):
                 for port in service.ports:
@@ -116,7 +119,7 @@ class Facts(msgspec.Struct, frozen=True):
         return bound(sorted(own, key=gateway_age), lambda number: leads.get(number, ()))
 
     def services_of(self, host: str) -> tuple[Service, ...]:
-        """The services that a host or wildcard means: of that name, covered by it, or a wildcard that covers it."""
+        """The services that a host or wildcard matches: of that name, covered by it, or a wildcard that covers it."""
         found = self.by_host.get(host)
         if found is not None:
             return found
@@ -126,7 +129,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
-    """Of each object its values."""
+    """`objects`: the values of each object."""
     values = [value for held in objects for value in held]
     services = _of_kind(values, Service)
     runners = _runners(_of_kind(values, Workload), _of_kind(values, Instance))

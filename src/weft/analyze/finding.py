@@ -1,5 +1,5 @@
-"""How a finding is said: with its code, at the object's place, with the field it is about and a guess at what was
-meant."""
+"""Build findings: a Problem with the code of its check, the location of the object and field, and a hint that guesses
+the intended name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.model.names import Labels, Origin, where_of
 
 
 def finding(code: str, origin: Origin | None, field: str, what: str, hint: str = "", *, line: int = 0) -> Problem:
-    """What a check of `checks.py` has found."""
+    """The Problem that a check of `checks.py` reports."""
     return Problem(where_of(origin, line=line, field=field), what, hint, CHECKS[code].severity, code)
 
 
@@ -25,19 +25,19 @@ class Aged(Protocol):
 
 
 def ahead(first: Aged, then: Aged) -> str:
-    """Why the first of two decides. What is in files has no age; of one age, names decide."""
+    """Why the first of two objects decides. Objects from files have no age; at the same age, names decide."""
     return "comes first by its name" if first.created == then.created else "is older"
 
 
 def coded(problem: Problem) -> Problem:
-    """With a code, whoever found it: what is wrong with an object by itself is found while it is read."""
+    """The problem with a code. Problems found while parsing a single object have none, and get WFT0001 or WFT0002."""
     if problem.code:
         return problem
     return msgspec.structs.replace(problem, code="WFT0001" if problem.severity is Severity.ERROR else "WFT0002")
 
 
 def meant_host(host: str, hosts: Collection[str], domain: str) -> str:
-    """A guess at the host that was meant. `web.shop` has a dot, so Istio takes it for a full name."""
+    """Hint: the host that was probably meant. `web.shop` has a dot, so Istio takes it for a fully qualified name."""
     for longer in (f"{host}.svc.{domain}", f"{host}.{domain}"):
         if longer in hosts:
             return f"a host with a dot is a full name: write {longer}"
@@ -50,7 +50,7 @@ def written(labels: Labels) -> str:
 
 
 def meant_labels(labels: Labels, there: Iterable[Labels]) -> str:
-    """A guess at which label is the wrong one: the first that nobody has, or nobody with this value."""
+    """Hint: which label is probably wrong: the first that no workload has, or has with this value."""
     values: dict[str, set[str]] = {}
     for each in there:
         for name, value in each:

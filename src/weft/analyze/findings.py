@@ -1,5 +1,6 @@
-"""Everything in a mesh that does not fit together: each object by itself is well, and yet it does not do what its
-author wanted. False alarms are worse than silence here: what may be meant is not said, or only to those who ask."""
+"""All findings about a mesh: objects that are valid by themselves, and yet do not have the effect that their author
+wanted. False alarms are worse than silence here: configuration that may be intended is not reported, or only at
+severity INFO, which commands show on request."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ from weft.analyze.tunnels import of_tunnels
 from weft.base.problem import Problem, Severity
 from weft.model.names import ObjectKey
 
-# What is wrong with an object because of what another one does: decides in its place, has its host or port, keeps its
-# callers out. A refused object does nothing of that.
+# Findings about an object that exist because of the effect of another object: it takes precedence, has the same host or
+# port, or denies the callers. A rejected object has no such effect.
 OF_RIVALS = frozenset(
     f"WFT{number}"
     for number in (
@@ -52,8 +53,8 @@ def findings(
     in_force: Facts | None = None,
     least: Severity = Severity.WARNING,
 ) -> tuple[Problem, ...]:
-    """`refused`: objects with errors of their own. Those are to be mended first; what else they are is a guess.
-    `in_force`: the facts without those that are only meant. `least`: how bad it must be to be told."""
+    """`refused`: rejected objects. Their errors have to be fixed first, so they get no other findings.
+    `in_force`: the facts without the rejected objects. `least`: the lowest severity to return."""
     silent = {str(key) for key in refused}
     found = _found(facts) if in_force is None else settled(_found(facts), _found(in_force))
     ours = (
@@ -63,8 +64,9 @@ def findings(
 
 
 def settled(meant: Collection[Problem], in_force: Iterable[Problem]) -> tuple[Problem, ...]:
-    """What is wrong where some objects are refused. Who refers to one is told what is wrong with that as it is meant;
-    but what another object would do is told only if that is in force, and in the words of what is."""
+    """Findings where some objects are rejected. `meant`: the findings as if those were in effect, so that references to
+    them are checked against what their author wrote. Findings about the effect of another object are returned only if
+    that object is in force, with the text from `in_force`."""
     known = {(problem.where, problem.code) for problem in meant}
     return (
         *(problem for problem in meant if problem.code not in OF_RIVALS),

@@ -1,6 +1,6 @@
-"""VirtualServices at the Gateways they name: hosts that a Gateway does not have for them, routes of a kind that it does
-not look at there, and connections that lead nowhere. Where requests lead is looked at by whoever sees them:
-`translate/findings.py`."""
+"""VirtualServices at the Gateways they name: hosts that a Gateway does not serve for them, routes of a kind that its
+servers do not use, and tls and tcp routes to destinations that do not exist. `translate/findings.py` checks the
+destinations of http routes."""
 
 from __future__ import annotations
 
@@ -40,33 +40,36 @@ def _of_hosts(routing: VirtualService, gateway: Gateway) -> Iterator[Problem]:
         if met:
             owners = " or ".join(dict.fromkeys(each.namespace for each in met))
             what = (
-                f"the gateway {gateway.key} takes routes for {host} from namespace {owners} alone: these are never met"
+                f"the gateway {gateway.key} accepts routes for {host} only from namespace {owners}: these are never "
+                "used"
             )
-            hint = f"move it there, or let the server's host be `{routing.namespace}/{met[0].host}`"
+            hint = f"move it there, or set the server's host to `{routing.namespace}/{met[0].host}`"
         else:
-            what = f"the gateway {gateway.key} does not serve {host}: these routes are never met there"
+            what = f"the gateway {gateway.key} does not serve {host}: these routes are never used there"
             hint = f"it serves {', '.join(sorted({each.host for each in served})[:5])}"
         yield finding("WFT0122", routing.origin, f"spec.hosts[{index}]", what, hint)
 
 
 def _of_kinds(routing: VirtualService, gateways: list[Gateway]) -> Iterator[Problem]:
-    """Of a server's connections either the requests are looked at, or the name that TLS asks for, or nothing."""
+    """A server routes by HTTP request, by the SNI of TLS, or by neither."""
     meeting = [server for each in gateways for server in _meant(routing, each) if meets(routing, each, server)]
     if not meeting:
-        return  # which is told of its hosts
+        return  # reported for its hosts
     for kind, routes in (("http", routing.http), ("tls", routing.tls), ("tcp", routing.tcp)):
         if routes and not any(_looked_at(server) == kind for server in meeting):
             server = meeting[0]
             mode = f" with tls.mode {server.tls.mode}" if server.encrypted and server.tls is not None else ""
-            does = f"port {server.port.number} is {server.port.protocol.value.upper()}{mode}"
+            protocol = f"port {server.port.number} is {server.port.protocol.value.upper()}{mode}"
             what = (
-                f"{', '.join(routing.hosts[:3])} has no {kind} at these gateways: {does}; these routes are never used"
+                f"{', '.join(routing.hosts[:3])} has no {kind} at these gateways: {protocol}; these routes are never "
+                "used"
             )
-            yield finding("WFT0120", routing.origin, f"spec.{kind}", what, f"write `{_looked_at(server)}` routes")
+            yield finding("WFT0120", routing.origin, f"spec.{kind}", what, f"use `{_looked_at(server)}` routes")
 
 
 def _meant(routing: VirtualService, gateway: Gateway) -> list[GatewayServer]:
-    """Bytes have no name: that a server of TCP has `*` says nothing about names where others look at them."""
+    """The servers to check the hosts against. TCP has no host names, so the `*` of a TCP server is ignored where other
+    servers route by name."""
     servers = list(gateway.servers)
     return servers if routing.tcp else [each for each in servers if each.is_http or each.encrypted] or servers
 
@@ -77,7 +80,7 @@ def meets(routing: VirtualService, gateway: Gateway, server: GatewayServer) -> b
 
 
 def _looked_at(server: GatewayServer) -> str:
-    """The kind of routes that a server has."""
+    """The kind of routes that a server uses."""
     if server.is_http:
         return "http"
     return "tls" if server.encrypted and not (server.tls is not None and server.tls.terminates) else "tcp"
@@ -85,7 +88,7 @@ def _looked_at(server: GatewayServer) -> str:
 
 def _of_streams(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
     if _MESH in routing.gateways and any(facts.services_of(host) for host in routing.hosts):
-        return  # whoever calls these sees them
+        return  # reported for the callers of these hosts
     for stream in (*routing.tls, *routing.tcp):
         for each in stream.route:
             code, what, hint = _against(each.destination, facts)
@@ -95,7 +98,7 @@ def _of_streams(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
 
 
 def _against(destination: Destination, facts: Facts) -> tuple[str, str, str]:
-    """The check that finds a destination wrong, what is wrong, and a hint; empty if nothing."""
+    """Code, message and hint of the finding; empty strings if there is none."""
     host = destination.host
     services = facts.by_host.get(host, ()) or facts.services_of(host)
     if not services:
@@ -110,6 +113,6 @@ def _against(destination: Destination, facts: Facts) -> tuple[str, str, str]:
     subsets = {subset.name for rule in facts.rules if rule.host == host for subset in rule.subsets}
     if destination.subset and destination.subset not in subsets:
         named = ", ".join(sorted(subsets))
-        hint = f"a DestinationRule for it names {named}" if subsets else "no DestinationRule names subsets"
+        hint = f"a DestinationRule for it defines {named}" if subsets else "no DestinationRule defines subsets"
         return "WFT0107", f"destination {host} has no subset {destination.subset!r}", hint
     return "", "", ""

@@ -1,5 +1,5 @@
-"""Gateways that nothing serves, published ports that serve nothing, Gateways that want the same host and port of the
-same workloads, certificates that are missing or wrong, and hosts that nobody routes."""
+"""Gateways without a proxy, published ports without a server, Gateways that have the same host and port for the same
+workloads, certificates that are missing or wrong, and hosts without routes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.model.gateway_api import GATEWAY_NAME
 from weft.model.names import Labels
 
 _ASKING = (ServerTlsMode.MUTUAL, ServerTlsMode.OPTIONAL_MUTUAL)
-# A workload as NAMESPACE/NAME, or the labels of those that do not run here; the port, the address that it is bound to.
+# A workload as NAMESPACE/NAME, or the selector if no workload has its labels; the port; the address that it binds to.
 _Door = tuple[str | Labels, int, str]
 
 
@@ -41,28 +41,28 @@ def of_gateways(facts: Facts) -> Iterator[Problem]:
                 other, first = speaking[taken[0]]
                 whose = f"Gateway {other.namespace}/{other.name}" if other is not gateway else "a server above"
                 what = (
-                    f"port {server.port.number}{_at(taken, doors)} is {_named(server)} here, and {_named(first)} to "
-                    f"{whose}, which comes first: this server is left out"
+                    f"port {server.port.number}{_at(taken, doors)} is {_named(server)} here, and {_named(first)} in "
+                    f"{whose}, which takes precedence: this server is left out"
                 )
                 yield finding(
-                    "WFT0703", gateway.origin, f"spec.servers[{index}].port", what, "give each protocol a port"
+                    "WFT0703", gateway.origin, f"spec.servers[{index}].port", what, "use one port per protocol"
                 )
             left = [door for door in doors if spoken(speaking[door][1]) == spoken(server)]
             for place, host in enumerate(server.hosts if server.encrypted or not server.is_http else ()):
-                name = host.rpartition("/")[2]  # of plain HTTP, routes are merged
+                name = host.rpartition("/")[2]  # the routes of plain HTTP are merged
                 shared = [door for door in left if hosts.setdefault((door, name), gateway) is not gateway]
                 if shared:
                     owner = hosts[(shared[0], name)]
                     what = (
-                        f"{name} at port {server.port.number} of {_whose(shared, left)} is served for "
-                        f"Gateway {owner.namespace}/{owner.name} already"
+                        f"Gateway {owner.namespace}/{owner.name} has {name} at port {server.port.number} of "
+                        f"{_whose(shared, left)} already, and takes precedence"
                     )
                     field = f"spec.servers[{index}].hosts[{place}]"
-                    yield finding("WFT0702", gateway.origin, field, what, "let each host and port have one Gateway")
+                    yield finding("WFT0702", gateway.origin, field, what, "define each host and port in one Gateway")
 
 
 def _doors(gateway: Gateway, server: GatewayServer, facts: Facts) -> list[_Door]:
-    """Two selectors that differ may mean the same workloads."""
+    """Where a server listens. Compared by workload, since different selectors may select the same workloads."""
     selected: list[str | Labels] = sorted(
         f"{place}/{each.name}" for place in facts.runners for each in facts.selected(place, gateway.selector)
     )
@@ -80,20 +80,20 @@ def _whose(some: list[_Door], every: list[_Door]) -> str:
 
 
 def _of_listeners(facts: Facts) -> Iterator[Problem]:
-    """Of the Gateway API. A certificate that is missing is told in its listener's conditions."""
+    """Certificates of Gateway API listeners. A missing one is reported by the conditions of its listener."""
     for derived in facts.standard:
         numbers = {each.name: index for index, each in enumerate(derived.gateway.listeners if derived.gateway else ())}
         for gateway in derived.gateways:
             tls = gateway.servers[0].tls
             field = f"spec.listeners[{numbers.get(gateway.servers[0].name, 0)}]"
             for reference in tls.credentials if tls is not None else ():
-                held = facts.credentials.get(reference)
-                if held is not None and held.chain:
-                    yield from _of_shown(gateway, 0, field, held)
+                credential = facts.credentials.get(reference)
+                if credential is not None and credential.chain:
+                    yield from _of_shown(gateway, 0, field, credential)
 
 
 def _of_publishing(facts: Facts) -> Iterator[Problem]:
-    """Who publishes nothing is called from within the mesh. Who publishes some ports may have forgotten others."""
+    """A gateway that publishes no port is called only from within the mesh. One that publishes some may lack others."""
     for namespace, runners in facts.runners.items():
         for runner in runners:
             if not runner.publish:
@@ -101,30 +101,31 @@ def _of_publishing(facts: Facts) -> Iterator[Problem]:
             origin = runner.instance.origin
             served = {each.listens for each in facts.servers(namespace, runner)}
             for number in sorted(served - {each.port for each in runner.publish}):
-                what = f"port {number} is served here and not published: from this machine nobody reaches it"
+                what = f"port {number} is served here and not published: it cannot be called from this machine"
                 hint = f"add {{port: {number}, hostPort: …}} to `publish`"
                 yield finding("WFT0709", origin, "spec.gateway.publish", what, hint)
             for index, each in enumerate(runner.publish):
                 if each.port not in served:
-                    what = f"port {each.port} is published, and no Gateway serves it: calls are closed at once"
+                    what = f"port {each.port} is published, and no Gateway serves it: connections are closed at once"
                     hint = (
-                        "a Gateway does that has a server there, and whose selector is among the Workload's labels; of "
-                        f"the Gateway API, one of the class `{OWN_CLASS}` that the label {GATEWAY_NAME} names"
+                        "add a server for the port to a Gateway whose selector matches the Workload's labels, or a "
+                        "listener "
+                        f"to a Gateway of the class `{OWN_CLASS}` that the label {GATEWAY_NAME} names"
                     )
                     yield finding("WFT0710", origin, f"spec.gateway.publish[{index}]", what, hint, line=each.line)
 
 
 def _of_selector(gateway: Gateway, facts: Facts) -> Iterator[Problem]:
-    """A Gateway's workloads may be in any namespace."""
+    """A Gateway selects workloads of all namespaces."""
     if not facts.runs or not gateway.selector:
         return
     if not any(facts.selected(place, gateway.selector) for place in facts.runners):
-        what = f"no workload has the labels {written(gateway.selector)}: nothing serves this"
+        what = f"no workload has the labels {written(gateway.selector)}: no proxy serves this"
         known = (runner.labels for held in facts.runners.values() for runner in held)
         yield finding("WFT0701", gateway.origin, "spec.selector", what, meant_labels(gateway.selector, known))
     elif not any(each.instance.gateway for place in facts.runners for each in facts.selected(place, gateway.selector)):
-        what = f"the workloads with the labels {written(gateway.selector)} are no gateways: nothing serves this"
-        yield finding("WFT0708", gateway.origin, "spec.selector", what, "a Workload with `gateway: {}` is one")
+        what = f"the workloads with the labels {written(gateway.selector)} are no gateways: no proxy serves this"
+        yield finding("WFT0708", gateway.origin, "spec.selector", what, "add `gateway: {}` to the Workload")
 
 
 def _of_hosts(gateway: Gateway, facts: Facts) -> Iterator[Problem]:
@@ -142,7 +143,7 @@ def _of_hosts(gateway: Gateway, facts: Facts) -> Iterator[Problem]:
 
 
 def _of_certificate(gateway: Gateway, index: int, facts: Facts) -> Iterator[Problem]:
-    """Secrets are looked for where the gateway's pods are."""
+    """Secrets are read from the namespace of the gateway's pods."""
     tls = gateway.servers[index].tls
     places = [place for place in facts.runners if facts.selected(place, gateway.selector)]
     for reference in tls.credentials if tls is not None else ():
@@ -150,11 +151,14 @@ def _of_certificate(gateway: Gateway, index: int, facts: Facts) -> Iterator[Prob
             held = facts.credentials.get(CredentialRef(reference.name, place))
             field = f"spec.servers[{index}].tls.credentialName{'s' if len(tls.credentials) > 1 else ''}" if tls else ""
             if held is None:
-                what = f"there is no Secret {place}/{reference.name}, or none that can be read: these hosts are closed"
+                what = (
+                    f"the Secret {place}/{reference.name} does not exist or cannot be parsed: these hosts are not "
+                    "served"
+                )
                 hint = meant_secret(reference.name, place, facts)
                 yield finding("WFT0704", gateway.origin, field, what, hint)
             elif not held.chain:
-                what = f"the Secret {place}/{reference.name} has no certificate to show: these hosts are closed"
+                what = f"the Secret {place}/{reference.name} has no certificate: these hosts are not served"
                 yield finding("WFT0704", gateway.origin, field, what, "it needs `tls.crt` and `tls.key`")
             else:
                 yield from _of_shown(gateway, index, field, held)
@@ -165,7 +169,7 @@ def _of_certificate(gateway: Gateway, index: int, facts: Facts) -> Iterator[Prob
 def _of_shown(gateway: Gateway, index: int, field: str, held: Credential) -> Iterator[Problem]:
     if 0 < held.expires < time.time():
         day = time.strftime("%Y-%m-%d", time.gmtime(held.expires))
-        what = f"the certificate of the Secret {held.namespace}/{held.name} has expired on {day}"
+        what = f"the certificate of the Secret {held.namespace}/{held.name} expired on {day}"
         yield finding("WFT0705", gateway.origin, field, what)
     for written_host in gateway.servers[index].hosts:
         host = written_host.rpartition("/")[2].lower()
@@ -185,12 +189,12 @@ def _of_authorities(gateway: Gateway, index: int, tls: ServerTls, places: list[s
         found = [facts.credentials.get(CredentialRef(each.name, each.namespace or place)) for each in named]
         if any(each is not None for each in found) and not any(each is not None and each.roots for each in found):
             name = f"{named[-1].namespace or place}/{named[-1].name}"
-            what = f"the Secret {name} does not say whom to trust: these hosts are closed"
+            what = f"the Secret {name} has no CA certificate: these hosts are not served"
             yield finding("WFT0704", gateway.origin, f"spec.servers[{index}].tls", what, "it needs `ca.crt`")
 
 
 def _names(name: str, host: str) -> bool:
-    """Whether a name in a certificate stands for a host. Its wildcard is one label, and of a wildcard all."""
+    """Whether a name in a certificate covers a host, or all of a wildcard. A wildcard in a certificate is one label."""
     return name == host or (name.startswith("*.") and "." in host and host.partition(".")[2] == name[2:])
 
 

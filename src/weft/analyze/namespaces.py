@@ -1,4 +1,4 @@
-"""Labels of namespaces that say two things about injection, or nothing that anybody understands."""
+"""Namespaces whose labels about injection contradict each other, have an unknown value, or are missing."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def _of_labels(namespace: Namespace) -> Iterator[Problem]:
     if INJECTION in labels and REVISION in labels:
         what = (
             f"it has the labels {INJECTION}: {labels[INJECTION]} and {REVISION}: {labels[REVISION]}, "
-            "and the former wins: the latter has no effect"
+            "and the former takes precedence: the latter has no effect"
         )
         yield finding("WFT0801", namespace.origin, field, what, "remove one of them")
     if labels.get(INJECTION, "enabled") not in _UNDERSTOOD:
         what = f"{INJECTION} is `{labels[INJECTION]}`: its pods get no proxy"
-        yield finding("WFT0802", namespace.origin, field, what, "write enabled or disabled")
+        yield finding("WFT0802", namespace.origin, field, what, "use enabled or disabled")
 
 
 def _of_silence(namespace: Namespace, facts: Facts) -> Iterator[Problem]:
@@ -42,6 +42,6 @@ def _of_silence(namespace: Namespace, facts: Facts) -> Iterator[Problem]:
         return
     pods = [each for each in facts.runners.get(namespace.name, ()) if each.instance.by_slice]
     if pods and not any(each.instance.proxied for each in pods):
-        what = f"it does not say whether its pods ({pods[0].name}, …) get a proxy: they get none"
-        hint = f"kubectl label namespace {namespace.name} {INJECTION}=enabled, or =disabled if that is meant"
+        what = f"it has no label about injection: its pods ({pods[0].name}, …) get no proxy"
+        hint = f"kubectl label namespace {namespace.name} {INJECTION}=enabled, or =disabled if that is intended"
         yield finding("WFT0816", namespace.origin, "metadata.labels", what, hint)

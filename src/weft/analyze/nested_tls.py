@@ -1,8 +1,8 @@
-"""TLS in TLS: connections that are TLS already and are passed on as they come, to where a rule has the proxy speak TLS
-itself. Whoever answers finds a handshake where it expects what was meant for it.
+"""TLS inside TLS: connections that are TLS already and are passed through, to a port to which a rule makes the proxy
+originate TLS. The server finds a second handshake inside the connection.
 
-Rule: where another rule for the host says otherwise, or routes that are no TLS lead there too, nothing is told: the TLS
-may be meant for those."""
+Rule: where another rule for the host has no TLS, or routes without TLS lead to the port too, nothing is reported: the
+TLS may be intended for those."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from weft.model.virtual_service import Destination, VirtualService
 
 _FOREIGN = (ClientTlsMode.SIMPLE, ClientTlsMode.MUTUAL)
 _SEALED = (Protocol.TLS, Protocol.HTTPS)
-_THEN = "and this asks for TLS once more: whoever answers gets TLS in TLS, and handshakes fail"
+_THEN = "and this rule originates TLS once more: the server gets TLS inside TLS, and handshakes fail"
 
 
 class _Led(NamedTuple):
-    """Routes, by the host that they lead to, so that a large mesh takes no longer for each of its rules."""
+    """Routes, by the host that they lead to, so that the check stays fast in large meshes. `sealed`: TLS is passed
+    through; `opened`: the rest."""
 
     sealed: dict[str, list[tuple[VirtualService, Destination]]]
     opened: dict[str, list[Destination]]
@@ -75,20 +76,22 @@ def _at(rule: DestinationRule, service: Service, port: ServicePort, led: _Led, f
         and exported(rule.export_to, owner=rule.namespace, viewer=routing.namespace)
     )
     if (routing := next(passing, None)) is not None:
-        what = f"TLS for {at} is passed on as it comes, by the tls route of {_named(routing)}, {_THEN}"
-        hint = "let the gateway end the TLS that comes, or ask for none at that port"
+        what = f"TLS for {at} is passed through by the tls route of {_named(routing)}, {_THEN}"
+        hint = "terminate the callers' TLS at the gateway, or set no `tls` for that port"
         yield finding("WFT0224", rule.origin, "spec", what, hint)
     elif port.protocol in _SEALED and not rule.attached and "" in subsets:
-        # Without a port a route leads to the one that was called.
+        # A route without a port leads to the port that was called.
         opened = any(each.port in (0, port.number) for each in _opened(service.host, led))
         if not opened and not facts.spoken.get(port.number):
-            what = f"callers speak {port.protocol} to {at}, as it declares, {_THEN}"
-            hint = f"ask for none there; callers without TLS call a port of their own, with `targetPort: {port.number}`"
+            what = f"{at} is declared as {port.protocol}, so callers send TLS themselves, {_THEN}"
+            hint = (
+                f"set no `tls` for it; give callers without TLS a port of their own, with `targetPort: {port.number}`"
+            )
             yield finding("WFT0224", rule.origin, "spec", what, hint)
 
 
 def _opened(host: str, led: _Led) -> Iterator[Destination]:
-    """What leads to the host, and to any host that a wildcard stands for."""
+    """Destinations with this host, and for a wildcard with any host that it covers."""
     yield from led.opened.get(host, ())
     if host.startswith("*"):
         for each, destinations in led.opened.items():
@@ -103,7 +106,8 @@ def _asks(rule: DestinationRule) -> bool:
 
 
 def _subsets(rule: DestinationRule, port: ServicePort) -> set[str]:
-    """To which of its subsets ("": none) it asks for TLS at a port. In a tunnel that TLS is for whoever opens it."""
+    """The subsets ("": none) for which a rule originates TLS at a port. With a tunnel, the TLS is for the tunnel
+    proxy."""
     found = ((subset, effective(rule, port.number, subset)) for subset in (None, *rule.subsets))
     return {
         subset.name if subset else ""

@@ -1,5 +1,5 @@
-"""Services that the outside is let in by, and whose workloads turn it away: a NodePort or a load balancer in front of
-workloads that take only mutual TLS."""
+"""Services that are exposed outside the mesh by a NodePort or a load balancer, and whose workloads accept only mutual
+TLS."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ def of_outside(facts: Facts, documents: Iterable[Document]) -> Iterator[Problem]
         kind = spec.get("type") if document.key.kind == "Service" and isinstance(spec, dict) else ""
         service = services.get(document.key)
         if kind in _OPEN and service is not None and (turned_away := _turned_away(service, facts)):
-            number, who = turned_away
+            number, workload = turned_away
             what = (
-                f"{who} takes only mutual TLS at port {number}: who calls this {kind} from outside the mesh is refused"
+                f"{workload} accepts only mutual TLS at port {number}: calls to this {kind} from outside the mesh are "
+                "rejected"
             )
-            hint = "put a gateway in front, or let that port be PERMISSIVE by `portLevelMtls`"
+            hint = "put a gateway in front, or set that port to PERMISSIVE in `portLevelMtls`"
             yield found("WFT0311", document, ("spec", "type"), what, hint)
 
 
 def _turned_away(service: Service, facts: Facts) -> tuple[int, str] | None:
-    """A port at which everybody behind a service refuses plaintext, and somebody of them."""
+    """A port at which all workloads of a service reject plaintext, and the name of one of them."""
     behind = facts.selected(service.namespace, service.selector) if service.selector else ()
     for port in service.ports if behind else ():
         numbers = [(runner, runner.instance.port_for(port)) for runner in behind]

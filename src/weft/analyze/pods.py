@@ -1,5 +1,5 @@
-"""Pods that cannot be what their authors want of the mesh: as the proxy's own user, at the proxy's own ports, on the
-node's network, with labels that stand in the wrong place. Each is told once, where it is written."""
+"""Pods that the mesh cannot handle as intended: they run as the proxy's user, listen on its ports, use the node's
+network, or have labels in the wrong place. Each is reported once, at the object that a user wrote."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _OF_PODS = ("sidecar.istio.io/", "traffic.sidecar.istio.io/", "proxy.istio.io/")
 _TAKEN = TAKEN_PORTS | {ADMIN_PORT, METRICS_PORT}
 _WANTED = ("true", "yes", "y", "on")
 _UNWANTED = ("false", "no", "n", "off")
-# These stand on other objects by right.
+# These belong on other objects, too.
 _ELSEWHERE = ("sidecar.istio.io/status",)
 
 
 def of_pods(templates: Iterable[PodTemplate], others: Iterable[Document]) -> Iterator[Problem]:
-    """`others`: documents that are no pods and have none."""
+    """`others`: documents that are no pods and have no pod template."""
     for template in templates:
         if not _refuses(template):
             yield from _of_users(template)
@@ -37,14 +37,14 @@ def of_pods(templates: Iterable[PodTemplate], others: Iterable[Document]) -> Ite
 
 
 def found(code: str, document: Document, path: Path, what: str, hint: str = "") -> Problem:
-    """At the line of a field of the document itself."""
+    """A finding at the line of a field of the document."""
     return Problem(document.where(path), what, hint, CHECKS[code].severity, code)
 
 
 def _refuses(template: PodTemplate) -> bool:
-    """Whether it says itself that it wants no proxy."""
-    said = {**dict(template.annotations), **dict(template.labels)}.get(INJECT, "")
-    return template.proxy is None and said.lower() in _UNWANTED
+    """Whether the pod itself opts out of injection."""
+    value = {**dict(template.annotations), **dict(template.labels)}.get(INJECT, "")
+    return template.proxy is None and value.lower() in _UNWANTED
 
 
 def _of_users(template: PodTemplate) -> Iterator[Problem]:
@@ -53,8 +53,10 @@ def _of_users(template: PodTemplate) -> Iterator[Problem]:
         if user == _USER:
             at = container.path if container.user is not None else (*template.path, "spec")
             path = (*at, "securityContext", "runAsUser")
-            what = f"container {container.name} runs as user {_USER}, whose calls never meet the proxy: it is its own"
-            yield found("WFT0807", template.document, path, what, "let it run as another user")
+            what = (
+                f"container {container.name} runs as user {_USER}, which is the proxy's: its calls are not intercepted"
+            )
+            yield found("WFT0807", template.document, path, what, "run it as another user")
 
 
 def _of_ports(template: PodTemplate) -> Iterator[Problem]:
@@ -62,31 +64,33 @@ def _of_ports(template: PodTemplate) -> Iterator[Problem]:
         for index, (_, number, protocol) in enumerate(container.ports):
             if number in _TAKEN and protocol == "TCP":
                 path = (*container.path, "ports", index, "containerPort")
-                what = f"port {number} of container {container.name} is one of the proxy's own: both cannot listen"
-                yield found("WFT0813", template.document, path, what, "let it listen elsewhere")
+                what = (
+                    f"port {number} of container {container.name} is reserved for the proxy: the two cannot both listen"
+                )
+                yield found("WFT0813", template.document, path, what, "use another port")
 
 
 def _of_network(template: PodTemplate) -> Iterator[Problem]:
-    said = {**dict(template.annotations), **dict(template.labels)}.get(INJECT, "")
-    if template.host_network and said.lower() in _WANTED:
-        what = f"it asks for a proxy ({INJECT}: {said}) and is on the node's network: it gets none"
+    value = {**dict(template.annotations), **dict(template.labels)}.get(INJECT, "")
+    if template.host_network and value.lower() in _WANTED:
+        what = f"it requests a proxy ({INJECT}: {value}) and uses the node's network (`hostNetwork`): it gets none"
         yield found(
-            "WFT0808", template.document, (*template.path, "spec", "hostNetwork"), what, "leave out one of them"
+            "WFT0808", template.document, (*template.path, "spec", "hostNetwork"), what, "remove one of the two"
         )
 
 
 def _of_annotation(template: PodTemplate) -> Iterator[Problem]:
     if INJECT in dict(template.annotations) and INJECT not in dict(template.labels):
         path = (*template.path, "metadata", "annotations", INJECT)
-        what = f"{INJECT} is an annotation, which the API server does not look at: write it as a label"
+        what = f"{INJECT} is an annotation, which the API server cannot select by: make it a label"
         yield found("WFT0812", template.document, path, what, f"metadata.labels: {{{INJECT}: …}}")
 
 
 def _misplaced(document: Document, place: str) -> Iterator[Problem]:
     metadata = document.body.get("metadata")
     for field in ("labels", "annotations"):
-        held = metadata.get(field) if isinstance(metadata, dict) else None
-        for name in held if isinstance(held, dict) else ():
+        names = metadata.get(field) if isinstance(metadata, dict) else None
+        for name in names if isinstance(names, dict) else ():
             if isinstance(name, str) and name.startswith(_OF_PODS) and name not in _ELSEWHERE:
                 what = f"{name} has no effect on a {document.key.kind}: it is for pods"
-                yield found("WFT0809", document, ("metadata", field, name), what, f"write it in {place}")
+                yield found("WFT0809", document, ("metadata", field, name), what, f"set it in {place}")

@@ -1,5 +1,6 @@
-"""Ports of workloads, as numbers in policies mean them. A Service's number is not the workload's own: where one was
-written for the other, this room guesses which was meant."""
+"""Ports of workloads, for policies that name ports by number: which protocol they carry, and which of them a number
+means. Policies need the workload's own port; where they name a Service's port instead, `Ports.meant` returns the
+workload's."""
 
 from __future__ import annotations
 
@@ -15,17 +16,17 @@ _Place = tuple[str, str]  # the namespace and the name of a runner
 
 
 class Ports:
-    """Of everything that runs, for the policies that ask."""
+    """The ports of all runners."""
 
     def __init__(self, facts: Facts) -> None:
-        self.tcp: dict[_Place, set[int]] = defaultdict(set)  # treated as something else than HTTP
+        self.tcp: dict[_Place, set[int]] = defaultdict(set)  # carry something else than HTTP, at least for some callers
         self.http: dict[_Place, set[int]] = defaultdict(set)
         self._disguising: dict[_Place, set[int]] = defaultdict(set)
         self._targets: dict[_Place, set[tuple[int, int]]] = defaultdict(
             set
         )  # a Service's number and the workload's own
-        # As the proxy takes them: what all services say, the best claim first, and the workload where they are silent.
-        said: dict[tuple[_Place, int], dict[Protocol, None]] = defaultdict(dict)
+        # As the proxy has them: the protocols of all services, the strongest claim first; without any, the workload's.
+        declared: dict[tuple[_Place, int], dict[Protocol, None]] = defaultdict(dict)
         for service in sorted(facts.services, key=strength):
             for runner in facts.selected(service.namespace, service.selector) if service.selector else ():
                 place = (service.namespace, runner.name)
@@ -33,19 +34,19 @@ class Ports:
                     number = runner.instance.port_for(port) or port.number
                     self._targets[place].add((port.number, number))
                     if port.protocol is not Protocol.UDP and not runner.instance.gateway:
-                        said[(place, number)][port.protocol] = None
+                        declared[(place, number)][port.protocol] = None
         for namespace, runners in facts.runners.items():
             for runner in runners:
                 for number, protocol in runner.instance.protocols:
-                    known = said[((namespace, runner.name), number)]
+                    known = declared[((namespace, runner.name), number)]
                     if not known or tuple(known) == (Protocol.UNDECLARED,):
                         known.clear()
                         known[protocol] = None
-                # A gateway is told by its Gateways what its ports carry; inside TLS one may carry both, by name.
+                # The Gateways of a gateway define what its ports carry; inside TLS one may carry both, by SNI.
                 for server in facts.servers(namespace, runner):
                     kept = self.http if server.server.is_http else self.tcp
                     kept[(namespace, runner.name)].add(server.listens)
-        for (place, number), protocols in said.items():
+        for (place, number), protocols in declared.items():
             carried = Carried(tuple(protocols))
             if carried.spoken is not None:
                 self.http[place].add(number)
@@ -55,18 +56,18 @@ class Ports:
                 self._disguising[place].add(number)
 
     def meant(self, number: int, chosen: Iterable[tuple[str, Runner]]) -> int:
-        """The workload's port where a Service's number was written; 0 if the number may well be the workload's."""
-        found: set[int] = set()
+        """The workload's port for a Service's port number; 0 if the number may be the workload's own."""
+        meant: set[int] = set()
         for namespace, runner in chosen:
             targets = self._targets.get((namespace, runner.name), ())
             own = {target for _, target in targets} | {port for _, port in runner.ports or ()}
             if number in own:
                 return 0
-            found |= {target for port, target in targets if port == number}
-        return min(found, default=0)
+            meant |= {target for port, target in targets if port == number}
+        return min(meant, default=0)
 
     def declared(self, chosen: Iterable[tuple[str, Runner]]) -> tuple[int, ...]:
-        """Every port that these are known to have; none if one of them does not say."""
+        """All ports that these runners declare; none if one of them declares no ports."""
         found: set[int] = set()
         for namespace, runner in chosen:
             if not runner.ports:
@@ -76,5 +77,5 @@ class Ports:
         return tuple(sorted(found))
 
     def disguising(self, namespace: str, runner: Runner) -> tuple[int, ...]:
-        """Ports that carry HTTP and anything else: nobody says what, or Services say both."""
+        """Ports that carry HTTP and anything else: no Service declares a protocol, or Services declare both."""
         return tuple(sorted(self._disguising.get((namespace, runner.name), ())))

@@ -1,5 +1,4 @@
-"""What services say of the protocols of their ports, where they do not say it, contradict each other, or cannot be
-right."""
+"""Protocols of service ports: not declared, contradicting each other, or unlikely for the port number."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from weft.base.problem import Problem
 from weft.mesh.claims import strength
 from weft.model.service import Protocol, Service, ServicePort
 
-# What is served at these numbers the world over, and is not HTTP.
+# Well-known port numbers whose protocol is not HTTP.
 _WELL_KNOWN = {
     1433: "SQL Server",
     1521: "Oracle",
@@ -25,13 +24,13 @@ _WELL_KNOWN = {
     11211: "memcached",
     27017: "MongoDB",
 }
-_NOT_OURS = ("kube-system", "kube-public", "kube-node-lease")  # the cluster's own, which nobody here has written
+_NOT_OURS = ("kube-system", "kube-public", "kube-node-lease")  # the cluster's own, not written by its users
 _Place = tuple[str, str, int]  # the namespace and the name of a runner, and a port of it
 _Saying = tuple[Service, ServicePort]
 
 
 def of_protocols(facts: Facts) -> Iterator[Problem]:
-    said: dict[_Place, list[_Saying]] = defaultdict(list)
+    declared: dict[_Place, list[_Saying]] = defaultdict(list)
     seen = set()  # the hosts of one ServiceEntry are one object
     for service in sorted(facts.services, key=strength):
         if service.origin in seen or service.namespace in _NOT_OURS:
@@ -39,20 +38,21 @@ def of_protocols(facts: Facts) -> Iterator[Problem]:
         seen.add(service.origin)
         for index, port in enumerate(service.ports):
             yield from _of_port(service, index, port)
-        yield from _of_targets(service, facts, said)
+        yield from _of_targets(service, facts, declared)
 
 
 def _of_port(service: Service, index: int, port: ServicePort) -> Iterator[Problem]:
     field = f"spec.ports[{index}]"
     if port.protocol is Protocol.UDP:
         what = (
-            f"port {port.number} is UDP, which is left alone: it goes past the proxies, without routes, policies or TLS"
+            f"port {port.number} is UDP, which is not intercepted: it bypasses the proxies, without routes, policies "
+            "or TLS"
         )
-        yield finding("WFT0319", service.origin, field, what, "nothing is to be done if that is what you want")
+        yield finding("WFT0319", service.origin, field, what, "no change is needed if that is intended")
         return
     if port.protocol is Protocol.UNDECLARED:
         named = f"`{port.name}` of port {port.number}" if port.name else f"port {port.number}, which has no name,"
-        what = f"{named} does not say what it carries: it is found out by the first bytes of each connection"
+        what = f"{named} declares no protocol: proxies detect it from the first bytes of each connection"
         yield finding(
             "WFT0307", service.origin, field, what, "begin its name with http, grpc, tcp …, or set `appProtocol`"
         )
@@ -60,65 +60,67 @@ def _of_port(service: Service, index: int, port: ServicePort) -> Iterator[Proble
     numbers = (port.number, port.target)
     served = next((_WELL_KNOWN[number] for number in numbers if isinstance(number, int) and number in _WELL_KNOWN), "")
     if served and port.protocol.is_http:
-        what = (
-            f"port {port.number} is said to carry {port.protocol.value}, and at this number there usually is {served}"
-        )
-        yield finding("WFT0309", service.origin, field, what, "if it is, begin the port's name with tcp")
+        what = f"port {port.number} is declared as {port.protocol.value}, and this number usually is {served}"
+        yield finding("WFT0309", service.origin, field, what, "if so, begin the port's name with tcp")
 
 
-def _of_targets(service: Service, facts: Facts, said: dict[_Place, list[_Saying]]) -> Iterator[Problem]:
+def _of_targets(service: Service, facts: Facts, declared: dict[_Place, list[_Saying]]) -> Iterator[Problem]:
     for index, port in enumerate(service.ports if service.selector else ()):
         if port.protocol is Protocol.UDP:
             continue
-        found: tuple[Problem, ...] = ()  # of the first runner there is something to say of
+        problems: tuple[Problem, ...] = ()  # of the first runner that has any
         for runner in facts.selected(service.namespace, service.selector or ()):
             number = runner.instance.port_for(port)
             if number is None:
                 continue
-            before = said[(service.namespace, runner.name, number)]
-            if not found and port.protocol is not Protocol.UNDECLARED:
-                found = tuple(_of_saying(service, index, f"port {number} of {runner.name}", before))
+            before = declared[(service.namespace, runner.name, number)]
+            if not problems and port.protocol is not Protocol.UNDECLARED:
+                problems = tuple(_of_saying(service, index, f"port {number} of {runner.name}", before))
             before.append((service, port))
-        yield from found
+        yield from problems
 
 
 def _of_saying(service: Service, index: int, at: str, before: list[_Saying]) -> Iterator[Problem]:
-    """`before`: who has the port already, the oldest first."""
+    """`before`: the services that have the port already, the oldest first."""
     field, new = f"spec.ports[{index}]", service.ports[index].protocol
     declared = next((each for each in before if each[1].protocol is not Protocol.UNDECLARED), None)
     if declared is not None and declared[1].protocol.is_http != new.is_http:
         code = "WFT0318" if declared[0] is service else "WFT0308"
         what = f"{at} is {new.value} here and {_elsewhere(declared, service)}: {_met(new, before[0][1].protocol)}"
-        yield finding(code, service.origin, field, what, "one port carries one protocol")
+        yield finding(code, service.origin, field, what, "declare one protocol per port")
     spoken = next((each for each in before if each[1].protocol.is_http), None)
     if spoken is not None and new.is_http and spoken[1].protocol.is_http2 != new.is_http2:
         what = f"{at} is {new.value} here and {_elsewhere(spoken, service)}: {_spoken(new)}"
-        oldest, port = before[0]  # whose connection pool it is; to its own callers by bytes the word means nothing
-        hint = "say the same"
+        oldest, port = before[
+            0
+        ]  # its settings apply to the connection pool; `useClientProtocol` has no effect for raw TCP
+        hint = "declare the same protocol"
         if port.protocol.is_http or port.protocol is Protocol.UNDECLARED:
-            hint += f"; if it speaks both, set `useClientProtocol` in a DestinationRule for {oldest.host}"
+            hint += (
+                f"; if the application supports both, set `useClientProtocol` in a DestinationRule for {oldest.host}"
+            )
         yield finding("WFT0321", service.origin, field, what, hint)
 
 
 def _elsewhere(saying: _Saying, service: Service) -> str:
-    said_by, port = saying
-    who = f"port {port.number} of this Service" if said_by is service else f"Service {said_by.name}"
-    return f"{port.protocol.value} to {who}"
+    other, port = saying
+    owner = f"port {port.number} of this Service" if other is service else f"Service {other.name}"
+    return f"{port.protocol.value} in {owner}"
 
 
 def _met(protocol: Protocol, oldest: Protocol) -> str:
-    """What it means for callers by this protocol that to others the port is HTTP, or is not."""
+    """The effect, for callers by this protocol, of the port being HTTP in another Service, or not."""
     if not protocol.is_http:
-        return "no policy sees a path or a method of those who call it here"
+        return "policies do not see the path or method of calls through this port"
     if oldest is Protocol.UNDECLARED:
-        return "no policy sees a path or a method of those who call it there"
-    return "without a proxy of their own, callers are taken as the latter says, and no policy sees a path or a method"
+        return "policies do not see the path or method of calls through the latter"
+    return "for callers without a proxy the latter is assumed, and policies do not see a path or method"
 
 
 def _spoken(protocol: Protocol) -> str:
-    """What it means for callers by this HTTP that the workload is spoken to in the other."""
+    """The effect, for callers by this version of HTTP, of the workload getting the other."""
     if not protocol.is_http2:
-        return "it is spoken to in HTTP/2, and must understand that"
+        return "it gets HTTP/2, and must support that"
     if protocol is Protocol.HTTP2:
-        return "it is spoken to in HTTP/1.1"
-    return "it is spoken to in HTTP/1.1, by which gRPC does not pass"
+        return "it gets HTTP/1.1"
+    return "it gets HTTP/1.1, which cannot carry gRPC"

@@ -1,5 +1,5 @@
-"""What only a running cluster can tell: pods that lack the proxy they should have or have an older one, revisions that
-are not there, services behind which nobody is ready."""
+"""Checks that need a running cluster: pods without the proxy they should have or with an older one, revisions that are
+not installed, services without a ready pod."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ DEFAULT = "default"
 
 
 class Installed(msgspec.Struct, frozen=True):
-    """What is installed, as far as the cluster tells."""
+    """What is installed in the cluster."""
 
     revisions: frozenset[str] = frozenset()
-    images: Mapping[str, str] = {}  # that new pods get, by revision
+    images: Mapping[str, str] = {}  # proxy image of new pods, by revision
 
 
 def of_proxies(
     facts: Facts, pods: Iterable[PodTemplate], installed: Installed, wants_proxy: Callable[[PodTemplate], bool]
 ) -> Iterator[Problem]:
-    """`wants_proxy`: whether a pod would get a proxy if it were made now."""
+    """`wants_proxy`: whether a pod would get a proxy if it were created now."""
     labels = {name: dict(namespace.labels) for name, namespace in facts.declared.items()}
     yield from _of_revisions(facts, installed, labels)
     yield from _of_readiness(facts)
@@ -40,13 +40,13 @@ def of_proxies(
             continue
         if pod.proxy is None:
             if wants_proxy(pod):
-                hint = "restart it: kubectl rollout restart, or delete the pod if nobody would miss it"
+                hint = "restart it: kubectl rollout restart, or delete the pod if it is not needed"
                 what = "it has no proxy, and a pod like this would get one now"
                 yield found("WFT0804", pod.document, (), what, hint)
             continue
         revision, wanted = _revision(pod), _wanted(labels.get(pod.namespace, {}))
         if revision and wanted and revision != wanted:
-            what = f"its proxy is of revision {revision}, and namespace {pod.namespace} asks for {wanted}"
+            what = f"its proxy is of revision {revision}, and namespace {pod.namespace} selects {wanted}"
             yield found("WFT0805", pod.document, (), what, "restart its workload")
         elif revision and pod.proxy.image != installed.images.get(revision, pod.proxy.image):
             old[pod.namespace].append(pod)
@@ -54,10 +54,10 @@ def of_proxies(
 
 
 def _of_images(old: Mapping[str, list[PodTemplate]], installed: Installed) -> Iterator[Problem]:
-    for namespace, held in sorted(old.items()):
-        first = held[0]
+    for namespace, pods in sorted(old.items()):
+        first = pods[0]
         wanted = installed.images.get(_revision(first), "")
-        listed = ", ".join(each.name for each in held[:3]) + (" and others" if len(held) > 3 else "")
+        listed = ", ".join(each.name for each in pods[:3]) + (" and others" if len(pods) > 3 else "")
         has = first.proxy.image if first.proxy else ""
         what = f"{listed} in namespace {namespace} have the proxy image {has}, and new pods get {wanted}"
         yield found("WFT0806", first.document, (), what, f"kubectl rollout restart deployment -n {namespace}")
@@ -67,7 +67,7 @@ def _of_revisions(facts: Facts, installed: Installed, labels: Mapping[str, Mappi
     for name, namespace in facts.declared.items() if installed.revisions else ():
         wanted = _wanted(labels[name])
         if wanted and wanted not in installed.revisions:
-            what = f"it asks for revision {wanted}, which is not installed: new pods get no proxy"
+            what = f"it selects revision {wanted}, which is not installed: new pods get no proxy"
             hint = did_you_mean(wanted, installed.revisions)
             yield finding("WFT0803", namespace.origin, "metadata.labels", what, hint)
 
@@ -84,7 +84,7 @@ def _of_readiness(facts: Facts) -> Iterator[Problem]:
 
 
 def _revision(pod: PodTemplate) -> str:
-    """By the driver of its identity, which a pod keeps for all of its life."""
+    """The revision of a pod, from the CSI driver of its identity, which never changes during the life of a pod."""
     for driver in pod.drivers:
         if driver == IDENTITY_DRIVER:
             return DEFAULT

@@ -1,6 +1,5 @@
-"""What to write instead, where an object of the Gateway API did not become what its author wanted. A reason in the
-standard's words comes in (`model/outcome.py` has the message), a hint leaves: a name that may have been meant, or what
-the object would need."""
+"""Hints for conditions of the Gateway API that do not hold. Input: the condition with the standard's reason
+(`model/outcome.py` has the message). Output: a hint, such as a similar name that exists, or what the object needs."""
 
 from __future__ import annotations
 
@@ -17,30 +16,30 @@ from weft.model.outcome import BackendFlaw, RouteOutcome, StatusCondition
 _GRANT = "a ReferenceGrant there, with this namespace in `from` and a {kind} in `to`, allows it"
 
 _OF_ROUTES = {
-    "NotAllowedByListeners": "its `allowedRoutes` say which: `namespaces: {from: All}` takes those of every namespace",
-    "NoMatchingListenerHostname": "write one of the listeners', or one within their wildcard; without `hostnames` it "
-    "has theirs",
+    "NotAllowedByListeners": "its `allowedRoutes` decide: `namespaces: {from: All}` allows routes of every namespace",
+    "NoMatchingListenerHostname": "use a hostname of a listener, or one within its wildcard; without `hostnames` the "
+    "route has those of the listeners",
     "NotSupported": "name a Gateway in `parentRefs`",
-    "Conflicted": "give each of the two hostnames, a listener or a port of its own",
+    "Conflicted": "give each of the two its own hostnames, listener or port",
 }
 _OF_LISTENERS = {
-    "PortUnavailable": "take another port",
+    "PortUnavailable": "use another port",
     "ProtocolConflict": "give each protocol a port",
     "HostnameConflict": "give each listener a `hostname` or a port of its own",
     "RefNotPermitted": _GRANT.format(kind="Secret or ConfigMap"),
-    "InvalidCACertificateRef": "write a ConfigMap of that name, with certificates in `ca.crt`",
+    "InvalidCACertificateRef": "create a ConfigMap of that name, with certificates in `ca.crt`",
 }
 
 
 def of_route(outcome: RouteOutcome, told: StatusCondition, facts: Facts) -> str:
-    """Where it is not accepted by its parent."""
+    """Hint for a route that its parent does not accept."""
     if told.reason != "NoMatchingParent":
         return _OF_ROUTES.get(told.reason, "")
     parent = outcome.parent
     if parent.kind == "Service":
         there = any(each.namespace == parent.namespace for each in facts.by_host.get(parent.host, ()))
         if there:
-            return "write one of these as `port`, or none to have them all"
+            return "set one of these as `port`, or leave `port` out for all of them"
         return _meant(parent.name, parent.namespace, _services(facts))
     gateway = facts.standard_gateways.get((parent.namespace, parent.name))
     if gateway is None:
@@ -51,22 +50,23 @@ def of_route(outcome: RouteOutcome, told: StatusCondition, facts: Facts) -> str:
 
 
 def of_backend(flaw: BackendFlaw, facts: Facts) -> str:
-    """Where nothing can be sent to it."""
+    """Hint for a backend that cannot be called."""
     match flaw.reason:
         case "InvalidKind":
-            return "name a Service, which is meant without `group` and `kind`"
+            return "name a Service, the default without `group` and `kind`"
         case "RefNotPermitted":
             return _GRANT.format(kind="Service")
     if flaw.host in facts.by_host:
-        return "write one of its ports; until then, what is sent there is answered 500, or closed"
+        return "use one of its ports; until then, requests sent there get 500, and connections are closed"
     name, namespace, *_ = (*flaw.host.split("."), "")
     return (
-        _meant(name, namespace, _services(facts)) or "until it is there, what is sent there is answered 500, or closed"
+        _meant(name, namespace, _services(facts))
+        or "until it exists, requests sent there get 500, and connections are closed"
     )
 
 
 def of_listener(key: ObjectKey, index: int, told: StatusCondition, facts: Facts) -> str:
-    """Where it cannot serve."""
+    """Hint for a listener that cannot be served."""
     gateway = facts.standard_gateways.get((key.namespace, key.name))
     if gateway is None or index >= len(gateway.listeners):
         return ""
@@ -85,11 +85,11 @@ def _meant_certificate(listener: Listener, facts: Facts) -> str:
     held = {(each.namespace, each.name): credential for each, credential in facts.credentials.items()}
     for each in listener.certificates:
         if (each.group, each.kind) != ("", "Secret"):
-            return "name a Secret, which is meant without `group` and `kind`"
+            return "name a Secret, the default without `group` and `kind`"
         credential = held.get((each.namespace, each.name))
         if credential is None:
             guess = meant_secret(each.name, each.namespace, facts)
-            return guess or "write a Secret of that name, with `tls.crt` and `tls.key`"
+            return guess or "create a Secret of that name, with `tls.crt` and `tls.key`"
         if not credential.chain:
             return "it needs `tls.crt` and `tls.key`"
     return ""
@@ -101,7 +101,7 @@ def _services(facts: Facts) -> set[tuple[str, str]]:
 
 
 def _meant(name: str, namespace: str, known: Iterable[tuple[str, str]]) -> str:
-    """A name like it in the same namespace, or where else somebody has the name."""
+    """A similar name in the same namespace, or another namespace with an object of this name."""
     places = sorted(known)
     elsewhere = [place for place, other in places if other == name and place != namespace]
     if elsewhere:

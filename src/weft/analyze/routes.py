@@ -1,6 +1,5 @@
-"""VirtualServices for hosts that nobody has, for gateways that are not there, with routes for what nobody speaks. What
-comes of them at a gateway is `gateway_routes.py`'s; where their routes lead is looked at by whoever sees them:
-`translate/findings.py`."""
+"""VirtualServices for hosts or gateways that do not exist, or with routes for a protocol that no port carries.
+`gateway_routes.py` checks them at gateways, `translate/findings.py` checks the destinations of their routes."""
 
 from __future__ import annotations
 
@@ -29,12 +28,12 @@ def of_routes(facts: Facts) -> Iterator[Problem]:
             yield from _of_kinds(routing, facts)
         yield from _of_gateways(routing, facts)
         if not routing.hosts and (routing.namespace, routing.name) not in delegates:
-            what = "without hosts it is a delegate, and no other VirtualService hands over to it: nothing uses it"
-            yield finding("WFT0121", routing.origin, "spec", what, "write `hosts`, or `delegate` to it")
+            what = "without hosts it is a delegate, and no other VirtualService delegates to it: it is never used"
+            yield finding("WFT0121", routing.origin, "spec", what, "add `hosts`, or a `delegate` that names it")
 
 
 def _of_hosts(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
-    """By its Host header, HTTP is known on every port. Bytes are known by a service's addresses and ports alone."""
+    """HTTP is routed by its Host header on every port; TLS and TCP only by the addresses and ports of services."""
     streams = " and ".join(name for name, routes in (("tls", routing.tls), ("tcp", routing.tcp)) if routes)
     for index, host in enumerate(routing.hosts):
         if facts.services_of(host) or (is_address(host) and not streams):
@@ -42,11 +41,13 @@ def _of_hosts(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
         domain = facts.settings.domain
         outside = not host.endswith(f".{domain}")
         what = f"no Service or ServiceEntry has the host {host}: its " + (
-            f"{streams} routes are never met" if streams else "routes are met only by callers that resolve it anyway"
+            f"{streams} routes are never used"
+            if streams
+            else "routes apply only to callers that resolve the name anyway"
         )
         hint = meant_host(host, facts.by_host, domain)
         if not hint:
-            hint = "if it is a name outside the mesh, add a ServiceEntry for it" if outside else "add the Service"
+            hint = "if the host is outside the mesh, add a ServiceEntry for it" if outside else "add the Service"
         yield finding("WFT0101", routing.origin, f"spec.hosts[{index}]", what, hint)
 
 
@@ -59,22 +60,22 @@ def _of_gateways(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
             yield finding("WFT0102", routing.origin, f"spec.gateways[{index}]", what, hint)
     for _, field, line, match in matches(routing):
         for index, name in enumerate(match.gateways):
-            if name not in known and name not in routing.gateways:  # said above
-                what = f"the gateway {name} does not exist: nothing that comes by it is matched"
+            if name not in known and name not in routing.gateways:  # reported above
+                what = f"the gateway {name} does not exist: this entry matches no request"
                 hint = did_you_mean(name, known) or "`mesh` stands for all sidecars"
                 yield finding("WFT0102", routing.origin, f"{field}.gateways[{index}]", what, hint, line=line)
 
 
 def _of_kinds(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
-    """Each kind of routes has its protocols. A port that does not say what it carries may carry any, and what callers
-    speak to it their Sidecar may say otherwise."""
+    """Each kind of routes needs certain protocols. A port without a declared protocol may carry any, and a Sidecar may
+    declare another one for callers."""
     services = [service for host in routing.hosts for service in facts.services_of(host)]
     ports: dict[int, set[Protocol]] = {}
     for port in (each for service in services for each in service.ports if each.protocol is not Protocol.UDP):
         ports.setdefault(port.number, set(facts.spoken.get(port.number, ()))).add(port.protocol)
     protocols = {protocol for carried in ports.values() for protocol in carried}
     unused = set()
-    hint = "is the Service's port named for its protocol, or has it the right `appProtocol`?"
+    hint = "check that the name of the Service's port begins with its protocol, or that its `appProtocol` is right"
     for kind, routes in (("http", routing.http), ("tls", routing.tls), ("tcp", routing.tcp)):
         if routes and protocols and not any(_carries(protocol, kind) for protocol in protocols):
             unused.add(kind)
@@ -83,13 +84,13 @@ def _of_kinds(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
             yield finding("WFT0120", routing.origin, f"spec.{kind}", what, hint)
     for kind, field, line, match in matches(routing):
         if kind in unused or set(match.gateways or routing.gateways) != {MESH}:
-            continue  # said above, or the port may be a gateway's
+            continue  # reported above, or the port may be a gateway's
         meant = ports.get(match.port, set())
         if meant and not any(_carries(protocol, kind) for protocol in meant):
             carried = ", ".join(sorted(protocol.value for protocol in meant))
             what = (
-                f"port {match.port} of {routing.hosts[0]} carries {carried}, and this is a match of {kind} routes: "
-                "it is never met"
+                f"port {match.port} of {routing.hosts[0]} carries {carried}, and this match is in {kind} routes: "
+                "it never applies"
             )
             yield finding("WFT0120", routing.origin, f"{field}.port", what, hint, line=line)
 

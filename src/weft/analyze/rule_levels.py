@@ -1,7 +1,8 @@
-"""What a DestinationRule says at one of its levels and nobody acts on: settings of HTTP where no port that the level
-reaches carries it, and a number of retries where a budget decides.
+"""Settings at one level of a DestinationRule that have no effect: HTTP settings where no port that the level applies to
+carries HTTP, and `maxRetries` beside a retry budget.
 
-Rule: one rule for a host with HTTP ports and others is as it should be. Only a level that reaches no HTTP is told."""
+Rule: HTTP settings for a host that has HTTP ports and others are fine. Only a level without any HTTP port is
+reported."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ class _Level(msgspec.Struct, frozen=True):
     field: str
     line: int
     policy: TrafficPolicy
-    protocols: frozenset[Protocol]  # of the ports that it reaches
-    spoken: frozenset[Protocol]  # what Sidecars let callers speak to these instead
-    budget: RetryBudget | None  # that holds here
+    protocols: frozenset[Protocol]  # of the ports that it applies to
+    spoken: frozenset[Protocol]  # of Sidecar egress listeners, which override these
+    budget: RetryBudget | None  # in effect here
 
     @property
     def bytes_alone(self) -> bool:
@@ -51,7 +52,7 @@ def _levels(rule: DestinationRule, services: tuple[Service, ...], facts: Facts) 
     for field, line, policy in placed:
         if policy is None:
             continue
-        budget = policy.retry_budget or widest  # which a port's entry cannot say, and does not silence
+        budget = policy.retry_budget or widest  # a port's entry cannot have one, and inherits it
         own = {number for number, _ in policy.ports}
         reached = [(field, policy, {number for number, _ in ports} - own)]
         for index, (number, entry) in enumerate(policy.ports):
@@ -65,28 +66,28 @@ def _levels(rule: DestinationRule, services: tuple[Service, ...], facts: Facts) 
 def _of_hashing(rule: DestinationRule, level: _Level) -> Iterator[Problem]:
     balancer = level.policy.load_balancer
     hashing = balancer.consistent_hash if balancer is not None else None
-    asked = any(protocol.is_http for protocol in level.spoken)
-    if level.bytes_alone and not asked and hashing is not None and hashing.key is not HashKey.SOURCE_IP:
-        what = f"connections to {rule.host} are balanced by a {hashing.key}, which only HTTP has: they go anywhere"
+    overridden = any(protocol.is_http for protocol in level.spoken)
+    if level.bytes_alone and not overridden and hashing is not None and hashing.key is not HashKey.SOURCE_IP:
+        what = f"connections to {rule.host} are hashed by a {hashing.key}, which only HTTP has: the hash has no effect"
         yield finding("WFT0213", rule.origin, f"{level.field}.loadBalancer", what, "use `useSourceIp`", line=level.line)
 
 
 def _of_pool(rule: DestinationRule, level: _Level, pool: ConnectionPool) -> Iterator[Problem]:
     field = f"{level.field}.connectionPool.http"
-    useless = [name for name, written in _of_requests(pool) if written]
+    useless = [name for name, value in _of_requests(pool) if value]
     if level.bytes_alone and useless:
         listed = ", ".join(f"`{name}`" for name in useless)
         effect = "has no effect" if len(useless) == 1 else "have no effect"
-        what = f"no port of {rule.host} that this is for carries HTTP, only {level.carried}: {listed} {effect}"
-        hint = "settings of connections are `connectionPool.tcp`; does the port's name say what it carries?"
+        what = f"no port of {rule.host} that this applies to carries HTTP, only {level.carried}: {listed} {effect}"
+        hint = "use `connectionPool.tcp` for connections; if the port carries HTTP, begin its name with http"
         yield finding("WFT0222", rule.origin, field, what, hint, line=level.line)
     if pool.max_retries and level.budget is not None:
-        what = f"retries are limited by the `retryBudget` of {level.budget.percent:g} %: `maxRetries` has no effect"
+        what = f"the `retryBudget` of {level.budget.percent:g} % limits retries: `maxRetries` has no effect"
         yield finding("WFT0223", rule.origin, f"{field}.maxRetries", what, "keep one of the two", line=level.line)
 
 
 def _of_requests(pool: ConnectionPool) -> tuple[tuple[str, object], ...]:
-    """What is written in clusters for HTTP alone. Numbers of requests and retries are limits of any cluster."""
+    """Settings that only HTTP clusters have. Limits of requests and retries apply to any cluster."""
     return (
         ("idleTimeout", pool.idle_timeout),
         ("maxRequestsPerConnection", pool.max_requests_per_connection),

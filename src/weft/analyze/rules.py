@@ -1,4 +1,5 @@
-"""DestinationRules for hosts that are not there, with subsets of nobody, or for callers that do not exist."""
+"""DestinationRules for hosts, ports or callers that do not exist, with empty subsets, contradicting each other, or with
+locality settings that have no effect."""
 
 from __future__ import annotations
 
@@ -33,19 +34,19 @@ def of_rules(facts: Facts) -> Iterator[Problem]:
         if selector and facts.runs and not facts.selected(rule.namespace, selector):
             hint = meant_labels(selector, (runner.labels for runner in facts.runners.get(rule.namespace, ())))
             what = (
-                f"no workload of namespace {rule.namespace} has the labels {written(selector)}: the rule is for nobody"
+                f"no workload of namespace {rule.namespace} has the labels {written(selector)}: the rule has no effect"
             )
             yield finding("WFT0203", rule.origin, "spec.workloadSelector", what, hint)
 
 
 def _of_merging(rule: DestinationRule, older: list[DestinationRule]) -> Iterator[Problem]:
-    """Rules for one host are merged; what an older one has said already, a younger one cannot say otherwise."""
-    hint = "write both into one rule"
+    """Rules for one host are merged; where both set the same thing, the older one takes precedence."""
+    hint = "merge both into one rule"
     decided = next((each for each in older if each.policy is not None), None)
     if decided is not None and rule.policy is not None:
         what = (
             f"DestinationRule {decided.name} is for {rule.host} too and {ahead(decided, rule)}: "
-            "its trafficPolicy is used, not this one"
+            "its trafficPolicy is used instead of this one"
         )
         yield finding("WFT0204", rule.origin, "spec.trafficPolicy", what, hint)
     for index, subset in enumerate(rule.subsets):
@@ -58,13 +59,13 @@ def _of_merging(rule: DestinationRule, older: list[DestinationRule]) -> Iterator
 
 def _of_subsets(rule: DestinationRule, services: tuple[Service, ...], facts: Facts) -> Iterator[Problem]:
     there = [labels for service in services for labels in _labels_behind(service, facts)]
-    if not there:  # said of the service, or nobody can know
+    if not there:  # reported for the service, or unknown
         return
     for index, subset in enumerate(rule.subsets):
         if not any(set(subset.labels) <= set(labels) for labels in there):
             what = (
-                f"nobody behind {rule.host} has the labels {written(subset.labels)}: "
-                f"nobody answers calls to subset {subset.name!r}"
+                f"no workload behind {rule.host} has the labels {written(subset.labels)}: "
+                f"calls to subset {subset.name!r} fail"
             )
             hint = meant_labels(subset.labels, there)
             yield finding("WFT0202", rule.origin, f"spec.subsets[{index}].labels", what, hint, line=subset.line)
@@ -83,7 +84,7 @@ def _of_ports(rule: DestinationRule, services: tuple[Service, ...]) -> Iterator[
 
 
 def _of_places(rule: DestinationRule, services: tuple[Service, ...], facts: Facts) -> Iterator[Problem]:
-    """Failover without anybody who notices that one is not well, and shares for places in which nobody is."""
+    """Failover without outlier detection, and `distribute` to localities without endpoints."""
     there = {place for service in services for place in _places_behind(service, facts)}
     field = "spec.trafficPolicy.loadBalancer.localityLbSetting"
     detected = any(level.outlier_detection is not None for level in levels(rule))
@@ -92,13 +93,18 @@ def _of_places(rule: DestinationRule, services: tuple[Service, ...], facts: Fact
         if setting is None or not setting.enabled:
             continue
         if (setting.failover or setting.failover_priority) and not detected:
-            what = f"nobody notices who behind {rule.host} is not well, so nobody fails over: all are called alike"
+            what = (
+                f"without outlier detection unhealthy endpoints of {rule.host} are not detected: "
+                "there is no failover, and all endpoints are called alike"
+            )
             yield finding("WFT0215", rule.origin, field, what, "add `outlierDetection`")
         for each in setting.distribute:
             lost = [place for place, _ in each.to if not any(matches(one, place) for one in there)]
             if there and len(lost) == len(each.to):
-                what = f"nobody behind {rule.host} is in {', '.join(lost)}: calls from {each.origin} fail"
-                yield finding("WFT0216", rule.origin, field, what, f"they are in {', '.join(sorted(there)) or 'none'}")
+                what = f"no endpoint of {rule.host} is in {', '.join(lost)}: calls from {each.origin} fail"
+                yield finding(
+                    "WFT0216", rule.origin, field, what, f"its endpoints are in {', '.join(sorted(there)) or 'none'}"
+                )
 
 
 def _places_behind(service: Service, facts: Facts) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Services that nobody stands behind, or not at the port they say, and services that claim one address."""
+"""Services that select no workload, whose `targetPort` no workload has, or that have the address of another Service."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ def of_services(facts: Facts) -> Iterator[Problem]:
 def _of_selection(service: Service, selector: Labels, facts: Facts) -> Iterator[Problem]:
     behind = facts.selected(service.namespace, selector)
     if not behind:
-        what = (
-            f"no workload of namespace {service.namespace} has the labels {written(selector)}: nobody answers its calls"
-        )
+        what = f"no workload of namespace {service.namespace} has the labels {written(selector)}: calls to it fail"
         yield finding(
             "WFT0301", service.origin, f"spec.{_field(service)}", what, _selection_hint(service, selector, facts)
         )
@@ -44,18 +42,20 @@ def _field(service: Service) -> str:
 def _selection_hint(service: Service, selector: Labels, facts: Facts) -> str:
     elsewhere = sorted(namespace for namespace in facts.runners if facts.selected(namespace, selector))
     if elsewhere:
-        return f"namespace {elsewhere[0]} has such workloads, but a selector looks only into its own namespace"
+        return (
+            f"namespace {elsewhere[0]} has such workloads, but a selector matches only workloads of its own namespace"
+        )
     return meant_labels(selector, (runner.labels for runner in facts.runners.get(service.namespace, ())))
 
 
 def _of_target(service: Service, index: int, port: ServicePort, behind: tuple[Runner, ...]) -> Iterator[Problem]:
     ports = {pair for runner in behind for pair in runner.ports or runner.instance.ports}
     names = {name for name, _ in ports if name}
-    who = f"no workload behind it ({', '.join(sorted(runner.name for runner in behind)[:3])})"
+    subject = f"no workload behind it ({', '.join(sorted(runner.name for runner in behind)[:3])})"
     field = f"spec.ports[{index}].targetPort"
     if isinstance(port.target, str) and port.target:
         if port.target not in names and not any(runner.instance.is_entry for runner in behind):
-            what = f"{who} has a port named `{port.target}`: nobody answers on port {port.number}"
+            what = f"{subject} has a port named `{port.target}`: calls to port {port.number} fail"
             yield finding(
                 "WFT0302",
                 service.origin,
@@ -65,12 +65,12 @@ def _of_target(service: Service, index: int, port: ServicePort, behind: tuple[Ru
             )
         return
     if any(runner.ports is None for runner in behind):
-        return  # it does not say where it listens, so it may well be there
+        return  # a workload without declared ports may listen there
     target = port.target or (0 if port.name in names else port.number)
     if target and target not in {number for _, number in ports}:
         there = ", ".join(str(number) for number in sorted({number for _, number in ports}))
-        missing = "" if port.target else ", which is meant where there is no `targetPort`"
-        what = f"{who} declares port {target}{missing}"
+        missing = "" if port.target else ", which is the default without `targetPort`"
+        what = f"{subject} declares port {target}{missing}"
         hint = f"declared: {there}; correct `targetPort`, or add the port to the Workload"
         yield finding("WFT0303", service.origin, field, what, hint)
 
@@ -87,5 +87,5 @@ def _of_addresses(facts: Facts) -> Iterator[Problem]:
             if (first := claims.setdefault((address, port.number), service)) is not service
         }
         for (address, number), first in taken.items():
-            what = f"{address}:{number} is the address of Service {first.namespace}/{first.name} too"
-            yield finding("WFT0304", service.origin, "spec.clusterIP", what, "write another one, or none at all")
+            what = f"Service {first.namespace}/{first.name} has the address {address}:{number} too"
+            yield finding("WFT0304", service.origin, "spec.clusterIP", what, "use another one, or leave it out")

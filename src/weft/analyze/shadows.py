@@ -1,5 +1,5 @@
-"""Routes and matches of a VirtualService that are never met, because one above takes all that they match. Where a route
-has no match at all, whoever reads the object has said it already."""
+"""Routes and matches of a VirtualService that are never used, because one above matches every request that they match.
+Routes below a route without a match are reported by the parser."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.analyze.finding import finding
 from weft.base.problem import Problem
 from weft.model.virtual_service import HttpMatch, HttpRoute, MatchKind, StringMatch, VirtualService
 
-_MOST = 300  # matches of one object: each is compared with those above it, and beyond only with its equals
+_MOST = 300  # matches of one object: up to here each is compared with all above it, beyond only with equal ones
 _ANY_PATH = (
     StringMatch(MatchKind.PREFIX, "/"),
     StringMatch(MatchKind.REGEX, ".*"),
@@ -38,34 +38,34 @@ def _of_routing(routing: VirtualService) -> Iterator[Problem]:
     equals: dict[HttpMatch, _Above] = {}
     for number, route in enumerate(routing.http):
         if not route.match:
-            return  # it takes everything, and what stands below has been told so
+            return  # it matches everything; the parser reports the routes below
         mine = [msgspec.structs.replace(match, name="", stat_prefix="") for match in route.match]
         takers: dict[int, _Above] = {}
         for index, match in enumerate(mine):
             taker = equals.get(match) or (_taker(match, above, routing) if len(above) <= _MOST else None)
             if taker is not None:
                 takers[index] = taker
-            elif route.delegate is None:  # a delegate may take less than it is given
-                held = _Above(match, number, route.line)
-                above.append(held)
-                equals[match] = held
-        yield from _said(routing, number, route, takers)
+            elif route.delegate is None:  # a delegate may match less than its root
+                taking = _Above(match, number, route.line)
+                above.append(taking)
+                equals[match] = taking
+        yield from _problems(routing, number, route, takers)
 
 
-def _said(routing: VirtualService, number: int, route: HttpRoute, takers: dict[int, _Above]) -> Iterator[Problem]:
+def _problems(routing: VirtualService, number: int, route: HttpRoute, takers: dict[int, _Above]) -> Iterator[Problem]:
     others = [taker for taker in takers.values() if taker.route != number]
     if len(others) == len(route.match):
         first = others[0]
         line = f" (line {first.line})" if first.line else ""
-        what = f"this route is never used: http[{first.route}]{line} takes all that it matches"
+        what = f"this route is never used: http[{first.route}]{line} matches every request that it matches"
         field = f"spec.http[{number}]"
         yield finding("WFT0111", routing.origin, field, what, "put it above that one", line=route.line)
         return
     for index, taker in takers.items():
         above = "a match above it" if taker.route == number else f"http[{taker.route}]"
-        what = f"this match is never met: {above} takes all of it"
+        what = f"this match never applies: {above} covers it"
         field = f"spec.http[{number}].match[{index}]"
-        yield finding("WFT0112", routing.origin, field, what, "leave it out", line=route.line)
+        yield finding("WFT0112", routing.origin, field, what, "remove it", line=route.line)
 
 
 def _taker(match: HttpMatch, above: list[_Above], routing: VirtualService) -> _Above | None:
@@ -73,7 +73,7 @@ def _taker(match: HttpMatch, above: list[_Above], routing: VirtualService) -> _A
 
 
 def _covers(wide: HttpMatch, narrow: HttpMatch, routing: VirtualService) -> bool:
-    """Whether every request that meets `narrow` meets `wide`."""
+    """Whether every request that matches `narrow` matches `wide`."""
     return (
         set(narrow.gateways or routing.gateways) <= set(wide.gateways or routing.gateways)
         and wide.port in (0, narrow.port)

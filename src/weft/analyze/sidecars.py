@@ -1,4 +1,5 @@
-"""Sidecars that let in nothing under a name, or that are for workloads nobody has."""
+"""Sidecars that import hosts, namespaces or ports that do not exist, select no workload, or conflict with another
+one."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def of_sidecars(facts: Facts) -> Iterator[Problem]:
             labels = (runner.labels for runner in facts.runners.get(sidecar.namespace, ()))
             what = (
                 f"no workload of namespace {sidecar.namespace} has the labels {written(sidecar.selector)}: "
-                "the Sidecar is for nobody"
+                "the Sidecar has no effect"
             )
             yield finding(
                 "WFT0403", sidecar.origin, "spec.workloadSelector", what, meant_labels(sidecar.selector, labels)
@@ -51,7 +52,7 @@ def _of_port(sidecar: Sidecar, number: int, facts: Facts) -> Iterator[Problem]:
     known = sorted({port.number for service in services for port in service.ports})
     if not services or listener.port.number in known:
         return
-    what = f"none of the hosts has port {listener.port.number}: the listener shows nothing"
+    what = f"none of the hosts has port {listener.port.number}: the listener imports nothing"
     field = f"spec.egress[{number}].port.number"
     yield finding("WFT0408", sidecar.origin, field, what, f"they have {', '.join(map(str, known))}")
 
@@ -61,7 +62,9 @@ def _of_proxy(sidecar: Sidecar, proxy: Destination, facts: Facts) -> Iterator[Pr
     field, lost = "spec.outboundTrafficPolicy.egressProxy", "calls to hosts outside the mesh fail"
     if not services:
         hint = meant_host(proxy.host, facts.by_host, facts.settings.domain)
-        yield finding("WFT0407", sidecar.origin, field, f"nobody has the host {proxy.host}: {lost}", hint)
+        yield finding(
+            "WFT0407", sidecar.origin, field, f"no Service or ServiceEntry has the host {proxy.host}: {lost}", hint
+        )
     elif proxy.port not in {port.number for service in services for port in service.ports}:
         what = f"{proxy.host} has no port {proxy.port}: {lost}"
         known = sorted({port.number for service in services for port in service.ports})
@@ -86,37 +89,37 @@ def _of_conflicts(facts: Facts) -> Iterator[Problem]:
             if first is not sidecar:
                 why = ahead(first, sidecar)
                 what = f"Sidecar {first.name} selects {runner.name} too and {why}: this one is not used there"
-                yield finding("WFT0405", sidecar.origin, "spec.workloadSelector", what, "let each workload have one")
+                yield finding("WFT0405", sidecar.origin, "spec.workloadSelector", what, "use one Sidecar per workload")
                 break
 
 
 def _routing(host: str, routed: Mapping[str, set[str]]) -> set[str]:
-    """The namespaces of VirtualServices for a host, or for what a wildcard covers."""
+    """The namespaces of VirtualServices for a host, or for the hosts that a wildcard covers."""
     if not host.startswith("*"):
         return routed.get(host, set())
     return {place for name, places in routed.items() if host_covers(host, name) for place in places}
 
 
 def _against(entry: str, sidecar: Sidecar, facts: Facts, routed: Mapping[str, set[str]]) -> tuple[str, str, str]:
-    """The check that finds an egress host wrong, what is wrong, and a hint; empty if nothing."""
+    """Code, message and hint of the finding; empty strings if there is none."""
     owner, slash, host = entry.partition("/")
     if not slash or owner == "~":
         return "", "", ""
     namespace = sidecar.namespace if owner == "." else owner
     if host == "*":
-        # A namespace with nothing to call yet is nothing to warn of, but one that nobody has heard of is.
+        # A namespace without services is fine, an unknown namespace is not.
         if namespace == "*" or namespace in facts.namespaces:
             return "", "", ""
-        what = f"there is no namespace {namespace}: `{entry}` shows nothing"
+        what = f"there is no namespace {namespace}: `{entry}` imports nothing"
         return "WFT0402", what, did_you_mean(namespace, facts.namespaces)
     owners = {each.namespace for each in facts.services_of(host)} | _routing(host, routed)
     if owners and (namespace == "*" or namespace in owners):
         return "", "", ""
-    what = f"`{entry}` shows nothing: no such host"
+    what = f"`{entry}` imports nothing: no such host"
     if owners:
         owner = min(owners)
         return "WFT0401", f"{what} in namespace {namespace}", f"it is in {owner}: write {owner}/{host}"
     short = full_host(host, sidecar.namespace if namespace == "*" else namespace, facts.settings.domain)
     if short in facts.by_host and short != host:
-        return "WFT0401", what, f"a Sidecar wants full names: write {owner}/{short}"
+        return "WFT0401", what, f"a Sidecar needs fully qualified names: write {owner}/{short}"
     return "WFT0401", what, meant_host(host, facts.by_host, facts.settings.domain)

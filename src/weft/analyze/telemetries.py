@@ -1,4 +1,4 @@
-"""Telemetries that name providers nobody has, that an older one keeps from speaking, or that are for nobody."""
+"""Telemetries that name providers that do not exist, that an older one overrides, or that select no workload."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.model.telemetry import Telemetry
 
 
 def of_telemetries(facts: Facts) -> Iterator[Problem]:
-    speaking: dict[tuple[str, object], Telemetry] = {}
+    effective: dict[tuple[str, object], Telemetry] = {}
     for telemetry in sorted(facts.telemetries, key=_age):
         yield from _of_providers(telemetry, facts)
         selector = telemetry.selector
@@ -20,14 +20,14 @@ def of_telemetries(facts: Facts) -> Iterator[Problem]:
             hint = meant_labels(selector, (runner.labels for runner in facts.runners.get(telemetry.namespace, ())))
             what = (
                 f"no workload of namespace {telemetry.namespace} has the labels {written(selector)}: "
-                "the Telemetry is for nobody"
+                "the Telemetry has no effect"
             )
             yield finding("WFT0603", telemetry.origin, "spec.selector", what, hint)
-        first = speaking.setdefault((telemetry.namespace, selector), telemetry)
+        first = effective.setdefault((telemetry.namespace, selector), telemetry)
         if first is not telemetry:
             why = ahead(first, telemetry)
             what = f"Telemetry {first.name} is for the same workloads and {why}: this one has no effect"
-            yield finding("WFT0604", telemetry.origin, "", what, "write both into one")
+            yield finding("WFT0604", telemetry.origin, "", what, "merge both into one")
 
 
 def _of_providers(telemetry: Telemetry, facts: Facts) -> Iterator[Problem]:
@@ -37,15 +37,19 @@ def _of_providers(telemetry: Telemetry, facts: Facts) -> Iterator[Problem]:
             field = f"spec.accessLogging[{index}].providers[{number}].name"
             if name.lower() not in known:
                 hint = did_you_mean(name, [provider.name for provider in facts.settings.log_providers])
-                what = f"MeshConfig has no access log provider `{name}`: nothing is written there"
+                what = f"MeshConfig has no access log provider `{name}`: nothing is logged there"
                 yield finding("WFT0601", telemetry.origin, field, what, hint)
             elif known[name.lower()].log is None and not rule.disabled:
-                what = f"weft sends nothing to the provider `{name}`: it writes only to files that proxies may open"
+                what = f"weft does not support the provider `{name}`: it logs only to files that proxies may open"
                 yield finding(
-                    "WFT0602", telemetry.origin, field, what, "use an envoyFileAccessLog, and collect from there"
+                    "WFT0602",
+                    telemetry.origin,
+                    field,
+                    what,
+                    "use an envoyFileAccessLog, and collect the logs from there",
                 )
 
 
 def _age(telemetry: Telemetry) -> tuple[str, str]:
-    """As `mesh/policies.py` has it."""
+    """The same order as in `mesh/policies.py`."""
     return (telemetry.created or "9999", telemetry.name)

@@ -1,5 +1,5 @@
-"""Pods as they are written or as they run: a Pod, or the template in a Deployment, StatefulSet, DaemonSet or Job, with
-no more of them than the checks read. A document comes in, a value leaves; whatever is malformed in it is not there."""
+"""Parse the pod of a document: a Pod, or the template of a Deployment, StatefulSet, DaemonSet or Job. Only the fields
+that the checks need are read; malformed ones are treated as absent."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class PodTemplate(msgspec.Struct, frozen=True):
     annotations: Labels = ()
     account: str = "default"
     host_network: bool = False
-    user: int | None = None  # of all containers that say nothing else
-    containers: tuple[TemplateContainer, ...] = ()  # those that stay: not the init containers that end
-    runs: bool = False  # a pod that is there, and not only written
-    owner: tuple[str, str] = ("", "")  # the kind and the name of what made it
-    over: bool = False
+    user: int | None = None  # of all containers without their own
+    containers: tuple[TemplateContainer, ...] = ()  # that keep running: no init containers, except sidecars
+    runs: bool = False  # a pod that exists, not only a template
+    owner: tuple[str, str] = ("", "")  # kind and name of its controller
+    over: bool = False  # succeeded or failed
     drivers: tuple[str, ...] = ()  # of its CSI volumes
 
     @property
@@ -63,12 +63,12 @@ class PodTemplate(msgspec.Struct, frozen=True):
         return tuple(each for each in self.containers if each.name != "istio-proxy")
 
     def body(self) -> Mapping[str, Any]:
-        """As the injector would be given it."""
+        """The pod as the injector would get it."""
         return _mapping(self.document.body, self.path)
 
 
 def template_of(document: Document) -> PodTemplate | None:
-    """None if it is of a kind that has no pods. Never raises."""
+    """None if the kind has no pods. Never raises."""
     path = PLACES.get(document.key.kind)
     if path is None:
         return None

@@ -1,5 +1,5 @@
-"""Where tokens and those who ask for them do not meet: a RequestAuthentication for nobody, keys that a pod cannot
-fetch, and policies about tokens where nobody checks any."""
+"""RequestAuthentications that select no workload, keys that a pod cannot fetch, and policies about tokens or issuers
+that no RequestAuthentication checks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 
 from weft.analyze.facts import Facts, Runner
 from weft.analyze.finding import finding
-from weft.analyze.nobody import of_nobody
 from weft.analyze.ports import Ports
+from weft.analyze.unmatched_selectors import selects_nothing
 from weft.api.syntax import is_address
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
@@ -21,10 +21,10 @@ _OF_TOKENS = "request.auth."  # how keys of conditions begin
 
 def of_tokens(facts: Facts) -> Iterator[Problem]:
     checked: set[tuple[str, str]] = set()
-    issuers: dict[tuple[str, str], set[str]] = defaultdict(set)  # that each runner believes
+    issuers: dict[tuple[str, str], set[str]] = defaultdict(set)  # that each runner trusts
     ports = Ports(facts)
     for each in facts.authentications:
-        yield from of_nobody("WFT0541", each, facts, "the RequestAuthentication is for nobody")
+        yield from selects_nothing("WFT0541", each, facts, "the RequestAuthentication has no effect")
         chosen = facts.chosen(each.namespace, each.selector, each.targets)
         checked |= {(namespace, runner.name) for namespace, runner in chosen if each.rules or each.refused}
         yield from _of_keys(each, chosen, facts)
@@ -42,7 +42,7 @@ def of_tokens(facts: Facts) -> Iterator[Problem]:
 def _of_keys(
     authentication: RequestAuthentication, chosen: list[tuple[str, Runner]], facts: Facts
 ) -> Iterator[Problem]:
-    """Pods of the local engine, which alone runs Workloads, have no way out of their mesh."""
+    """Pods of a local mesh (only those have a Workload) cannot call hosts outside the mesh."""
     local = any(runner.instance.origin and runner.instance.origin.key.kind == "Workload" for _, runner in chosen)
     for number, rule in enumerate(authentication.rules):
         server = rule.key_server
@@ -50,7 +50,7 @@ def _of_keys(
             continue
         if not facts.services_of(server.host):
             what = f"pods of a local mesh cannot reach {server.host}: every token of {rule.issuer} gets 401 there"
-            hint = "write the keys themselves: `jwks`"
+            hint = "write the keys inline: `jwks`"
             yield finding(
                 "WFT0542", authentication.origin, f"spec.jwtRules[{number}].jwksUri", what, hint, line=rule.line
             )
@@ -59,17 +59,17 @@ def _of_keys(
 def _of_disguises(
     authentication: RequestAuthentication, chosen: list[tuple[str, Runner]], ports: Ports
 ) -> Iterator[Problem]:
-    """Envoy takes a request that begins with an empty line for bytes, and nobody looks for a token in those."""
+    """Envoy detects a request that begins with an empty line as raw TCP, in which no token is checked."""
     for namespace, runner in chosen if authentication.rules else ():
         for port in ports.disguising(namespace, runner):
             if port in ports.tcp.get((namespace, runner.name), ()):
                 why = f"port {port} of {runner.name} is HTTP to one Service and not to another"
-                hint = "have all its Services say `http`"
+                hint = "declare it as `http` in all its Services"
             else:
                 known = port in ports.http.get((namespace, runner.name), ())
-                why = f"{'not every Service' if known else 'nobody'} says what port {port} of {runner.name} carries"
+                why = f"{'not every' if known else 'no'} Service declares the protocol of port {port} of {runner.name}"
                 hint = "name the Service's port `http`, or set `appProtocol`"
-            what = f"{why}: HTTP can be disguised there, unchecked"
+            what = f"{why}: HTTP disguised as raw TCP gets in there without a check of its token"
             yield finding("WFT0543", authentication.origin, "spec", what, hint)
             return
 
@@ -79,15 +79,15 @@ def _of_issuers(
 ) -> Iterator[Problem]:
     wanted = [each for number, rule in enumerate(policy.rules) for each in _wanted(number, rule)]
     known = {issuer for place, runner in guarded for issuer in issuers.get((place, runner.name), ())} if wanted else ()
-    for field, line, value in wanted if known else ():  # without any, that is said instead
+    for field, line, value in wanted if known else ():  # without any, WFT0544 is reported instead
         issuer = value.rpartition("/")[0]
         if issuer and "*" not in issuer and issuer not in known:
-            what = f"`{value}` is nobody here: no RequestAuthentication for {guarded[0][1].name} trusts {issuer}"
+            what = f"`{value}` matches no request: no RequestAuthentication for {guarded[0][1].name} trusts {issuer}"
             yield finding("WFT0545", policy.origin, field, what, did_you_mean(issuer, known), line=line)
 
 
 def _wanted(number: int, rule: AuthorizationRule) -> Iterator[tuple[str, int, str]]:
-    """The principals of tokens that a rule asks for: the field, the line, ISSUER/SUBJECT."""
+    """The request principals that a rule matches: the field, the line, ISSUER/SUBJECT."""
     for index, source in enumerate(rule.sources):
         for place, value in enumerate(source.request_principals):
             yield f"spec.rules[{number}].from[{index}].source.requestPrincipals[{place}]", rule.line, value
@@ -98,16 +98,22 @@ def _wanted(number: int, rule: AuthorizationRule) -> Iterator[tuple[str, int, st
 
 def _of_policy(policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]]) -> Iterator[Problem]:
     for number, rule in enumerate(policy.rules):
-        outcome = "matches none" if _asks_for(rule) else "matches as if none had a token" if _asks_about(rule) else ""
+        outcome = (
+            "matches no request"
+            if _asks_for(rule)
+            else "treats every request as one without a token"
+            if _asks_about(rule)
+            else ""
+        )
         if outcome:
             name = guarded[0][1].name
-            nobody = f"no RequestAuthentication is for {name}: nobody checks the tokens of requests there"
-            what, hint = f"{nobody}, and this rule {outcome}", "add a RequestAuthentication for the workload"
+            unchecked = f"no RequestAuthentication selects {name}: tokens are not checked there"
+            what, hint = f"{unchecked}, and this rule {outcome}", "add a RequestAuthentication for the workload"
             yield finding("WFT0544", policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)
 
 
 def _asks_for(rule: AuthorizationRule) -> bool:
-    """Whether only a request with a good token matches."""
+    """Whether only a request with a valid token matches."""
     named = bool(rule.sources) and all(source.request_principals for source in rule.sources)
     return named or any(each.key.startswith(_OF_TOKENS) and each.values for each in rule.conditions)
 

@@ -1,5 +1,5 @@
-"""Where callers and workloads disagree about TLS: rules that send plaintext to those who refuse it or TLS to those who
-take none, policies for nobody, names that nobody verifies."""
+"""Where callers and workloads disagree about TLS: rules that send plaintext to workloads that reject it or TLS to
+workloads that do not accept it, PeerAuthentications without effect, servers whose certificate is not verified."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from weft.analyze.facts import Facts, Runner
 from weft.analyze.finding import ahead, finding
-from weft.analyze.nobody import of_nobody
 from weft.analyze.ports import Ports
+from weft.analyze.unmatched_selectors import selects_nothing
 from weft.base.problem import Problem
 from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, Subset, effective
 from weft.model.gateway import ServerTlsMode
@@ -36,29 +36,29 @@ def of_transport(facts: Facts) -> Iterator[Problem]:
 
 
 def _of_rule(rule: DestinationRule, facts: Facts) -> Iterator[Problem]:
-    told: set[str] = set()
+    reported: set[str] = set()
     for service in facts.services_of(rule.host):
         for port in service.ports:
             for subset in (None, *rule.subsets):
                 tls = effective(rule, port.number, subset).tls
                 code, what, hint = _against(tls, service, port, subset, facts) if tls else _WELL
-                if code and what not in told:
-                    told.add(what)
+                if code and what not in reported:
+                    reported.add(what)
                     yield finding(code, rule.origin, "spec", what, hint)
 
 
 def _against(
     tls: ClientTls, service: Service, port: ServicePort, subset: Subset | None, facts: Facts
 ) -> tuple[str, str, str]:
-    """The check that finds a rule's TLS at one port wrong, what is wrong, and a hint; empty if nothing."""
+    """Code, message and hint of the finding; empty strings if there is none."""
     at = f"port {port.number} of {service.host}"
     if tls.mode in (ClientTlsMode.SIMPLE, ClientTlsMode.MUTUAL):
         if not tls.verify:
-            what = f"nobody checks who answers for {service.host}: `insecureSkipVerify`"
-            return "WFT0205", what, "name its `caCertificates`"
+            what = f"`insecureSkipVerify`: the certificate of {service.host} is not verified"
+            return "WFT0205", what, "set its `caCertificates`"
         names = tls.subject_alt_names or service.subject_alt_names or tls.server_name
         if not names and service.host.startswith("*") and not port.protocol.is_http:
-            what = f"no name tells who may answer at {at}: any certificate will do that the authorities have signed"
+            what = f"no name is verified at {at}: any certificate that the CA has signed is accepted"
             return "WFT0206", what, "set `sni` or `subjectAltNames`"
     for runner in _behind(service, subset, facts):
         number = runner.instance.port_for(port)
@@ -68,44 +68,44 @@ def _against(
         if tls.mode is ClientTlsMode.DISABLE and mode is TlsMode.STRICT and runner.instance.intercepts(number):
             return (
                 "WFT0207",
-                f"calls to {at} are plaintext, and {runner.name} takes only mutual TLS there: they fail",
-                "leave `tls` out: proxies use mutual TLS by themselves",
+                f"calls to {at} are plaintext, and {runner.name} accepts only mutual TLS there: they fail",
+                "leave `tls` out: proxies use mutual TLS automatically",
             )
         if tls.mode is ClientTlsMode.SIMPLE and runner.instance.intercepts(number):
-            wants = "takes only mutual TLS" if mode is TlsMode.STRICT else "looks for HTTP"
+            expects = "accepts only mutual TLS" if mode is TlsMode.STRICT else "expects HTTP"
             if mode is TlsMode.STRICT or port.protocol.is_http:
                 return (
                     "WFT0208",
-                    f"calls to {at} are TLS without a certificate of the mesh, and {runner.name} {wants} there: "
+                    f"calls to {at} are TLS without a certificate of the mesh, and {runner.name} {expects} there: "
                     "they fail",
-                    "leave `tls` out: proxies use mutual TLS by themselves",
+                    "leave `tls` out: proxies use mutual TLS automatically",
                 )
         if runner.instance.gateway:
             if tls.mode is ClientTlsMode.ISTIO_MUTUAL and not _takes_own_tls(service, runner, number, facts):
                 return (
                     "WFT0209",
-                    f"calls to {at} are mutual TLS, and the gateway {runner.name} has no server there that takes it: "
+                    f"calls to {at} are mutual TLS, and the gateway {runner.name} has no server there that accepts it: "
                     "they fail",
-                    "let the server's `tls.mode` be ISTIO_MUTUAL, or leave `tls` out here",
+                    "set the server's `tls.mode` to ISTIO_MUTUAL, or leave `tls` out here",
                 )
             continue
         if tls.mode is ClientTlsMode.ISTIO_MUTUAL and not runner.instance.speaks_tls(number):
             return (
                 "WFT0209",
-                f"calls to {at} are mutual TLS, and {runner.name} has no proxy there to take it: they fail",
-                "leave `tls` out: proxies use it towards whoever has one",
+                f"calls to {at} are mutual TLS, and {runner.name} has no proxy there to terminate it: they fail",
+                "leave `tls` out: proxies use mutual TLS towards workloads that have a proxy",
             )
         if tls.mode is ClientTlsMode.ISTIO_MUTUAL and mode is TlsMode.DISABLE:
             return (
                 "WFT0210",
-                f"calls to {at} are mutual TLS, and PeerAuthentication has it disabled for {runner.name}: they fail",
-                "leave `tls` out, or let the PeerAuthentication be PERMISSIVE",
+                f"calls to {at} are mutual TLS, and a PeerAuthentication disables it for {runner.name}: they fail",
+                "leave `tls` out, or set the PeerAuthentication to PERMISSIVE",
             )
     return _WELL
 
 
 def _takes_own_tls(service: Service, runner: Runner, number: int, facts: Facts) -> bool:
-    """Whether a gateway may take the mesh's TLS on a port: it ends it there, or passes on what it does not open."""
+    """Whether a gateway may accept the mesh's TLS on a port: it terminates it there, or passes TLS through."""
     there = [each.server for each in facts.servers(service.namespace, runner) if each.listens == number]
     return any(
         server.encrypted
@@ -115,12 +115,13 @@ def _takes_own_tls(service: Service, runner: Runner, number: int, facts: Facts) 
 
 
 def _behind(service: Service, subset: Subset | None, facts: Facts) -> tuple[Runner, ...]:
-    found = facts.selected(service.namespace, service.selector) if service.selector else ()
-    return tuple(runner for runner in found if subset is None or selects(subset.labels, runner.labels))
+    runners = facts.selected(service.namespace, service.selector) if service.selector else ()
+    return tuple(runner for runner in runners if subset is None or selects(subset.labels, runner.labels))
 
 
 def _of_headless(service: Service, facts: Facts) -> Iterator[Problem]:
-    """Who calls it names an address, and an address does not say who takes TLS: so it is all or none."""
+    """Callers call it by address, and an address does not show whether the workload accepts TLS: so it is all or
+    none."""
     if not service.headless or not service.selector or not facts.settings.auto_mtls:
         return
     for index, port in enumerate(service.ports):
@@ -132,24 +133,26 @@ def _of_headless(service: Service, facts: Facts) -> Iterator[Problem]:
                 secured.setdefault(runner.instance.speaks_tls(number) and mode is not TlsMode.DISABLE, runner.name)
         if len(secured) == 2:
             what = (
-                f"port {port.number} is called in plaintext: {secured[False]} does not take mutual TLS, "
-                f"{secured[True]} does, and the callers of a headless service cannot tell them apart"
+                f"port {port.number} is called in plaintext: {secured[False]} does not accept mutual TLS, "
+                f"{secured[True]} does, and callers of a headless service cannot tell them apart"
             )
             yield finding("WFT0211", service.origin, f"spec.ports[{index}]", what, "give all of them a proxy, or none")
 
 
 def _of_policy(policy: PeerAuthentication, facts: Facts, ports: Ports) -> Iterator[Problem]:
     if policy.selector and policy.namespace == facts.settings.root_namespace:
-        what = "in the root namespace a PeerAuthentication is for the whole mesh: with a `selector` it is for nobody"
-        yield finding("WFT0502", policy.origin, "spec.selector", what, "write it in the namespace of the workload")
+        what = (
+            "in the root namespace a PeerAuthentication applies to the whole mesh: with a `selector` it has no effect"
+        )
+        yield finding("WFT0502", policy.origin, "spec.selector", what, "move it to the namespace of the workload")
         return
-    yield from of_nobody("WFT0503", policy, facts, "the PeerAuthentication is for nobody")
+    yield from selects_nothing("WFT0503", policy, facts, "the PeerAuthentication has no effect")
     chosen = facts.chosen(policy.namespace, policy.selector)
-    found = [runner for _, runner in chosen]
+    runners = [runner for _, runner in chosen]
     strict = TlsMode.STRICT in (policy.mode, *(mode for _, mode in policy.ports))
-    if strict and found and not any(runner.instance.meshed for runner in found):
-        names = ", ".join(runner.name for runner in found[:3]) + (" and others" if len(found) > 3 else "")
-        what = f"no proxy is there that would refuse plaintext: {names} {'runs' if len(found) == 1 else 'run'} without"
+    if strict and runners and not any(runner.instance.meshed for runner in runners):
+        names = ", ".join(runner.name for runner in runners[:3]) + (" and others" if len(runners) > 3 else "")
+        what = f"{names} {'runs' if len(runners) == 1 else 'run'} without a proxy, so plaintext is not rejected"
         yield finding(
             "WFT0504", policy.origin, "spec", what, "remove `sidecar.istio.io/inject: false` from the Workload"
         )
@@ -160,12 +163,12 @@ def _of_policy(policy: PeerAuthentication, facts: Facts, ports: Ports) -> Iterat
 
 
 def _of_number(number: int, chosen: list[tuple[str, Runner]], ports: Ports) -> tuple[str, str, str]:
-    """The check that finds a port wrong, what is wrong, and a hint; empty if nothing."""
+    """Code, message and hint of the finding; empty strings if there is none."""
     if meant := ports.meant(number, chosen):
-        what = f"{number} is a port of the service, and the workload's own is {meant}: this mode has no effect"
-        return "WFT0505", what, f"write {meant}"
+        what = f"{number} is the port of the service, and the workload listens on {meant}: this mode has no effect"
+        return "WFT0505", what, f"use {meant}"
     declared = ports.declared(chosen)
     if declared and number not in declared:
         listed = ", ".join(map(str, declared[:12]))
-        return "WFT0506", f"no workload that this selects declares a port {number}", f"known here: {listed}"
+        return "WFT0506", f"no workload that this selects declares port {number}", f"declared: {listed}"
     return _WELL

@@ -1,5 +1,5 @@
-"""Tunnels that a DestinationRule opens, and what does not go through them. Only connections do, on tcp and tls routes
-and on ports that carry no HTTP: a request that an http route sends goes to the host itself."""
+"""Tunnels of DestinationRules that requests or connections do not go through. Only connections of tcp and tls routes,
+and of ports that carry no HTTP, do: requests of an http route are sent to the host itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def of_tunnels(facts: Facts) -> Iterator[Problem]:
                 if _tunnel(rules, part.destination):
                     what = (
                         f"requests of an http route do not go through the tunnel that a DestinationRule opens "
-                        f"for {part.destination.host}: that host itself gets them"
+                        f"for {part.destination.host}: they are sent to that host itself"
                     )
                     field = f"spec.http[{number}].route[{index}].destination"
                     hint = "use a tcp or tls route, or a subset without `tunnel`"
@@ -32,8 +32,10 @@ def of_tunnels(facts: Facts) -> Iterator[Problem]:
         for name, routes in (("tls", routing.tls), ("tcp", routing.tcp)):
             for number, stream in enumerate(routes):
                 if len({_tunnel(rules, part.destination) for part in _taking_part(stream.route)}) > 1:
-                    what = "the destinations of this route have different tunnels, and one proxy can open only one"
-                    hint = f"all take that of {_taking_part(stream.route)[0].destination.host}: give them the same"
+                    what = "the destinations of this route have different tunnels, and a proxy opens one per route"
+                    hint = (
+                        f"all use that of {_taking_part(stream.route)[0].destination.host}: configure the same for all"
+                    )
                     yield finding(
                         "WFT0218", routing.origin, f"spec.{name}[{number}].route", what, hint, line=stream.line
                     )
@@ -50,7 +52,7 @@ def _of_use(rules: dict[str, DestinationRule], facts: Facts) -> Iterator[Problem
         ports = [port for service in facts.services_of(host) for port in service.ports]
         if ports and host not in reached and all(port.protocol.is_http for port in ports):
             what = f"no connection goes through the tunnel: {host} carries HTTP, and no tcp or tls route leads to it"
-            hint = "route the connections that are meant to it by a VirtualService's `tcp` or `tls`"
+            hint = "route the connections that should use it by a `tcp` or `tls` route of a VirtualService"
             yield finding("WFT0217", rule.origin, "spec", what, hint)
 
 

@@ -1,6 +1,6 @@
-"""How MeshConfig writes access logs: the file of the whole mesh, extension providers that write files, the line itself.
+"""Access log settings of MeshConfig: the file of the whole mesh, extension providers that log to files, the log format.
 
-A line that Envoy would refuse is an error here: it would take every listener of every proxy along.
+A format that Envoy would reject is an error here: with it, Envoy would reject every listener of every proxy.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from weft.base.suggest import did_you_mean
 from weft.model.access_log import Encoding, FileLog, LogProvider
 
 FILE = "envoyFileAccessLog"
-ELSEWHERE = ("envoyHttpAls", "envoyTcpAls", "envoyOtelAls", "stackdriver")  # to which nothing is sent yet
+ELSEWHERE = ("envoyHttpAls", "envoyTcpAls", "envoyOtelAls", "stackdriver")  # not supported yet
 
-_BUILT_IN = "envoy"  # the provider that is there without being written; its lines look as those of the whole mesh
+_BUILT_IN = "envoy"  # the provider that exists by default; it has the format of the whole mesh
 _MOST_PATH = 4_096
 _MOST_LINE = 65_536
 _MOST_DEPTH = 20
 
 
 class Logging(msgspec.Struct, frozen=True):
-    """Everything that MeshConfig says of access logs."""
+    """All access log settings of MeshConfig."""
 
-    logs: tuple[FileLog, ...]  # where no Telemetry says otherwise
+    logs: tuple[FileLog, ...]  # unless a Telemetry overrides them
     providers: tuple[LogProvider, ...]
     defaults: tuple[str, ...]  # names of providers
 
@@ -73,8 +73,10 @@ def read_logging(config: Fields, providers: tuple[LogProvider, ...]) -> Logging:
                 hint = did_you_mean(name, [provider.name for provider in providers])
                 defaults.warning(("accessLogging", index), f"no access log provider is called `{name}`", hint)
             elif found.log is None:
-                what = f"nothing is sent to `{name}`: this version of weft writes access logs to files only"
-                defaults.warning(("accessLogging", index), what, "use an envoyFileAccessLog, and collect from there")
+                what = f"the provider `{name}` is not supported: this version of weft writes access logs only to files"
+                defaults.warning(
+                    ("accessLogging", index), what, "use an envoyFileAccessLog, and collect the logs from there"
+                )
     if names:
         logs = (by_name[name.lower()].log for name in names if name.lower() in by_name)
         return Logging(tuple(log for log in logs if log), providers, names)
@@ -89,7 +91,7 @@ def _like(of_mesh: FileLog, provider: LogProvider) -> LogProvider:
 
 
 def _of_mesh(config: Fields) -> FileLog:
-    """`accessLogFile`, and how its lines look; without a path it is only the look."""
+    """`accessLogFile` and its format; without a path only the format."""
     path = config.text("accessLogFile", most=_MOST_PATH)
     encoding = Encoding(config.choice("accessLogEncoding", tuple(Encoding), default=Encoding.TEXT))
     written = config.text("accessLogFormat", most=_MOST_LINE)
@@ -110,21 +112,21 @@ def _of_mesh(config: Fields) -> FileLog:
 def _line(fields: Fields, name: str, line: str) -> str:
     what, hint = log_flaw(line)
     if what:
-        fields.error(name, f"Envoy cannot write this line: {what}", hint)
+        fields.error(name, f"Envoy rejects this log format: {what}", hint)
     return f"{line}\n" if line and not line.endswith("\n") else line
 
 
 def _labels(fields: Fields, at: Path, labels: Mapping[str, Any]) -> str:
-    """As JSON; "" for the default labels."""
+    """The labels as JSON; "" for the default labels."""
     flaws = list(_flaws(at, labels))
     for path, what, hint in flaws:
-        fields.error(path, f"Envoy cannot write `{path[-1]}`: {what}", hint)
+        fields.error(path, f"Envoy rejects the log format of `{path[-1]}`: {what}", hint)
     return json.dumps(labels) if labels and not flaws else ""
 
 
 def _flaws(path: Path, value: Any) -> Iterator[tuple[Path, str, str]]:
     if len(path) > _MOST_DEPTH:
-        yield path, f"it stands deeper than {_MOST_DEPTH} levels", ""
+        yield path, f"it is nested deeper than {_MOST_DEPTH} levels", ""
     elif isinstance(value, Mapping):
         for name, held in value.items():
             if not isinstance(name, str):
@@ -139,4 +141,4 @@ def _flaws(path: Path, value: Any) -> Iterator[tuple[Path, str, str]]:
         if what:
             yield path, what, hint
     elif value is not None and not (isinstance(value, (bool, int, float)) and abs(value) < 1e15):
-        yield path, f"{describe(value)} is no value of JSON", "put it in quotes"
+        yield path, f"{describe(value)} is not a JSON value", "put it in quotes"

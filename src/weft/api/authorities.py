@@ -1,4 +1,4 @@
-"""Whom a ConfigMap says to believe: the certificates in its `ca.crt`, as the Gateway API keeps them there."""
+"""CA certificates in a ConfigMap, under `ca.crt`, which the Gateway API refers to."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 
 def authorities(body: Mapping[str, Any]) -> str:
-    """Its certificates, as PEM; nothing if there are none, or if something else stands there."""
+    """Its certificates, as PEM; "" if there are none, or if the value is not PEM."""
     data = body.get("data")
     roots = data.get("ca.crt") if isinstance(data, Mapping) else None
     if not isinstance(roots, str):
         return ""
-    from cryptography.x509 import load_pem_x509_certificates  # not for those who have no such ConfigMap
+    from cryptography.x509 import load_pem_x509_certificates  # slow to import, and few meshes have such a ConfigMap
 
     try:
         load_pem_x509_certificates(roots.encode())
     except ValueError:
-        return ""  # somebody else's, of another shape
+        return ""  # another tool's ConfigMap, in another format
     return roots

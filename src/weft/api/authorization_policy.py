@@ -1,5 +1,5 @@
-"""AuthorizationPolicy: who may call what. What cannot be enforced exactly as it is written is refused, and a refused
-policy that was never good denies everything to the workloads it selects: see `closed_authorization_policy`."""
+"""Istio's AuthorizationPolicy. A policy that cannot be enforced exactly as written is rejected, and a rejected policy
+without an earlier valid version denies all requests to the workloads it selects: see `closed_authorization_policy`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from weft.model.names import Labels
 from weft.model.value import Value
 
 DRY_RUN = "istio.io/dry-run"
-_REVISION = "istio.io/rev"  # which control plane is to read it; there is one
+_REVISION = "istio.io/rev"  # selects the control plane that reads it
 MOST_RULES = 1_000
 MOST_VALUES = 20_000  # of one policy, all rules together: some 2 MB of Envoy's configuration
 MOST_SERVICE_ACCOUNTS = 16  # Istio's own limit
 
-# Of conditions: keys as they are, and keys with a name in brackets.
+# Keys of conditions: plain ones, and below those with a name in brackets.
 PLAIN_KEYS = (
     "source.ip",
     "remote.ip",
@@ -41,10 +41,10 @@ PLAIN_KEYS = (
 )
 HEADERS, CLAIMS, FILTERS = "request.headers", "request.auth.claims", "experimental.envoy.filters"
 _REPLACED = {
-    "destination.namespace": "the policy's own namespace says it",
-    "destination.labels": "the policy's selector says it",
-    "destination.name": "the policy's selector says it",
-    "destination.user": "the policy's selector says it",
+    "destination.namespace": "the policy applies to its own namespace",
+    "destination.labels": "use the policy's `selector`",
+    "destination.name": "use the policy's `selector`",
+    "destination.user": "use the policy's `selector`",
 }
 _BELOW = {
     part: tuple(name for word in names.split() for name in (word, f"not{word[0].upper()}{word[1:]}"))
@@ -63,7 +63,7 @@ def read_authorization_policy(root: Fields, meta: Meta) -> tuple[AuthorizationPo
         if root.has("spec"):
             return ()
         spec = root.embedded("spec", {})
-    # A selector that cannot be read selects the whole namespace: that is for the policy that stands in its place.
+    # A selector that cannot be parsed selects the whole namespace, for the policy that replaces a rejected one.
     selected: Labels = selector(spec, "selector", "matchLabels") or ()
     if spec.report.is_wrong((*spec.path, "selector")):
         selected = ()
@@ -82,14 +82,14 @@ def read_authorization_policy(root: Fields, meta: Meta) -> tuple[AuthorizationPo
     )
     count = sum(_size(rule) for rule in policy.rules)
     if count > MOST_VALUES:
-        what = f"the rules hold {count} values, and at most {MOST_VALUES} can be enforced"
+        what = f"the rules have {count} values, and at most {MOST_VALUES} can be enforced"
         spec.error("rules", what, "use prefixes and CIDR ranges, or several policies")
     return (policy,)
 
 
 def closed_authorization_policy(values: tuple[Value, ...], meta: Meta) -> tuple[Value, ...]:
-    """What holds in the place of a policy that was refused and never good: nobody gets in. Only a policy that would
-    not have kept anybody out (AUDIT, a dry run, one that is not for workloads and selects none) leaves nothing."""
+    """What replaces a rejected policy without an earlier valid version: a DENY of all requests. A policy that would not
+    have denied any request (AUDIT, a dry run, one whose targets are no gateways) is replaced by nothing."""
     meant = next((value for value in values if isinstance(value, AuthorizationPolicy)), None)
     if meant is None:
         meant = AuthorizationPolicy(meta.name, meta.namespace, created=meta.created, origin=meta.origin)
@@ -104,10 +104,10 @@ def _provider(spec: Fields, action: Action) -> str:
     fields = spec.fields("provider")
     name = fields.text("name", required=True, most=253) if fields else ""
     if action is Action.CUSTOM and fields is None:
-        hint = "`provider: {name: …}` names one of the extensionProviders of the mesh's settings"
-        spec.lacks("provider", what="a CUSTOM policy needs a `provider` that decides", hint=hint)
+        hint = "`provider: {name: …}` names one of the `extensionProviders` of the MeshConfig"
+        spec.lacks("provider", what="a CUSTOM policy needs a `provider`", hint=hint)
     elif action is not Action.CUSTOM and fields is not None:
-        spec.error("provider", f"`provider` decides for CUSTOM policies only, and this one is {action}")
+        spec.error("provider", f"`provider` is only for CUSTOM policies, and the action of this one is {action}")
     return name
 
 
@@ -118,16 +118,16 @@ def _dry_run(root: Fields, action: Action, meta: Meta) -> bool:
     if written is None or written in _FALSE or root.report.is_wrong(at):
         return False
     if written not in _TRUE:
-        root.error(at, f"`{DRY_RUN}` is true or false, not `{written[:40]}`")
+        root.error(at, f"`{DRY_RUN}` must be true or false, not `{written[:40]}`")
         return False
     if action in (Action.AUDIT, Action.CUSTOM):
-        what = "nobody is asked" if action is Action.CUSTOM else "nothing is marked"
-        root.warning(at, f"a dry run of a policy of action {action} only counts what it matches: {what}")
+        what = "the authorizer is not called" if action is Action.CUSTOM else "requests are not audited"
+        root.warning(at, f"a dry run of a policy with action {action} only counts what it matches: {what}")
     return True
 
 
 def _check_annotations(root: Fields, meta: Meta) -> None:
-    """A dry run that is misspelled is enforced: its author must hear of it."""
+    """Warn about a misspelled dry run annotation: the policy is enforced without it."""
     for where, held in (("annotations", meta.annotations), ("labels", meta.labels)):
         for name, _ in held:
             prefix, _, word = name.rpartition("/")
@@ -135,7 +135,7 @@ def _check_annotations(root: Fields, meta: Meta) -> None:
             if name == DRY_RUN and where == "annotations":
                 continue
             if near or (prefix == "istio.io" and where == "annotations" and name != _REVISION):
-                what = f"`{name[:80]}` among the {where} means nothing to an AuthorizationPolicy"
+                what = f"`{name[:80]}` in the {where} has no effect on an AuthorizationPolicy"
                 hint = f'did you mean the annotation `{DRY_RUN}: "true"`? without it the policy is enforced'
                 root.warning(("metadata", where, name), what, hint if near else f"known here: {DRY_RUN}")
 
@@ -145,8 +145,8 @@ def _rules(spec: Fields, action: Action, meta: Meta) -> tuple[AuthorizationRule,
     if not spec.raw("rules") and action in (Action.DENY, Action.CUSTOM):
         spec.lacks(
             "rules",
-            what=f"a {action} policy without `rules` never matches, and so does nothing",
-            hint="write `rules: [{}]` if it is meant for every request",
+            what=f"a {action} policy without `rules` never matches, and has no effect",
+            hint="write `rules: [{}]` to match every request",
         )
     if len(rules) > MOST_RULES:
         spec.error("rules", f"{len(rules)} rules, and at most {MOST_RULES} can be enforced")
@@ -161,7 +161,7 @@ def _rule(rule: Fields, meta: Meta) -> AuthorizationRule:
 
 
 def _listed(rule: Fields, name: str) -> list[Fields]:
-    """A list that matches nothing if it is there and empty: nobody means that."""
+    """An empty list would match nothing, which is never intended: it is an error."""
     if rule.has(name) and rule.raw(name) == []:
         rule.error(name, f"`{name}` is empty", "leave it out to match everything")
     return rule.items(name)
@@ -172,7 +172,7 @@ def _inner(item: Fields, name: str) -> Fields | None:
         return None
     fields = item.fields(name, required=True)
     if fields is not None and not any(value is not None for value in (item.raw(name) or {}).values()):
-        item.error(name, f"`{name}` says nothing", f"leave the whole entry out to match every {name}")
+        item.error(name, f"`{name}` is empty", f"leave the whole entry out to match every {name}")
     return fields
 
 
@@ -184,7 +184,9 @@ def _source(source: Fields, meta: Meta) -> Source:
     others = ("principals", "notPrincipals", "namespaces", "notNamespaces")
     for name in ("serviceAccounts", "notServiceAccounts"):
         if source.has(name) and any(source.has(other) for other in others):
-            source.error(name, f"`{name}` cannot stand beside principals or namespaces", "they say the same things")
+            source.error(
+                name, f"`{name}` cannot be combined with principals or namespaces", "they match the same property"
+            )
     return Source(
         principals=check_principals(source, "principals", _values(source, "principals")),
         not_principals=check_principals(source, "notPrincipals", _values(source, "notPrincipals")),
@@ -256,7 +258,7 @@ def _key(when: Fields, written: str) -> tuple[str, tuple[str, ...]]:
     elif key in (HEADERS, CLAIMS) or key.startswith(FILTERS):
         when.error("key", f"`{written[:80]}` is not a key", f"write `{key}[NAME]`, without quotes")
     elif key in _REPLACED:
-        when.error("key", f"the key `{key}` does not exist any more", _REPLACED[key])
+        when.error("key", f"the key `{key}` no longer exists", _REPLACED[key])
     else:
         known = (*PLAIN_KEYS, f"{HEADERS}[NAME]", f"{CLAIMS}[NAME]")
         when.error("key", f"unknown key `{written[:80]}`", did_you_mean(written[:80], known))
@@ -269,8 +271,8 @@ def _values(fields: Fields, name: str) -> tuple[str, ...]:
         fields.error(name, f"`{name}` is empty", "leave it out to match everything")
     for index, value in enumerate(found):
         if not value and not fields.report.is_wrong((*fields.path, name, index)):
-            fields.error((name, index), f"an empty text in `{name}`", '`"*"` matches whatever is there')
-    return found  # with the empty ones, each of which is an error: what comes after keeps its index
+            fields.error((name, index), f"an empty text in `{name}`", '`"*"` matches any value')
+    return found  # with the empty ones, so that later values keep their index
 
 
 def _ranges(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -297,7 +299,7 @@ def _ports(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[int, ...
 
 
 def _service_accounts(fields: Fields, name: str, values: tuple[str, ...], meta: Meta) -> tuple[str, ...]:
-    """In full: NAMESPACE/NAME. A name alone is of the policy's own namespace."""
+    """Each as NAMESPACE/NAME. The default namespace is the policy's own."""
     found = []
     for index, value in _written(values):
         namespace, slash, account = value.rpartition("/")

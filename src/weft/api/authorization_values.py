@@ -1,5 +1,5 @@
-"""Values of policies that are well formed and yet never match: each gets a warning, since a DENY that never matches is
-an open door. The values themselves leave as they came."""
+"""Values of policies that are well formed and yet never match: each gets a warning, since a DENY that never matches
+protects nothing. The values are returned unchanged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_paths(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[str
         else:
             _check_star(fields, at, path, f"for any one segment write `{ONE}`")
             if found := _BRACES.search(path):
-                text = f"`{found[0][:80]}` in `{path[:80]}` stands for itself: only these very letters match it"
+                text = f"`{found[0][:80]}` in `{path[:80]}` is literal: only these characters match it"
                 fields.warning(at, text, f"for any one segment write `{ONE}`, for any number of them `{ANY}`")
         if what := _why_never(path):
             fields.warning(at, f"no request's path matches `{path[:80]}`: {what[0]}", what[1])
@@ -56,7 +56,7 @@ def check_methods(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[s
 def check_principals(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[str, ...]:
     for index, principal in enumerate(values):
         if principal.startswith("spiffe://"):
-            what = "a principal is written without `spiffe://`: this one is nobody's"
+            what = "a principal has no `spiffe://` prefix: this one matches no caller"
             hint = f"write {principal.removeprefix('spiffe://')[:200]}"
             fields.warning((name, index), what, hint, code="WFT0522")
     return check_stars(fields, name, values)
@@ -64,14 +64,14 @@ def check_principals(fields: Fields, name: str, values: tuple[str, ...]) -> tupl
 
 def check_stars(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[str, ...]:
     for index, value in enumerate(values):
-        _check_star(fields, (name, index), value, "a `*` stands for anything only at the beginning or at the end")
+        _check_star(fields, (name, index), value, "a `*` is a wildcard only at the beginning or at the end")
     return values
 
 
 def _check_star(fields: Fields, at: tuple[str, int], value: str, hint: str) -> None:
     plain = value[1:] if value.startswith("*") else value.removesuffix("*")
     if "*" in plain:
-        fields.warning(at, f"the `*` inside `{value[:80]}` stands for itself: only an asterisk matches it", hint)
+        fields.warning(at, f"the `*` inside `{value[:80]}` is literal: only an asterisk matches it", hint)
 
 
 def _check_template(fields: Fields, at: tuple[str, int], path: str) -> None:
@@ -79,7 +79,7 @@ def _check_template(fields: Fields, at: tuple[str, int], path: str) -> None:
     if not path.startswith("/"):
         fields.error(at, f"the path template `{path[:80]}` does not begin with /")
     elif not all(_TEMPLATE_SEGMENT.fullmatch(segment) for segment in segments):
-        hint = f"`{ONE}` and `{ANY}` are whole segments, and a `*` or a brace has no other place"
+        hint = f"`{ONE}` and `{ANY}` must be whole segments, and `*` and braces are not allowed elsewhere"
         fields.error(at, f"`{path[:80]}` is not a path template", hint)
     elif ANY in segments and any(segment in (ONE, ANY) for segment in segments[segments.index(ANY) + 1 :]):
         fields.error(at, f"`{ANY}` must be the last of the wildcards in `{path[:80]}`")
@@ -93,10 +93,13 @@ def _why_never(path: str) -> tuple[str, str] | None:
     if any(segment in (".", "..") for segment in path.split("/")) or "\\" in path:
         return (
             "paths are normalized before they are matched",
-            "write what is left after `.`, `..` and `\\` are resolved",
+            "write the path with `.`, `..` and `\\` resolved",
         )
     if _UNRESERVED.search(path):
-        return "percent-encoded letters, digits, -, ., _ and ~ are decoded before", "write the characters themselves"
+        return (
+            "percent-encoded letters, digits, -, ., _ and ~ are decoded before matching",
+            "write the characters themselves",
+        )
     if not path.isascii() or " " in path:
-        return "requests hold such characters percent-encoded", "write them percent-encoded"
+        return "requests contain such characters percent-encoded", "write them percent-encoded"
     return None

@@ -1,7 +1,7 @@
-"""CEL as Envoy takes it in a log's filter: what is wrong with an expression, and names in it that nothing answers to.
+"""Validate CEL expressions of access log filters: syntax errors, and attributes that do not exist.
 
-Envoy refuses a whole listener for one expression that it cannot compile, so none may get there. The grammar is that of
-https://github.com/google/cel-spec, without the comprehensions, messages and functions that Envoy 1.40 lacks.
+Envoy rejects a whole listener for one expression that it cannot compile, so none may be sent to it. The grammar is that
+of https://github.com/google/cel-spec, without the comprehensions, messages and functions that Envoy 1.40 lacks.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ MOST_LENGTH = 8_192
 _QUOTES = "\"'`"
 _OCTET = r"""[abfnrtv\\?"'`]|[xX][0-9a-fA-F]{2}|[0-3][0-7]{2}"""
 _BYTE = rf"""\\(?:{_OCTET})"""
-_POINT = r"(?![dD][89a-fA-F])[0-9a-fA-F]{4}"  # half of a pair is no character
+_POINT = r"(?![dD][89a-fA-F])[0-9a-fA-F]{4}"  # half of a surrogate pair is not a character
 _ESCAPE = rf"""\\(?:{_OCTET}|u{_POINT}|U0000{_POINT}|U00(?:0[1-9a-fA-F]|10)[0-9a-fA-F]{{4}})"""
 _RAW = r"""(?:[rR](?:"[^"\r\n]*"|'[^'\r\n]*'))"""
-# Compiled when there is something to read: it takes milliseconds, and most meshes have no CEL.
+# Compiled on first use: it takes milliseconds, and most meshes have no CEL.
 _SYNTAX = rf"""
     (?P<space>[ \t\r\n\f]+|//[^\n]*)
   | (?P<text>{_RAW}|"(?:[^\\"\r\n]|{_ESCAPE})*"|'(?:[^\\'\r\n]|{_ESCAPE})*')
@@ -42,7 +42,7 @@ _COMPREHENSIONS = frozenset(words("all exists exists_one map filter"))
 _OF_TIME = words("""
     getDate getDayOfMonth getDayOfWeek getDayOfYear getFullYear getHours getMilliseconds getMinutes getMonth getSeconds
     """)
-# How many arguments each function takes, and each method besides what it is called on.
+# Number of arguments of each function, and of each method (without its receiver).
 _FUNCTIONS: Mapping[str, tuple[int, ...]] = dict.fromkeys(
     words("size int uint double bytes bool type dyn timestamp duration"), (1,)
 ) | dict.fromkeys(words("matches startsWith endsWith contains"), (2,))
@@ -75,12 +75,12 @@ _TYPES = frozenset(words("int uint double bool string bytes list map null_type t
 
 
 def flaw(expression: str) -> str:
-    """Why Envoy would refuse the expression; empty if it would not."""
+    """Why Envoy would reject the expression; empty if it would not."""
     return _read(expression).flaw
 
 
 def strangers(expression: str) -> tuple[tuple[str, str], ...]:
-    """Attributes that no request has, each with a guess at what was meant: conditions on them are never true."""
+    """Attributes that do not exist, each with a hint: conditions on them are never true."""
     found: dict[str, str] = {}
     for root, field in _read(expression).attributes:
         if root not in ATTRIBUTES:
@@ -104,7 +104,7 @@ class _Refused(Exception):
 
 class _Read(msgspec.Struct, frozen=True):
     flaw: str
-    attributes: tuple[tuple[str, str], ...] = ()  # a first name and the field that is asked of it, if any
+    attributes: tuple[tuple[str, str], ...] = ()  # a root and the field of it, if any
 
 
 def _read(expression: str) -> _Read:
@@ -126,7 +126,7 @@ def _tokens(expression: str) -> Iterator[_Token]:
     while at < len(expression):
         found = token.match(expression, at)
         if found is None:
-            what = "a text that does not end, or with an escape that CEL does not know"
+            what = "a string that is not terminated, or has an unknown escape sequence"
             raise _Refused(f"at column {at + 1}: {what if expression[at] in _QUOTES else repr(expression[at])}")
         sort = found.lastgroup or ""
         if sort != "space":
@@ -135,7 +135,7 @@ def _tokens(expression: str) -> Iterator[_Token]:
 
 
 class _Reader:
-    """Recursive descent, a method per line of the grammar."""
+    """Recursive descent, one method per rule of the grammar."""
 
     def __init__(self) -> None:
         self.tokens: list[_Token] = []
@@ -211,7 +211,7 @@ class _Reader:
             named = False
 
     def _primary(self) -> bool:
-        """Whether it is a name, whose attributes may follow."""
+        """Returns whether it is a name, whose fields may follow."""
         if self._take("("):
             self.expression()
             self._expect(")")
@@ -247,18 +247,18 @@ class _Reader:
             return
         value = int(text.rstrip("uU"), 16 if text.startswith("0x") else 10)
         if value >= (1 << 64 if text[-1] in "uU" else 1 << 63):
-            raise _Refused(f"{text[:40]} is too large a number")
+            raise _Refused(f"the number {text[:40]} is too large")
 
     def _call(self, name: str, known: Mapping[str, tuple[int, ...]]) -> None:
         if name == "has" and known is _FUNCTIONS:
             self._has()
             return
         if name in _COMPREHENSIONS and known is _METHODS:
-            self.refuse(f"Envoy knows no `{name}`: it goes through no list or map")
+            self.refuse(f"Envoy does not support `{name}`, nor other macros over lists and maps")
         count = self._list(")", self.expression)
         if name not in known:
             hint = did_you_mean(name, known)
-            raise _Refused(f"Envoy knows no function `{name}` here{f' ({hint})' if hint else ''}")
+            raise _Refused(f"Envoy has no function `{name}` here{f' ({hint})' if hint else ''}")
         if count not in known[name]:
             raise _Refused(f"`{name}` takes {known[name][-1]} argument{'s' * (known[name][-1] != 1)}, not {count}")
         before, last = self.tokens[self._place - 3 : self._place - 1]
@@ -272,7 +272,7 @@ class _Reader:
         self._expect(")")
         name, dot = self.tokens[self._place - 2], self.tokens[self._place - 3]
         if name.sort != "name" or dot.text != ".":
-            raise _Refused("`has` wants a field, such as has(request.headers.cookie)")
+            raise _Refused("`has` needs a field, such as has(request.headers.cookie)")
 
     def _entry(self) -> None:
         self.expression()

@@ -1,5 +1,5 @@
-"""A DestinationRule's `tls`: how connections to a host are secured. Whatever cannot be done as written is refused, and
-a refused rule that asks for TLS lets nobody be called: calls must not fall back to less."""
+"""The `tls` of a DestinationRule: TLS of connections to a host. A setting that cannot be applied as written is
+rejected, and calls by a rejected rule with TLS fail: they must not fall back to weaker settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MODES = tuple(mode.value for mode in ClientTlsMode if mode is not ClientTlsMode
 _FILES = ("clientCertificate", "privateKey", "caCertificates", "caCrl")
 _FIELDS = (*_FILES, "credentialName", "subjectAltNames", "sni", "insecureSkipVerify")
 _CLOSED = ClientTls(ClientTlsMode.CLOSED)
-# What each mode reads; anything else would have no effect, and its author believes that it has.
+# The fields that each mode uses; any other would have no effect, and is an error.
 _READ = {
     "DISABLE": (),
     "SIMPLE": ("caCertificates", "caCrl", "credentialName", "subjectAltNames", "sni", "insecureSkipVerify"),
@@ -57,8 +57,8 @@ def read_client_tls(policy: Fields) -> ClientTls | None:
 
 
 def closed_rule(values: Sequence[Value], meta: Meta) -> tuple[Value, ...]:
-    """In the place of a rule that was refused: where it asks for TLS, in whatever way, nobody is called. A rule that
-    asks for none leaves calls to what holds without it."""
+    """What replaces a rejected rule: calls for which it configures TLS fail. A rejected rule without TLS is replaced by
+    nothing."""
     del meta
     return tuple(
         msgspec.structs.replace(
@@ -86,22 +86,22 @@ def _closed(policy: TrafficPolicy | None) -> TrafficPolicy | None:
 def _server_name(tls: Fields) -> str:
     name = tls.text("sni", most=255)
     if name and not is_host(name.replace("_", "a")):  # the mesh's own names have underscores in them
-        tls.error("sni", f"`{name[:80]}` is not a name for `sni`", "a host name")
+        tls.error("sni", f"`{name[:80]}` is not a name for `sni`", "use a host name")
     return name
 
 
 def _file(tls: Fields, name: str) -> str:
     path = tls.text(name, most=4_096)
     if path and (not path.startswith("/") or path.endswith("/")):
-        tls.error(name, f"`{path[:80]}` is not the path of a file", "an absolute path, as the proxy sees it")
+        tls.error(name, f"`{path[:80]}` is not the path of a file", "use an absolute path in the proxy's file system")
     return path
 
 
 def _check_credential(tls: Fields) -> None:
-    """It stands for all files: what is written beside it would not be looked at."""
+    """`credentialName` replaces all files: files beside it would have no effect."""
     name = tls.text("credentialName", most=253)
     if name and (not is_host(name) or name != name.lower()):
-        hint = "a Secret of the proxy's own namespace, by its name alone"
+        hint = "the name, without a namespace, of a Secret in the proxy's own namespace"
         tls.error("credentialName", f"`{name[:80]}` is not the name of a Secret", hint)
     beside = [each for each in _FILES if tls.has(each)] if tls.has("credentialName") else []
     if beside:
@@ -112,7 +112,7 @@ def _check_files(tls: Fields, found: ClientTls) -> None:
     if found.mode is ClientTlsMode.MUTUAL and not tls.has("credentialName"):
         for name in ("clientCertificate", "privateKey"):
             if not tls.has(name):
-                tls.lacks(name, what=f"`mode: MUTUAL` needs `{name}`", hint="a file, as the proxy sees it")
+                tls.lacks(name, what=f"`mode: MUTUAL` needs `{name}`", hint="a file in the proxy's file system")
     if not found.verify:
         idle = [name for name in ("caCertificates", "caCrl", "subjectAltNames") if tls.has(name)]
         if idle:

@@ -1,7 +1,7 @@
-"""Envoy's commands, such as `%REQ(x-user)%`: which of them it knows in a header's value and in the line of an access
-log. Envoy refuses a whole listener or route table for one command that it does not know, so none may get there.
+"""Envoy's command operators, such as `%REQ(x-user)%`: those that it supports in header values and in access log
+formats. Envoy rejects a whole listener or route table for one unknown command, so none may be sent to it.
 
-A format comes in; what is wrong with it leaves, with a hint. The names and parameters are those that Envoy 1.40 takes.
+Input: a format. Output: what is wrong with it, and a hint. The names and parameters are those of Envoy 1.40.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ WITH_PARAMETERS = frozenset(
 )
 
 
-# A log knows more of a connection than a header can.
+# Access logs support more commands than headers.
 _LOG_BARE = BARE | frozenset(
     words("""
     REQUEST_HEADERS_BYTES RESPONSE_HEADERS_BYTES RESPONSE_TRAILERS_BYTES UPSTREAM_DETECTED_CLOSE_TYPE
@@ -68,7 +68,7 @@ _HEADER = re.compile(rf"{_NAME}(?:\?{_NAME})?")
 _STATE = re.compile(r"[^:]+(?::(?:PLAIN|TYPED|FIELD:[^:]+))?")
 _SERVER_NAME = re.compile(r"(?:SNI_ONLY|SNI_FIRST|HOST_FIRST)(?::(?:ORIG|HOST|ORIG_OR_HOST))?")
 _METADATA = re.compile(r"(?:DYNAMIC|CLUSTER|ROUTE|UPSTREAM_HOST|LISTENER|VIRTUAL_HOST|LISTENER_FILTER_CHAIN)(?::.*)?")
-# What may stand in a command's parentheses.
+# The parameters that each command accepts in parentheses.
 _LOG_PARAMETERS: Mapping[str, re.Pattern[str]] = {
     **dict.fromkeys(("REQ", "RESP", "TRAILER", "REQ_WITHOUT_QUERY"), _HEADER),
     **dict.fromkeys(("FILTER_STATE", "UPSTREAM_FILTER_STATE"), _STATE),
@@ -89,7 +89,7 @@ _LOG_PARAMETERS: Mapping[str, re.Pattern[str]] = {
     "REQUESTED_SERVER_NAME": _SERVER_NAME,
     "COMMON_DURATION": re.compile("[A-Z_0-9a-z.-]+:[A-Z_0-9a-z.-]+(?::(?:ms|us|ns))?"),
 }
-_SHORTENED = frozenset(  # those after which `:NUMBER` cuts the value
+_SHORTENED = frozenset(  # those that accept `:NUMBER`, which truncates the value
     words("""
     REQ RESP TRAILER REQ_WITHOUT_QUERY DYNAMIC_METADATA FILTER_STATE UPSTREAM_FILTER_STATE ENVIRONMENT QUERY_PARAM CEL
     PATH QUERY_PARAMS METADATA
@@ -99,13 +99,13 @@ _COMMAND = re.compile(r"%%|%(?P<name>[A-Z0-9_]+)(?:\((?P<given>[^\n]*?)\))?(?P<l
 
 
 def log_flaw(line: str) -> tuple[str, str]:
-    """Why Envoy would refuse the line of an access log, and a hint; empty if it would not."""
+    """Why Envoy would reject an access log format, and a hint; empty strings if it would not."""
     end = 0
     while (sign := line.find("%", end)) >= 0:
         found = _COMMAND.match(line, sign)
         if found is None:
             shown = line[sign : sign + 40].split("\n")[0]
-            return f"`{shown}` begins no command", "write %% for a percent sign, and %NAME% or %NAME(…)% for a command"
+            return f"`{shown}` is not a command", "write %% for a percent sign, and %NAME% or %NAME(…)% for a command"
         if found[0] != "%%" and (what := _against(found)):
             name = found["name"]
             hint = "" if name in _LOG_BARE or name in _LOG_PARAMETERS else _guess(name)
@@ -118,15 +118,15 @@ def _against(found: re.Match[str]) -> str:
     name, given = found["name"], found["given"] or ""
     allowed = _LOG_PARAMETERS.get(name)
     if name not in _LOG_BARE and allowed is None:
-        return f"Envoy knows no command {name}"
+        return f"Envoy has no command {name}"
     if found["length"] and name not in _SHORTENED:
-        return f"{name} takes no length"
+        return f"{name} accepts no length"
     if not given:
-        return "" if name in _LOG_BARE else f"{name} wants something in parentheses"
+        return "" if name in _LOG_BARE else f"{name} needs a parameter in parentheses"
     if allowed is None:
-        return f"{name} takes nothing in parentheses"
+        return f"{name} accepts no parameter"
     if allowed.fullmatch(given) is None:
-        return f"{name} does not take `{given[:40]}`"
+        return f"{name} does not accept `{given[:40]}`"
     return cel.flaw(given) if name == "CEL" else ""
 
 

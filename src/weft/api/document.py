@@ -1,5 +1,5 @@
-"""An object as somebody wrote it, before anyone has read it: plain data, and for each field the line it stands on.
-Both sources, files and Kubernetes, hand in Changes of Documents; `api/parse.py` turns a document into model values."""
+"""An object before it is parsed: plain data, and the line of each field. Both sources, files and Kubernetes, produce
+Changes of Documents; `api/parse.py` turns a document into model values."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Document(msgspec.Struct, frozen=True):
     api_version: str
     body: Mapping[str, Any]
     file: str = ""
-    directory: str = ""  # absolute: where relative paths in it start
+    directory: str = ""  # absolute; relative paths in it start here
     line: int = 0  # of the object itself
-    lines: Mapping[Path, int] = {}  # of its fields, where the source has lines
-    usable: bool = True  # else it is told only which object it is, and nothing of what it says
+    lines: Mapping[Path, int] = {}  # of its fields, if the source has lines
+    usable: bool = True  # else only the key is known, and the content cannot be used
 
     @property
     def is_protobuf(self) -> bool:
@@ -33,13 +33,13 @@ class Document(msgspec.Struct, frozen=True):
         return ".istio.io/" in self.api_version or self.key.kind == "ConfigMap"
 
     def where(self, path: Path = ()) -> Where:
-        """The nearest known place of a field: its own line, or that of what holds it."""
+        """The nearest known location of a field: its own line, or that of the field that contains it."""
         line = next((self.lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self.lines), self.line)
         return Where(file=self.file, line=line, object=str(self.key), field=dotted(path))
 
 
 class Change(msgspec.Struct, frozen=True):
-    """An object is now this document, or (None) is really gone."""
+    """An object is now this document, or (None) was deleted."""
 
     key: ObjectKey
     document: Document | None
@@ -54,6 +54,6 @@ def dotted(path: Path) -> str:
 
 
 def undotted(text: str) -> Path:
-    """What `dotted` was made from. Names that have dots in them come apart: then the first of its parts are right."""
-    # Only what stands in brackets is a position: `portLevelMtls.8080` is a name that has digits.
+    """The inverse of `dotted`. A name with dots is split, and then only the parts before it are right."""
+    # Only numbers in brackets are positions: in `portLevelMtls.8080` the digits are a name.
     return tuple(int(position) if position else name for position, name in _PART.findall(text))

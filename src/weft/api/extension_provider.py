@@ -1,5 +1,5 @@
-"""MeshConfig's `extensionProviders`: a name, and one field that says what sort of provider it is. Each sort has its
-reader in the table below; those that weft does not act on yet are named in a warning."""
+"""MeshConfig's `extensionProviders`: a name, and one field that selects the type of provider. Each type has its reader
+in the table below; unsupported ones get a warning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.model.access_log import LogProvider
 from weft.model.extension_provider import Authorizer, CheckedBody, ExtensionProvider
 
 DEFAULT_TIMEOUT = timedelta(seconds=5)
-MOST_BODY = 64 << 20  # bytes that a proxy may be made to hold per request
+MOST_BODY = 64 << 20  # bytes that a proxy may buffer per request
 
 _STATUSES = frozenset(int(status) for status in HTTPStatus if status >= 200) - {418, 425, 451}  # Envoy's list
 
@@ -37,7 +37,7 @@ def read_extension_providers(config: Fields) -> tuple[ExtensionProvider | LogPro
         sort = fields.one_of(*_READERS, *_NOT_ACTED_ON)
         if not sort:
             hint = "for example envoyExtAuthzHttp or envoyExtAuthzGrpc"
-            fields.lacks(*_READERS, *_NOT_ACTED_ON, what="an extension provider must say what it is", hint=hint)
+            fields.lacks(*_READERS, *_NOT_ACTED_ON, what="an extension provider needs a type", hint=hint)
         fields.unsupported(*_NOT_ACTED_ON)
         if sort in access_log.ELSEWHERE:
             found[name] = LogProvider(name)
@@ -52,7 +52,7 @@ def _http(fields: Fields, name: str) -> ExtensionProvider:
     prefix = fields.request_text("pathPrefix", most=4_096)
     if prefix and not prefix.startswith("/"):
         fields.error("pathPrefix", f"`pathPrefix` must begin with /, not `{prefix[:80]}`")
-    former = _headers(fields, "includeHeadersInCheck")  # its name in older Istios
+    former = _headers(fields, "includeHeadersInCheck")  # its name in older versions of Istio
     headers = _headers(fields, "includeRequestHeadersInCheck") or former
     additional = fields.string_map("includeAdditionalHeadersInCheck")
     for header in additional:
@@ -97,7 +97,7 @@ def _authorizer(
     written = fields.text("service", required=True, most=320)
     namespace, slash, host = written.rpartition("/")
     if written and not (is_host(host) and (is_dns_label(namespace) or not slash)):
-        fields.error("service", f"`{written[:80]}` is not a host name", "write NAMESPACE/HOST or HOST, in full")
+        fields.error("service", f"`{written[:80]}` is not a host name", "write NAMESPACE/HOST or HOST, fully qualified")
     return Authorizer(
         name=name,
         host=host,
@@ -123,7 +123,7 @@ def _status(fields: Fields) -> int:
     if not text:
         return 0
     if not text.isascii() or not text.isdigit() or int(text) not in _STATUSES:
-        fields.error("statusOnError", f"`{text}` is not an HTTP status that Envoy knows", 'for example "503"')
+        fields.error("statusOnError", f"`{text}` is not an HTTP status that Envoy supports", 'for example "503"')
         return 0
     return int(text)
 

@@ -40,7 +40,9 @@ def _server(server: Fields) -> GatewayServer:
     if bind and not bind.startswith("unix://"):
         server.address("bind")
     server.refused(
-        "defaultEndpoint", "`defaultEndpoint` has no effect, in Istio neither", "bind a VirtualService to the Gateway"
+        "defaultEndpoint",
+        "`defaultEndpoint` has no effect, not in Istio either",
+        "bind a VirtualService to the Gateway",
     )
     port = _port(server, unix=bind.startswith("unix://"))
     tls = read_server_tls(server, encrypted=port.protocol in _ENCRYPTED)
@@ -63,7 +65,7 @@ def _check_protocol(server: Fields, port: ServicePort, tls: ServerTls | None) ->
     if port.protocol in _ENCRYPTED and tls is None:
         server.error((), f"a server of protocol {spoken} needs `tls`", "for example {mode: SIMPLE, credentialName: …}")
     elif port.protocol is Protocol.UDP:
-        server.error(("port", "protocol"), "UDP goes past the proxies: no gateway serves it")
+        server.error(("port", "protocol"), "UDP is not supported: no gateway serves it")
     elif (
         tls
         and port.protocol not in (*_ENCRYPTED, Protocol.UNDECLARED)  # undeclared is an error already
@@ -80,6 +82,6 @@ def _port(server: Fields, *, unix: bool) -> ServicePort:
     port.refused("targetPort", "`targetPort` has no effect in a Gateway", "leave it out")
     number = port.port("number", required=not unix)
     if number in OWN_PORTS:
-        port.error("number", f"port {number} is the proxy's own: no server can have it", "use another port")
+        port.error("number", f"port {number} is reserved for the proxy", "use another port")
     name = port.text("name", required=True, most=253)
     return ServicePort(number=number, name=name, protocol=istio_protocol(port, number, required=True))

@@ -1,4 +1,4 @@
-"""What an http route does to requests besides sending them on: headers, retries, faults, CORS."""
+"""What an http route does to requests besides forwarding them: headers, retries, faults, CORS."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ METHODS = frozenset(
     GET HEAD POST PUT PATCH DELETE CONNECT OPTIONS TRACE *
     """)
 )
-# Envoy takes 1,000 for a route, which may have those of its destination besides its own.
+# Envoy accepts 1,000 per route, including those of its destination.
 MOST_HEADERS = 500
 MOST_VALUE = 16_384  # bytes; Envoy's own limit
 
@@ -53,7 +53,7 @@ def read_headers(holder: Fields) -> Headers:
 def _changes(fields: Fields, *, authority: bool) -> HeaderChanges:
     count = sum(len(fields.string_map(name)) for name in ("set", "add"))
     if count > MOST_HEADERS:
-        fields.error((), f"{count} headers are set and added, and at most {MOST_HEADERS} can be")
+        fields.error((), f"{count} headers are set or added, and at most {MOST_HEADERS} are allowed")
     return HeaderChanges(
         set=_pairs(fields, "set", authority=authority),
         add=_pairs(fields, "add", authority=authority),
@@ -66,7 +66,7 @@ def _pairs(fields: Fields, name: str, *, authority: bool) -> tuple[tuple[str, st
     for header, value in pairs:
         _check_header(fields, (name, header), header, authority=authority)
         if _CONTROL.search(value):
-            fields.error((name, header), f"the value of `{header[:80]}` holds a line break or a control character")
+            fields.error((name, header), f"the value of `{header[:80]}` contains a line break or a control character")
         elif "%" in _COMMAND.sub("", value):
             fields.error(
                 (name, header),
@@ -101,12 +101,12 @@ def read_retries(item: Fields) -> Retries | None:
     retry_on = ",".join(part.strip() for part in fields.text("retryOn", most=1_024).split(",") if part.strip())
     for part in retry_on.split(",") if retry_on else ():
         if part not in RETRY_ON and not (part.isdecimal() and 100 <= int(part[:5]) <= 599):
-            fields.error("retryOn", f"`{part}` is not a reason to retry", did_you_mean(part, RETRY_ON))
+            fields.error("retryOn", f"`{part}` is not a retry condition", did_you_mean(part, RETRY_ON))
     if attempts == 0 and any(fields.has(name) for name in ("perTryTimeout", "retryOn", "retryRemoteLocalities")):
         fields.lacks(
             "attempts",
             at="attempts" if fields.has("attempts") else (),
-            what="`attempts` is 0, so there are no retries to set up",
+            what="`attempts` is 0, so there are no retries",
             hint="set `attempts`, or keep only `attempts: 0`",
         )
     ignore = fields.boolean("retryIgnorePreviousHosts")
@@ -131,17 +131,17 @@ def read_fault(item: Fields) -> Fault | None:
 
 
 def _delay(fields: Fields) -> Delay | None:
-    fields.refused("exponentialDelay", "`exponentialDelay` is not supported, by Istio neither", "use `fixedDelay`")
+    fields.refused("exponentialDelay", "`exponentialDelay` is not supported, not by Istio either", "use `fixedDelay`")
     fixed, share = fields.duration("fixedDelay", required=True), _share(fields)
     return Delay(fixed, share) if fixed is not None else None
 
 
 def _abort(fields: Fields) -> Abort:
-    fields.refused("http2Error", "`http2Error` is not supported, by Istio neither", "use `httpStatus` or `grpcStatus`")
+    fields.refused(
+        "http2Error", "`http2Error` is not supported, not by Istio either", "use `httpStatus` or `grpcStatus`"
+    )
     if not fields.one_of("httpStatus", "grpcStatus", "http2Error"):
-        fields.lacks(
-            "httpStatus", "grpcStatus", what="`abort` must say with what", hint="set `httpStatus` or `grpcStatus`"
-        )
+        fields.lacks("httpStatus", "grpcStatus", what="`abort` needs a status", hint="set `httpStatus` or `grpcStatus`")
     return Abort(
         http_status=fields.integer("httpStatus", least=200, most=599) or 0,
         grpc_status=fields.choice("grpcStatus", GRPC_STATUSES),
@@ -154,7 +154,7 @@ def _share(fields: Fields) -> float:
     if old is not None:
         fields.warning("percent", "`percent` is deprecated", "use `percentage: {value: …}`")
     if share is None and old is None:
-        what, hint = "a fault without `percentage` hits no request", "add `percentage: {value: 100}`"
+        what, hint = "a fault without `percentage` applies to no request", "add `percentage: {value: 100}`"
         fields.lacks("percentage", "percent", what=what, hint=hint, severity=Severity.WARNING)
     return share if share is not None else float(old or 0)
 
@@ -171,10 +171,10 @@ def read_cors(item: Fields) -> CorsPolicy | None:
         for index, header in enumerate(fields.texts(name)):
             if not is_header(header):
                 fields.error((name, index), f"`{header[:80]}` is not a header name")
-    fields.refused("allowOrigin", "`allowOrigin` is long gone from Istio", "use `allowOrigins: [{exact: …}]`")
+    fields.refused("allowOrigin", "`allowOrigin` was removed from Istio", "use `allowOrigins: [{exact: …}]`")
     age = fields.duration("maxAge")
     if age is not None and age.microseconds:
-        fields.error("maxAge", "`maxAge` counts whole seconds")
+        fields.error("maxAge", "`maxAge` must be in whole seconds")
     return CorsPolicy(
         allow_origins=tuple(read_match(origin, presence=False) for origin in fields.items("allowOrigins")),
         allow_methods=methods,

@@ -1,4 +1,4 @@
-"""One `http` entry of a VirtualService: its matches, where it sends, and what it changes on the way."""
+"""One `http` entry of a VirtualService: its matches, destinations and changes to requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from weft.model.virtual_service import (
 
 _ACTIONS = ("route", "redirect", "directResponse", "delegate")
 _AUTHORITY = (":authority", "host")
-_WITHOUT_BODY = (204, 304)  # by RFC 9110. Envoy would send it all the same, and clients break off what is HTTP/2.
+_WITHOUT_BODY = (204, 304)  # by RFC 9110. Envoy would send a body anyway, and HTTP/2 clients reset the stream.
 
 
 def read_http_route(item: Fields, meta: Meta, *, delegated: bool) -> HttpRoute:
@@ -88,7 +88,7 @@ def _check_authority(item: Fields, route: HttpRoute) -> None:
         where = "`rewrite`" if rewritten else "the route's own `headers`"
         for index, entry in enumerate(route.route):
             if _authorities(entry.headers):
-                what = f"the authority is that of {where}: the one of this destination has no effect"
+                what = f"the authority is set by {where}: that of this destination has no effect"
                 item.warning(("route", index, "headers"), what, "keep one of the two")
 
 
@@ -101,7 +101,7 @@ def _action(item: Fields, *, delegated: bool) -> str:
     there = [name for name in _ACTIONS if item.has(name)]
     hint = f"set exactly one of {quoted(_ACTIONS)}"
     if not there:
-        item.lacks(*_ACTIONS, what="the http route goes nowhere", hint=hint)
+        item.lacks(*_ACTIONS, what="the http route has no action", hint=hint)
     elif len(there) > 1:
         item.error((), f"the http route has {quoted(there)} at once", hint)
     elif item.raw("route") == []:
@@ -110,12 +110,13 @@ def _action(item: Fields, *, delegated: bool) -> str:
         item.error("delegate", "a VirtualService without hosts is a delegate and cannot delegate further")
     for name, words in (("redirect", "a redirect"), ("directResponse", "a direct response")):
         if name in there:
-            _answered(item, words)
+            _responds_itself(item, words)
     return there[0] if there else ""
 
 
-def _answered(item: Fields, words: str) -> None:
-    """The proxy itself answers, and sends nothing on. What Istio takes beside that is taken, and said to do nothing."""
+def _responds_itself(item: Fields, words: str) -> None:
+    """The proxy itself responds, and forwards nothing. Fields that Istio accepts but that have no effect get a
+    warning."""
     for name in ("fault", "rewrite"):
         if item.has(name):
             item.error(name, f"{words} cannot have `{name}`")
@@ -204,9 +205,7 @@ def _direct_response(item: Fields) -> DirectResponse | None:
         except (binascii.Error, ValueError):
             body.error("bytes", "`bytes` must be base64", "for text, use `string`")
     if status in _WITHOUT_BODY and (text or data):
-        fields.warning(
-            "body", f"an answer of status {status} has no body: this one is left out", "leave it out here, too"
-        )
+        fields.warning("body", f"a response with status {status} has no body: this one is not sent", "remove the body")
         return DirectResponse(status)
     return DirectResponse(status, text, data)
 

@@ -1,5 +1,5 @@
-"""A JSON Web Key Set written into an object: text comes in, the same keys leave with their public parts and nothing
-else, or what is wrong with them. Rule: no word of a key that might be secret is ever repeated in a message."""
+"""Validate a JSON Web Key Set that is inline in an object. Input: its text. Output: the same keys with only their
+public parts, or what is wrong with them. Rule: no part of a key that might be secret is ever repeated in a message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_CHARACTERS = 128 << 10
 MOST_KEYS = 100
 
 _SECRET = ("d", "p", "q", "dp", "dq", "qi", "oth", "k")
-_CURVES = {"P-256": 32, "P-384": 48, "P-521": 66}  # and how long a coordinate is, in bytes
+_CURVES = {"P-256": 32, "P-384": 48, "P-521": 66}  # and the length of a coordinate, in bytes
 _ALGORITHMS = {
     "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     "P-256": ("ES256",),
@@ -21,9 +21,9 @@ _ALGORITHMS = {
     "P-521": ("ES512",),
     "Ed25519": ("EdDSA",),
 }
-_LEAST_RSA_BITS = 2048  # less is not to be trusted since 2013 (NIST SP 800-131A)
+_LEAST_RSA_BITS = 2048  # less is considered insecure since 2013 (NIST SP 800-131A)
 _MOST_RSA_BITS = 8192
-_EXPONENTS = (3, 65537)  # all that Envoy's library takes, tried
+_EXPONENTS = (3, 65537)  # all that Envoy's TLS library accepts, as tested
 _GENERATE = "replace this key pair everywhere it is used; only the public part belongs here"
 
 
@@ -35,7 +35,7 @@ class KeyFlaw(NamedTuple):
 def read_key_set(text: str) -> str | KeyFlaw:
     """Never raises."""
     if len(text) > MOST_CHARACTERS:
-        return KeyFlaw(f"`jwks` is longer than {MOST_CHARACTERS} characters", "publish the keys and write jwksUri")
+        return KeyFlaw(f"`jwks` is longer than {MOST_CHARACTERS} characters", "publish the keys and use `jwksUri`")
     try:
         found = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError):
@@ -44,7 +44,7 @@ def read_key_set(text: str) -> str | KeyFlaw:
     if not isinstance(keys, list):
         return KeyFlaw("`jwks` has no list of `keys`", 'a key set is {"keys": [...]}, see RFC 7517')
     if not 1 <= len(keys) <= MOST_KEYS:
-        return KeyFlaw(f"`jwks` must hold between 1 and {MOST_KEYS} keys, not {len(keys)}")
+        return KeyFlaw(f"`jwks` must have between 1 and {MOST_KEYS} keys, not {len(keys)}")
     public = []
     for number, key in enumerate(keys):
         one = _public(key) if isinstance(key, dict) else KeyFlaw("is not a JSON object")
@@ -55,7 +55,7 @@ def read_key_set(text: str) -> str | KeyFlaw:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of two members of one name, one parser takes the first and another the last."""
+    """Reject duplicate members: one parser uses the first of the two, another the last."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError
@@ -71,7 +71,7 @@ def _public(key: Mapping[str, Any]) -> dict[str, str] | KeyFlaw:
     if len(key.get("kid", "")) > 1024:
         return KeyFlaw("has a `kid` longer than 1024 characters")
     if key.get("use", "sig") != "sig":
-        return KeyFlaw("is not for signatures (`use` is not `sig`)", "leave it out: no token can be checked with it")
+        return KeyFlaw("is not for signatures (`use` is not `sig`)", "remove it: it cannot verify a token")
     match key.get("kty"):
         case "RSA":
             kind, parts = "RSA", _rsa(key)
@@ -81,15 +81,15 @@ def _public(key: Mapping[str, Any]) -> dict[str, str] | KeyFlaw:
             kind, parts = key.get("crv", ""), _edwards(key)
         case "oct":
             return KeyFlaw(
-                "is a shared secret (`kty: oct`): whoever can check a token could also forge it",
+                "is a shared secret (`kty: oct`): any workload that can verify a token could also forge one",
                 "use an asymmetric key: RSA, EC or OKP; and replace the secret, it has been written down",
             )
         case _:
-            return KeyFlaw("is of no type that can be checked", "`kty` is RSA, EC or OKP")
+            return KeyFlaw("has an unsupported type", "`kty` must be RSA, EC or OKP")
     if isinstance(parts, KeyFlaw):
         return parts
     if "alg" in key and key["alg"] not in _ALGORITHMS[kind]:
-        return KeyFlaw("has an `alg` that does not go with its type", f"for this key: {', '.join(_ALGORITHMS[kind])}")
+        return KeyFlaw("has an `alg` that does not match its type", f"for this key: {', '.join(_ALGORITHMS[kind])}")
     return {name: key[name] for name in ("kty", "kid", "use", "alg") if name in key} | parts
 
 
@@ -101,26 +101,26 @@ def _rsa(key: Mapping[str, Any]) -> dict[str, str] | KeyFlaw:
     if not _LEAST_RSA_BITS <= modulus.bit_length() <= _MOST_RSA_BITS:
         return KeyFlaw(f"has {modulus.bit_length()} bits", f"use at least {_LEAST_RSA_BITS}, at most {_MOST_RSA_BITS}")
     if exponent not in _EXPONENTS:
-        return KeyFlaw("has an exponent `e` that a proxy does not take", "65537 is `AQAB`, and 3 is `Aw`")
+        return KeyFlaw("has an exponent `e` that Envoy does not accept", "65537 is `AQAB`, and 3 is `Aw`")
     if modulus % 2 == 0:
-        return KeyFlaw("is no RSA key: `n` is even")
+        return KeyFlaw("is not an RSA key: `n` is even")
     return {"n": key["n"], "e": key["e"]}
 
 
 def _curve(key: Mapping[str, Any]) -> dict[str, str] | KeyFlaw:
     size = _CURVES.get(key.get("crv", ""))
     if size is None:
-        return KeyFlaw("is on a curve that cannot be checked", f"`crv` is one of {', '.join(_CURVES)}")
+        return KeyFlaw("has an unsupported curve", f"`crv` must be one of {', '.join(_CURVES)}")
     if any(len(_bytes(key.get(name, ""))) != size for name in ("x", "y")):
         return KeyFlaw(f"needs `x` and `y` of {size} bytes each, in base64url")
     if not _is_on_curve(key["crv"], _number(key["x"]), _number(key["y"])):
-        return KeyFlaw(f"is no key: its point is not on {key['crv']}", "copy it anew")
+        return KeyFlaw(f"is not a valid key: its point is not on {key['crv']}", "copy it again")
     return {"crv": key["crv"], "x": key["x"], "y": key["y"]}
 
 
 def _is_on_curve(name: str, x: int, y: int) -> bool:
-    """An Envoy that finds no good key in a set refuses its whole listener. The library is slow to import, and few
-    objects need it."""
+    """Envoy rejects a whole listener if a key set has no valid key. The library is slow to import, and few objects need
+    it."""
     from cryptography.hazmat.primitives.asymmetric import ec
 
     curves = {"P-256": ec.SECP256R1(), "P-384": ec.SECP384R1(), "P-521": ec.SECP521R1()}
@@ -133,7 +133,7 @@ def _is_on_curve(name: str, x: int, y: int) -> bool:
 
 def _edwards(key: Mapping[str, Any]) -> dict[str, str] | KeyFlaw:
     if key.get("crv") != "Ed25519":
-        return KeyFlaw("is on a curve that cannot be checked", "`crv` of an OKP key is Ed25519")
+        return KeyFlaw("has an unsupported curve", "`crv` of an OKP key must be Ed25519")
     if len(_bytes(key.get("x", ""))) != 32:
         return KeyFlaw("needs an `x` of 32 bytes, in base64url")
     return {"crv": key["crv"], "x": key["x"]}
@@ -143,7 +143,7 @@ def _flaw_of_number(name: str, text: str) -> KeyFlaw | None:
     if not text:
         return KeyFlaw(f"lacks `{name}`")
     if len(text.rstrip("=")) % 4 == 1:
-        return KeyFlaw(f"has an `{name}` that is cut short: no base64url has this length", "copy it anew")
+        return KeyFlaw(f"has an `{name}` that is truncated: no base64url has this length", "copy it again")
     if not _bytes(text):
         return KeyFlaw(f"has an `{name}` that is not base64url")
     return None if _number(text) else KeyFlaw(f"has an `{name}` of 0")
@@ -154,7 +154,7 @@ def _number(text: str) -> int:
 
 
 def _bytes(text: str) -> bytes:
-    """b"" for what is not base64url."""
+    """b"" if the text is not base64url."""
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):

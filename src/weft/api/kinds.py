@@ -1,5 +1,5 @@
-"""What an object's kind is called in its key. Two API groups have a Gateway: the standard's is told apart as kubectl
-does it, by its group. Whoever makes an ObjectKey from a document asks here."""
+"""The kind of an object in its ObjectKey. Two API groups have a kind Gateway: that of the Gateway API has its group
+appended, like in kubectl."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def key_kind(api_version: str, kind: str) -> str:
 
 
 def written_kind(kind: str) -> str:
-    """As `kind` is written in the object itself."""
+    """The `kind` as in the object itself."""
     return kind.partition(".")[0]
 
 

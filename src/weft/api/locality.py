@@ -1,5 +1,5 @@
-"""Istio's `localityLbSetting`, which a DestinationRule's load balancer and MeshConfig have: whom callers go to first,
-by where they are. What contradicts itself is refused, as Istio does."""
+"""Istio's `localityLbSetting`, of a DestinationRule's load balancer and of MeshConfig: which endpoints callers prefer,
+by locality. Contradictory settings are rejected, like in Istio."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft.api.reader import Fields
 from weft.model.destination_rule import Distribution, LocalitySetting
 from weft.model.locality import TOPOLOGY, matches, parts_of
 
-# Which node a pod is on says nothing about its group: there would be as many groups as nodes.
+# Endpoints are not grouped by node: there would be as many groups as nodes.
 _BY_NODE = "kubernetes.io/hostname"
 
 
@@ -23,10 +23,10 @@ def read_locality(holder: Fields) -> LocalitySetting | None:
     for index, entry in enumerate(priority):
         name = entry.partition("=")[0]
         if name == _BY_NODE:
-            what = "by which node it is on, nobody is nearer: that is not known of a caller"
-            fields.error(("failoverPriority", index), what, f"use {TOPOLOGY[1]}, or a label of the workloads'")
+            what = "priority by node is not supported: the node of a caller is not known"
+            fields.error(("failoverPriority", index), what, f"use {TOPOLOGY[1]}, or a label of the workloads")
         elif name in TOPOLOGY and fields.has("failover"):
-            what = f"`failover` says it by places, and `{name}` says it again"
+            what = f"`failover` already sets priorities by locality, and `{name}` sets them again"
             fields.error(("failoverPriority", index), what, "leave one of them out")
     return LocalitySetting(
         enabled=enabled is None or enabled,
@@ -55,7 +55,7 @@ def _shares(item: Fields) -> tuple[tuple[str, int], ...]:
             item.error(("to", place), f"`{place}` is in another entry too")
     total = sum(shares.values())
     if total != 100:
-        item.lacks("to", at="to", what=f"the shares are {total} % together, and must be 100 %")
+        item.lacks("to", at="to", what=f"the shares add up to {total} %, and must add up to 100 %")
     return tuple(shares.items())
 
 
@@ -65,11 +65,9 @@ def _failover(fields: Fields) -> tuple[tuple[str, str], ...]:
         origin, to = item.text("from", required=True, most=63), item.text("to", required=True, most=63)
         for name, region in (("from", origin), ("to", to)):
             if "*" in region or "/" in region:
-                item.error(
-                    name, f"`{region}` is not a region", "the first part of a locality; zones follow by themselves"
-                )
+                item.error(name, f"`{region}` is not a region", "use the first part of a locality, without the zone")
         if origin and origin == to:
-            item.error("to", "calls would fail over to where they came from")
+            item.error("to", "calls would fail over to the same region")
         if any(origin == other for other, _ in found):
             item.error("from", f"`{origin}` is in another entry too")
         found.append((origin, to))
@@ -81,12 +79,12 @@ def _check_place(fields: Fields, at: str | Path, place: str) -> None:
     starred = [part for part in parts if "*" in part]
     if len(parts) > 3 or not all(parts) or (starred and (starred != ["*"] or parts[-1] != "*")):
         fields.error(
-            at, f"`{place[:80]}` is not a place", "region, region/zone, region/zone/subzone, or `*` at the end"
+            at, f"`{place[:80]}` is not a locality", "region, region/zone, region/zone/subzone, or `*` at the end"
         )
 
 
 def _overlap(one: str, other: str) -> bool:
-    """Whether some place is in both."""
+    """Whether some locality matches both."""
     if "*" in parts_of(one) or "" in parts_of(one):
         return matches(other, one) or matches(one, other)
     return matches(one, other) or one == other

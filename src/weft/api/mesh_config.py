@@ -1,5 +1,5 @@
-"""Istio's mesh-wide settings: the text under `mesh` in the ConfigMap `istio` of the root namespace. Of other
-ConfigMaps only those are read that say whom to believe (`ca.crt`)."""
+"""Istio's mesh-wide settings (MeshConfig): the text under `mesh` in the ConfigMap `istio` of the root namespace. Other
+ConfigMaps are read only for CA certificates (`ca.crt`)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from weft.model.on_demand import OnDemand
 from weft.model.settings import CIPHERS, PathNormalization, Settings, Underscores
 
 NAME = "istio"
-_MOST_PROXIES = 255  # before a gateway
-ON_DEMAND = "weft.dev/on-demand"  # an annotation: MeshConfig is Istio's, and knows no such thing
-UNDERSCORES = "weft.dev/headers-with-underscores"  # likewise; of gateways
-# Fields of MeshConfig that production files carry and that this version does not act on.
+_MOST_PROXIES = 255  # in front of a gateway
+ON_DEMAND = "weft.dev/on-demand"  # an annotation: Istio's MeshConfig has no such field
+UNDERSCORES = "weft.dev/headers-with-underscores"  # likewise; for gateways
+# Fields of MeshConfig that production files have and that this version ignores.
 _NOT_ACTED_ON = tuple(
     words("""
     proxyListenPort proxyHttpPort proxyInboundListenPort tcpKeepalive ingressClass ingressService
@@ -51,14 +51,14 @@ def read_config_map(root: Fields, meta: Meta) -> tuple[Settings | AuthorityBundl
         return ()
     data.ignored("meshNetworks", "values", "original-values", "merged-values")
     if not data.has("mesh"):
-        data.lacks("mesh", what="`mesh` is required", hint="its text holds the mesh's settings")
+        data.lacks("mesh", what="`mesh` is required", hint="its text has the MeshConfig")
         return ()
     config = _embedded(data)
     return () if config is None else (_settings(config, meta),)
 
 
 def _bundle(root: Fields, meta: Meta) -> tuple[AuthorityBundle, ...]:
-    """Whom a BackendTLSPolicy may believe."""
+    """CA certificates that a BackendTLSPolicy may refer to."""
     roots = authorities({"data": root.raw("data")})
     return (AuthorityBundle(meta.name, meta.namespace, roots, meta.origin),) if roots else ()
 
@@ -66,29 +66,29 @@ def _bundle(root: Fields, meta: Meta) -> tuple[AuthorityBundle, ...]:
 def _is_mesh_config(meta: Meta, *, from_file: bool) -> bool:
     if meta.name == NAME and meta.namespace == Settings().root_namespace:
         return True
-    # An API server is asked for one ConfigMap alone, wherever it stands: `istio`, or `istio-REVISION`.
+    # From an API server only one ConfigMap is read, in any namespace: `istio`, or `istio-REVISION`.
     return not from_file and (meta.name == NAME or meta.name.startswith(f"{NAME}-"))
 
 
 def _embedded(data: Fields) -> Fields | None:
-    """The settings inside the text. In a block (`mesh: |`) each has its line in the file; of any other text, all stand
-    at the text's own line."""
+    """The settings inside the text. In a block (`mesh: |`) each has its line in the file; in any other text, all have
+    the line of the text."""
     text, start = data.text("mesh"), data.text_line("mesh")
     try:
         composed = compose(text, start or 1)
     except YamlError as error:
-        _tell(data, error.flaw, start)
+        _report(data, error.flaw, start)
         return None
     for flaw in composed.flaws:
-        _tell(data, flaw, start)
+        _report(data, flaw, start)
     value = {} if composed.value is None else composed.value
     if not isinstance(value, Mapping):
-        data.error("mesh", "`mesh` must hold a mapping", "for example `outboundTrafficPolicy: {mode: REGISTRY_ONLY}`")
+        data.error("mesh", "`mesh` must be a mapping", "for example `outboundTrafficPolicy: {mode: REGISTRY_ONLY}`")
         return None
     return data.embedded("mesh", value, composed.lines if start else None)
 
 
-def _tell(data: Fields, flaw: TextFlaw, start: int) -> None:
+def _report(data: Fields, flaw: TextFlaw, start: int) -> None:
     what = flaw.what if start else f"line {flaw.line} of `mesh`: {flaw.what}"
     at: Path = ("mesh",)
     if start:
@@ -98,7 +98,7 @@ def _tell(data: Fields, flaw: TextFlaw, start: int) -> None:
 
 
 def _settings(config: Fields, meta: Meta) -> Settings:
-    # The last one is read, for the features that will need it.
+    # `defaultServiceExportTo` is parsed, for later features.
     config.unsupported(*_NOT_ACTED_ON, "defaultServiceExportTo")
     default = Settings()
     trust_domain = config.text("trustDomain", default=default.trust_domain, most=255)
@@ -140,7 +140,7 @@ def _settings(config: Fields, meta: Meta) -> Settings:
 
 
 def _trusted_proxies(config: Fields) -> int:
-    """All that is read of `defaultConfig`: how many proxies stand before the gateways, and are believed."""
+    """The only supported field of `defaultConfig`: the number of trusted proxies in front of the gateways."""
     written = config.raw("defaultConfig")
     topology = written.get("gatewayTopology") if isinstance(written, Mapping) else None
     if not isinstance(topology, Mapping):
@@ -149,12 +149,12 @@ def _trusted_proxies(config: Fields) -> int:
     config.ignored("defaultConfig")
     at = ("defaultConfig", "gatewayTopology")
     for name in sorted({*written} - {"gatewayTopology"}, key=str):
-        config.warning(("defaultConfig", str(name)), f"`{name}` is not acted on by this version of weft")
+        config.warning(("defaultConfig", str(name)), f"`{name}` is ignored by this version of weft")
     for name in sorted({*topology} - {"numTrustedProxies"}, key=str):
-        config.error((*at, str(name)), f"`{name}` is not supported: gateways would be less strict than it says")
+        config.error((*at, str(name)), f"`{name}` is not supported: gateways would be less strict than configured")
     number = topology.get("numTrustedProxies", 0)
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _MOST_PROXIES:
-        config.error((*at, "numTrustedProxies"), f"`numTrustedProxies` is a number from 0 to {_MOST_PROXIES}")
+        config.error((*at, "numTrustedProxies"), f"`numTrustedProxies` must be a number from 0 to {_MOST_PROXIES}")
         return 0
     return number
 
@@ -164,12 +164,12 @@ def _on_demand(config: Fields, meta: Meta) -> OnDemand:
     for name in dict(meta.annotations):
         guess = did_you_mean(name, (ON_DEMAND,)) if name != ON_DEMAND and name.startswith("weft.dev/") else ""
         if guess.startswith("did you"):
-            config.report.warning((*at[:2], name), f"nobody reads the annotation {name}", guess)
+            config.report.warning((*at[:2], name), f"weft does not read the annotation {name}", guess)
     written = dict(meta.annotations).get(ON_DEMAND, OnDemand.AUTO)
     if written in tuple(OnDemand):
         return OnDemand(written)
     if not config.report.is_wrong(at):
-        what = f"the annotation {ON_DEMAND} is `{written[:40]}`, which means nothing"
+        what = f"the annotation {ON_DEMAND} is `{written[:40]}`, which is not a valid value"
         config.report.error(at, what, 'write "auto", "true" or "false", in quotes')
     return OnDemand.AUTO
 
@@ -179,9 +179,9 @@ def _underscores(config: Fields, meta: Meta) -> Underscores:
     written = dict(meta.annotations).get(UNDERSCORES, Underscores.ALLOW)
     if written not in set(Underscores):
         if not config.report.is_wrong(at):
-            what = f"the annotation {UNDERSCORES} is `{written[:40]}`, which means nothing"
+            what = f"the annotation {UNDERSCORES} is `{written[:40]}`, which is not a valid value"
             config.report.error(at, what, f"write {', '.join(Underscores)}")
-        return Underscores.REJECT  # who writes it wants less to come in
+        return Underscores.REJECT  # fail closed: its author wants to restrict headers
     return Underscores(written)
 
 
@@ -200,7 +200,7 @@ def _ciphers(between: Fields) -> tuple[str, ...]:
     found = between.texts("cipherSuites", most=80)
     for index, name in enumerate(found):
         if name not in CIPHERS:
-            what = f"`{name}` is not a cipher suite for TLS 1.2 that weft lets workloads use"
+            what = f"`{name}` is not a cipher suite for TLS 1.2 that weft supports"
             between.error(("cipherSuites", index), what, did_you_mean(name, CIPHERS) or f"for example {CIPHERS[0]}")
     return found
 
@@ -212,6 +212,6 @@ def _path_normalization(config: Fields) -> PathNormalization:
         return default
     word = fields.choice("normalization", ("DEFAULT", *PathNormalization), default="DEFAULT")
     if word == PathNormalization.NONE:
-        what = "without normalization a percent-encoded letter (`/%61dmin`) gets round a policy on paths"
+        what = "without normalization a percent-encoded letter (`/%61dmin`) bypasses a policy on paths"
         fields.warning("normalization", what, "BASE is the default")
     return default if word == "DEFAULT" else PathNormalization(word)

@@ -1,5 +1,5 @@
-"""What every object has: a name, a namespace, labels, annotations, and where it came from. Also the things that many
-kinds write the same way: `exportTo`, selectors, references to hosts."""
+"""The metadata of an object: name, namespace, labels, annotations and origin. Also fields that many kinds share:
+`exportTo`, selectors, references to hosts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Meta(msgspec.Struct, frozen=True):
     origin: Origin
 
     def host(self, name: str) -> str:
-        """A host as written in this object, in full."""
+        """The fully qualified name of a host in this object."""
         return name if is_address(name) else full_host(name, self.namespace, self.domain)
 
 
@@ -59,25 +59,25 @@ def read_metadata(root: Fields, document: Document, domain: str) -> Meta:
 
 
 def content_version(body: Mapping[str, Any]) -> str:
-    """The same for the same content, wherever it stands."""
+    """A hash of the content, independent of its location."""
     content = {name: value for name, value in body.items() if name != "status"}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def export_to(fields: Fields, meta: Meta, *, nobody: bool = False) -> tuple[str, ...]:
-    """`exportTo`: `.`, `*`, namespaces, and for services `~` (nobody)."""
+def export_to(fields: Fields, meta: Meta, *, no_namespace: bool = False) -> tuple[str, ...]:
+    """`exportTo`: `.`, `*`, namespaces, and for services `~` (no namespace)."""
     found = fields.texts("exportTo", most=63)
     seen = set()
     for index, entry in enumerate(found):
         namespace = meta.namespace if entry == "." else entry
         if namespace in seen:
-            fields.error(("exportTo", index), f"`{entry}` stands twice in `exportTo`")
+            fields.error(("exportTo", index), f"`{entry}` is listed twice in `exportTo`")
         seen.add(namespace)
-        if entry not in (".", "*") and not (nobody and entry == "~") and not is_dns_label(entry):
+        if entry not in (".", "*") and not (no_namespace and entry == "~") and not is_dns_label(entry):
             fields.error(("exportTo", index), f"`{entry}` is not a namespace", "use `.`, `*` or a namespace")
     if len(found) > 1 and seen & {"*", "~"}:
-        fields.error("exportTo", "`*` and `~` stand alone in `exportTo`")
+        fields.error("exportTo", "`*` and `~` cannot be combined with other entries in `exportTo`")
     return found
 
 
@@ -96,7 +96,7 @@ def selector(fields: Fields, name: str, labels_name: str = "labels") -> Labels |
 
 
 def host_reference(fields: Fields, name: str, meta: Meta, *, star: bool = False) -> str:
-    """A host that may be short, a wildcard or (in a route) an address; in full."""
+    """The fully qualified name of a host that may be short, a wildcard or (in a route) an address."""
     value = fields.text(name, required=True, most=255)
     if value and not is_host(value, wildcard=True) and not is_address(value):
         fields.host(name)
@@ -118,7 +118,7 @@ def gateway_names(fields: Fields, meta: Meta) -> tuple[str, ...]:
             short, namespace = name.split(".")[:2]
             found.append(f"{namespace}/{short}")
             fields.warning(
-                ("gateways", index), f"`{name}` is an old way to name a gateway", f"write {namespace}/{short}"
+                ("gateways", index), f"`{name}` is a deprecated way to name a gateway", f"write {namespace}/{short}"
             )
         else:
             fields.error(("gateways", index), f"`{name}` is not a gateway", "write NAMESPACE/NAME, NAME or mesh")

@@ -1,7 +1,7 @@
-"""A document comes in, model values or problems leave. The table of kinds is all that decides who reads what.
+"""Parse a document into model values and problems. The table `KINDS` maps each kind to its reader.
 
-Rule: an object is taken whole or refused whole. If any of its problems is an error there are no values, and the caller
-keeps what was good before. Objects that a mesh does not read have neither values nor errors.
+Rule: an object is accepted or rejected as a whole. If any of its problems is an error there are no values, and the
+caller keeps the last valid version. Objects of kinds that weft does not read have neither values nor errors.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from weft.model.value import Value
 class Parsed(msgspec.Struct, frozen=True):
     values: tuple[Value, ...] = ()
     problems: tuple[Problem, ...] = ()
-    meant: tuple[Value, ...] = ()  # of a refused object, as far as it can be read: only to tell who refers to it
-    closed: tuple[Value, ...] = ()  # of a refused object that keeps others out: what holds if there is no good version
+    meant: tuple[Value, ...] = ()  # of a rejected object, as far as it can be parsed: only to check references to it
+    closed: tuple[Value, ...] = ()  # replaces a rejected object that restricts access, if there is no valid version
 
 
 class KindReader(msgspec.Struct, frozen=True):
     versions: tuple[str, ...]  # accepted apiVersions, the preferred one first
     read: Callable[[Fields, Meta], tuple[Value, ...]]
     namespaced: bool = True
-    # What to put in the place of an object that was refused, so that no door stands open: from what could be read.
+    # Returns what replaces a rejected object, so that access fails closed; gets the values that could be parsed.
     closed: Callable[[tuple[Value, ...], Meta], tuple[Value, ...]] | None = None
 
 
@@ -97,7 +97,7 @@ KINDS: Mapping[str, KindReader] = {
     "Workload": KindReader(("weft.dev/v1alpha1",), read_workload),
 }
 
-# What other tools read, and where a mesh's YAML is often found. Passing them over hurts nobody who is told.
+# Kinds of other tools, which are often in the same files as those of a mesh. They are ignored with a warning.
 NOT_READ = frozenset(
     words("""
     Pod Deployment ReplicaSet StatefulSet DaemonSet Job CronJob Endpoints EndpointSlice Node Ingress
@@ -109,25 +109,25 @@ NOT_READ = frozenset(
     """)
 )
 
-# Of those, what would change how a mesh behaves if weft acted on it.
+# Those of them that would change how a mesh behaves if weft supported them.
 OF_MESHES = frozenset(
     words("""
     EnvoyFilter ProxyConfig WasmPlugin WorkloadGroup UDPRoute ListenerSet XListenerSet
     """)
 )
 
-# And what pods are made from. A mesh on one machine has Workloads; on a cluster, Kubernetes makes the pods.
+# Those of them that create pods. A mesh on one machine has Workloads; on a cluster, Kubernetes creates the pods.
 OF_PODS = frozenset(words("Pod Deployment ReplicaSet StatefulSet DaemonSet Job CronJob ReplicationController"))
 
-# What to write in the place of a kind that is not read.
+# What to use instead of a kind that is not read.
 _INSTEAD: Mapping[str, str] = {
-    "EnvoyFilter": "say it with a VirtualService, DestinationRule, Telemetry or AuthorizationPolicy",
-    "WasmPlugin": "to decide about requests, write an AuthorizationPolicy with action CUSTOM",
+    "EnvoyFilter": "use a VirtualService, DestinationRule, Telemetry or AuthorizationPolicy",
+    "WasmPlugin": "to authorize requests, use an AuthorizationPolicy with action CUSTOM",
     "WorkloadGroup": "write a WorkloadEntry for each machine",
-    "UDPRoute": "UDP goes past the proxies: nothing in a mesh routes it",
-    "ListenerSet": "write its listeners into the Gateway",
-    "XListenerSet": "write its listeners into the Gateway",
-    "ProxyConfig": "remove it, or keep whoever acts on it",
+    "UDPRoute": "UDP bypasses the proxies: a mesh does not route it",
+    "ListenerSet": "put its listeners into the Gateway",
+    "XListenerSet": "put its listeners into the Gateway",
+    "ProxyConfig": "remove it, or keep the control plane that supports it",
 }
 
 CLUSTER_SCOPED = frozenset(
@@ -140,11 +140,11 @@ CLUSTER_SCOPED = frozenset(
 
 
 def parse(document: Document, domain: str = "cluster.local") -> Parsed:
-    """Never raises, whatever the document holds."""
+    """Never raises, whatever the document contains."""
     report = DocumentReport(document)
     values: tuple[Value, ...] = ()
     reader = KINDS.get(document.key.kind)
-    if not document.usable:  # who found that out has said why
+    if not document.usable:  # reported by its source
         return Parsed(closed=_closed_unread(document, reader, domain))
     if reader is None and document.key.kind != KIND:
         _report_kind(report, document.key.kind)
@@ -152,7 +152,7 @@ def parse(document: Document, domain: str = "cluster.local") -> Parsed:
         _report_version(report, document, reader)
     elif _deeper(document.body, MOST_DEPTH):
         report.error((), f"nested deeper than {MOST_DEPTH} levels")
-    elif reader is None:  # for `weft test`, and welcome beside what it tests
+    elif reader is None:  # a RequestTest, which `weft test` runs, may be in the same files
         return Parsed((), read_request_test(document)[1])
     else:
         root = root_of(report)
@@ -166,7 +166,7 @@ def parse(document: Document, domain: str = "cluster.local") -> Parsed:
 
 
 def may_close(document: Document) -> bool:
-    """Whether it is of a kind that keeps others out, and so does even if it is refused."""
+    """Whether the kind restricts access, and therefore fails closed if the object is rejected."""
     reader = KINDS.get(document.key.kind)
     return reader is not None and reader.closed is not None
 
@@ -179,7 +179,7 @@ def _closed_unread(document: Document, reader: KindReader | None, domain: str) -
 
 def _report_kind(report: DocumentReport, kind: str) -> None:
     if kind in OF_PODS:
-        what = f"a mesh on one machine does not run a {kind}: its pods are looked at for a cluster only"
+        what = f"a mesh on one machine does not run a {kind}: its pods are checked only for a cluster"
         report.warning(("kind",), what, "to run a process here, write a Workload (weft.dev/v1alpha1)")
     elif kind in NOT_READ:
         code = "WFT0003" if kind in OF_MESHES else ""
@@ -195,7 +195,7 @@ def _report_version(report: DocumentReport, document: Document, reader: KindRead
 
 
 def _deeper(value: Any, levels: int) -> bool:
-    """Level by level, and not by calls: a cluster has very many objects, and each is looked at."""
+    """Level by level, not recursively, since this runs for each of the many objects of a cluster."""
     level = [value]
     while level := [each for each in level if isinstance(each, _NESTING)]:
         if levels == 0:
@@ -205,5 +205,5 @@ def _deeper(value: Any, levels: int) -> bool:
     return False
 
 
-_MAPPING = (dict, Mapping)  # the first is what almost all are, and is told in no time
+_MAPPING = (dict, Mapping)  # almost all are dict, for which the check is fast
 _NESTING = (dict, list, tuple, Mapping)

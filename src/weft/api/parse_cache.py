@@ -1,5 +1,5 @@
-"""Documents that several look at are read once. Whoever needs a mesh before and after a change, and what is wrong with
-it, makes one of these and gives it to all of them: documents come in, what they say leaves."""
+"""Parse each document once. A command that needs a mesh before and after a change, and its problems, creates one
+`Reading` and passes it to all functions that parse documents."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from weft.api.parse import Parsed, parse
 
 
 class Reading:
-    """`parse`, that remembers. A document is known as itself: its content may not change, and is not compared."""
+    """`parse` with a cache. Documents are compared by identity: their content must not change."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, str], tuple[Document, Parsed]] = {}  # held, so that no other gets its id
+        self._known: dict[
+            tuple[int, str], tuple[Document, Parsed]
+        ] = {}  # keeps the document, so that its id is not reused
 
     def __call__(self, document: Document, domain: str = "cluster.local") -> Parsed:
         key = (id(document), domain)

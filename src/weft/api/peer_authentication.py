@@ -1,5 +1,5 @@
-"""Istio's PeerAuthentication: whom workloads let in over TLS and without it. What cannot be read lets nobody in who
-does not prove who they are."""
+"""Istio's PeerAuthentication: whether workloads accept mutual TLS, plaintext or both. One that cannot be parsed is
+replaced by STRICT."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read_peer_authentication(root: Fields, meta: Meta) -> tuple[PeerAuthenticati
     spec.outdented("mtls", ("mode",))
     chosen = selector(spec, "selector", "matchLabels")
     if spec.report.is_wrong((*spec.path, "selector")):
-        chosen = ()  # for the one that stands in its place
+        chosen = ()  # for the STRICT one that replaces it
     ports = _ports(spec)
     if spec.has("portLevelMtls") and not chosen:
         spec.error(
@@ -42,8 +42,8 @@ def read_peer_authentication(root: Fields, meta: Meta) -> tuple[PeerAuthenticati
 
 
 def strict(values: Sequence[Value], meta: Meta) -> tuple[Value, ...]:
-    """In the place of one that was refused: STRICT for whom it selects, at every port; for its whole namespace if that
-    cannot be read."""
+    """What replaces a rejected one: STRICT for the workloads it selects, at every port; for its whole namespace if the
+    selector cannot be parsed."""
     read = next((value for value in values if isinstance(value, PeerAuthentication)), None)
     return (
         PeerAuthentication(
@@ -64,7 +64,7 @@ def _mode(fields: Fields | None) -> TlsMode | None:
 def _ports(spec: Fields) -> tuple[tuple[int, TlsMode | None], ...]:
     raw = spec.raw("portLevelMtls")
     if not isinstance(raw, Mapping):
-        spec.fields("portLevelMtls")  # says so, if it is there at all
+        spec.fields("portLevelMtls")  # reports an error, if the field is set
         return ()
     fields = spec.embedded("portLevelMtls", {str(name): held for name, held in raw.items()})
     found: dict[int, TlsMode | None] = {}
@@ -72,10 +72,10 @@ def _ports(spec: Fields) -> tuple[tuple[int, TlsMode | None], ...]:
         number = int(name) if name.isdecimal() and len(name) <= 5 else 0
         if not 1 <= number <= 65_535:
             fields.ignored(name)
-            fields.error(name, f"`{name[:80]}` is not a port", "a number of the workload's own ports")
+            fields.error(name, f"`{name[:80]}` is not a port", "use the number of a port of the workload")
             continue
         if number in found:
-            fields.error(name, f"port {number} stands twice")
+            fields.error(name, f"port {number} is listed twice")
         found[number] = _mode(fields.fields(name))
     if not raw:
         spec.error("portLevelMtls", "`portLevelMtls` is empty", "leave it out")

@@ -1,4 +1,4 @@
-"""Which protocol a port speaks: by `appProtocol`, then by the name's prefix, then by well-known numbers; else
+"""The protocol of a port: by `appProtocol`, then by the prefix of its name, then by well-known numbers; otherwise
 undeclared."""
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _APP_PROTOCOLS = {
     "kubernetes.io/ws": Protocol.HTTP,
     "kubernetes.io/wss": Protocol.HTTPS,
 }
-# SMTP, DNS, MySQL and MongoDB servers speak first or not in HTTP: waiting for a client's bytes would only delay them.
+# SMTP, DNS, MySQL and MongoDB: the server sends first, or it is not HTTP. Waiting for bytes of the client would only
+# delay them.
 _SPEAK_FIRST = frozenset({25, 53, 3306, 27017})
 
 
@@ -36,7 +37,7 @@ def service_protocol(port: Fields, name: str, number: int) -> Protocol:
     if transport == "UDP":
         return Protocol.UDP
     if transport == "SCTP":
-        port.warning("protocol", "SCTP is not carried by the mesh")
+        port.warning("protocol", "SCTP is not supported: it bypasses the proxies")
         return Protocol.UDP
     if not written:
         return from_name(name, number)
@@ -45,8 +46,8 @@ def service_protocol(port: Fields, name: str, number: int) -> Protocol:
     if found is None:
         port.warning(
             "appProtocol",
-            f"the protocol `{written}` is not known; it is found out by its first bytes",
-            "if the server speaks first, write tcp",
+            f"the protocol `{written}` is not known; proxies detect it from the first bytes of each connection",
+            "if the server sends first, use tcp",
         )
         return from_name("", number)
     return found

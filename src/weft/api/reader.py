@@ -1,6 +1,6 @@
-"""How fields are read: a cursor at one mapping of a document, with a typed getter for each sort of value. Every kind's
-reader comes in here, and only here, to look at what somebody wrote. Rule: a getter always gives a value of its type and
-never raises; what is wrong is recorded with its line, and fields nobody asked for are reported at the end."""
+"""Read the fields of a document: a cursor at one mapping, with a typed getter for each type of value. The readers of
+all kinds access documents only through it. Rule: a getter always returns a value of its type and never raises; problems
+are recorded with their line, and fields that no getter has read are reported as unknown at the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from weft.base.suggest import did_you_mean
 from weft.model.names import Labels, labels_of
 
 MOST_ITEMS = 5_000  # of one list or mapping
-MOST_TEXT = 1 << 20  # characters; a direct response's body is the longest
+MOST_TEXT = 1 << 20  # characters; the longest is the body of a direct response
 MILLISECOND = timedelta(milliseconds=1)
 
 _LONGEST = timedelta(days=3_650)
@@ -36,7 +36,7 @@ _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,18})", re.ASCII)
 
 
 class Fields:
-    """A mapping of the document. A field set to null is not there, as in Kubernetes."""
+    """A mapping of the document. A field set to null counts as absent, as in Kubernetes."""
 
     def __init__(self, report: DocumentReport, path: Path, body: Mapping[str, Any]) -> None:
         self.report, self.path, self._body = report, path, body
@@ -70,8 +70,8 @@ class Fields:
         below: Iterable[Fields] = (),
         severity: Severity = Severity.ERROR,
     ) -> None:
-        """Something is wrong because none of these fields (of the mappings `below`, or else of this one) says what it
-        should. If one of them is wrong by itself, or misspelled, only that is said: one mistake, one message."""
+        """An error because none of these fields (of the mappings `below`, or else of this one) is set as needed. If one
+        of them has an error itself, or is misspelled, only that is reported: one mistake, one message."""
         causes = tuple((fields, name) for fields in (tuple(below) or (self,)) for name in names)
         self.report.consequence(Consequence(causes, self._at(at), what, hint, severity))
 
@@ -107,7 +107,7 @@ class Fields:
         return float(value)
 
     def percent(self, name: str) -> float | None:
-        """Istio's `{value: 12.5}`; an object without a value is 0, as its protobuf says."""
+        """Istio's `{value: 12.5}`; an object without a value is 0, as in its protobuf."""
         fields = self.fields(name)
         return None if fields is None else fields.number("value", least=0, most=100) or 0.0
 
@@ -133,7 +133,7 @@ class Fields:
         return None
 
     def choice(self, name: str, choices: Iterable[str], *, default: str = "", refused: Iterable[str] = ()) -> str:
-        """`refused`: right words that the reader refuses itself, since it knows better why."""
+        """`refused`: known values that the caller rejects itself, with a better message."""
         value = self.text(name, default=default, most=200)
         known = (*choices, *refused)
         if value in known or value == default:
@@ -142,7 +142,7 @@ class Fields:
         return default
 
     def duration(self, name: str, *, least: timedelta = MILLISECOND, required: bool = False) -> timedelta | None:
-        """Go's way of writing time: `1.5s`, `100ms`, `1h2m`."""
+        """A duration in Go's format: `1.5s`, `100ms`, `1h2m`."""
         value = self._value(name, required=required)
         if value is None:
             return None
@@ -183,7 +183,7 @@ class Fields:
                 for key, held in value.items()}  # fmt: skip
 
     def integer_map(self, name: str, *, least: int, most: int) -> dict[str, int]:
-        """A mapping of names to numbers, those that are numbers."""
+        """A mapping of names to numbers; entries that are not numbers are left out."""
         held = self.fields(name)
         if held is None or self._too_many(name, held._body):
             return {}
@@ -210,18 +210,18 @@ class Fields:
         return self._fields((name,), value)
 
     def embedded(self, name: str, value: Mapping[str, Any], lines: Mapping[Path, int] | None = None) -> Fields:
-        """A mapping that stands as text in this field; `lines` of its own fields, where they are known."""
+        """A mapping that is text in this field; `lines`: those of its own fields, if known."""
         path = (*self.path, name)
         if lines:
             self.report.add_lines({(*path, *below): line for below, line in lines.items() if below})
         return Fields(self.report, path, value)
 
     def text_line(self, name: str) -> int:
-        """On which line of the file the text of this field begins; 0 if its lines are not those of the file."""
+        """The line of the file on which the text of this field begins; 0 if its lines are not those of the file."""
         return self.report.document.lines.get((*self.path, name, TEXT), 0)
 
     def items(self, name: str, *, required: bool = False) -> list[Fields]:
-        """A list of mappings, those that are mappings."""
+        """A list of mappings; items that are not mappings are left out."""
         found = (self._fields((name, index), value) for index, value in enumerate(self._list(name, required=required)))
         return [fields for fields in found if fields is not None]
 
@@ -274,11 +274,11 @@ class Fields:
         return value
 
     def request_text(self, name: str, *, required: bool = False, most: int) -> str:
-        """A path or an authority. With a line break in it Envoy refuses every route of the port; with a space or
-        another control character the request would be one that no server can read."""
+        """A path or an authority. With a line break in it Envoy rejects every route of the port; with a space or
+        another control character the request would be invalid for any server."""
         value = self.text(name, required=required, most=most)
         if any(character <= " " or character == "\x7f" for character in value):
-            self.error(name, f"`{name}` holds a space or a control character", "percent-encode it: a space is %20")
+            self.error(name, f"`{name}` contains a space or a control character", "percent-encode it: a space is %20")
         return value
 
     def header(self, name: str) -> str:
@@ -295,15 +295,15 @@ class Fields:
         return there[0] if there else ""
 
     def ignored(self, *names: str) -> None:
-        """Fields that are rightly there and mean nothing to a mesh."""
+        """Valid fields that have no meaning for a mesh."""
         self._known.update(names)
 
     def told_elsewhere(self, *names: str) -> None:
-        """Fields whose being there is an error that the reader tells with another one, or in other words."""
+        """Fields for which the caller reports an error itself, together with another one or with its own text."""
         self._known.update(names)
 
     def outdented(self, holder: str, names: Iterable[str]) -> bool:
-        """Whether fields that belong below `holder`, which is empty, stand beside it: said here, and only here."""
+        """Whether fields that belong below `holder`, which is empty, are beside it; reported only here."""
         there = [name for name in names if name in self._body] if self.raw(holder) is None else []
         for name in there:
             self._known.add(name)
@@ -311,23 +311,23 @@ class Fields:
         return bool(there)
 
     def texts_beside(self, name: str) -> list[str]:
-        """Other fields that hold text and are not this one misspelled."""
+        """Other unknown fields that have text values and are not this one misspelled."""
         texts = [other for other, value in self._body.items() if isinstance(value, str) and other not in self._known]
         return [other for other in texts if not did_you_mean(other[:80], (name,)).startswith("did you")]
 
     def unsupported(self, *names: str) -> None:
-        """Fields of the world that weft does not act on; the object still works."""
+        """Fields of Istio or Kubernetes that weft ignores; the object is accepted."""
         for name in names:
             if self.has(name):
-                self.warning(name, f"`{name}` is not acted on by this version of weft")
+                self.warning(name, f"`{name}` is ignored by this version of weft")
 
     def refused(self, name: str, what: str, hint: str = "") -> None:
-        """A field that must not be passed over in silence: without it, the mesh would be less safe than written."""
+        """A field that must not be ignored: without it, the mesh would be less secure than configured."""
         if self.has(name):
             self.error(name, what, hint)
 
     def also_called(self, synonyms: Mapping[str, str]) -> None:
-        """Other tools' names for fields, for the hint only."""
+        """Names of fields in other tools, for the hint only."""
         self._synonyms.update(synonyms)
 
     def report_unknown(self) -> None:
@@ -336,7 +336,7 @@ class Fields:
                 self.error(str(name), f"unknown field `{str(name)[:80]}`", self._meant(str(name)))
 
     def is_misspelled(self, name: str) -> bool:
-        """Whether an unknown field here is likely meant to be this one. Only at the end is it known what is unknown."""
+        """Whether an unknown field is probably this one, misspelled. Unknown fields are known only at the end."""
         hints = (f"did you mean `{name}`", f"weft calls it `{name}`")
         return any(written not in self._known and self._meant(str(written)).startswith(hints) for written in self._body)
 
@@ -350,7 +350,7 @@ class Fields:
         return did_you_mean(name[:80], self._known)
 
     def _unquoted(self, value: Any) -> Any:
-        """A whole number in quotes, where Istio takes one: its objects are protobuf's JSON."""
+        """Accept a whole number in quotes in Istio's objects, which are protobuf JSON."""
         quoted_number = isinstance(value, str) and _WHOLE.fullmatch(value)
         return int(value) if quoted_number and self.report.document.is_protobuf else value
 
@@ -392,7 +392,7 @@ class Fields:
             self.error(below, f"`{_last(below)}` is longer than {most} characters")
             return ""
         if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
-            self.error(below, f"`{_last(below)}` holds a character that no text may hold")
+            self.error(below, f"`{_last(below)}` contains a character that is not allowed in text")
             return ""
         return value
 
@@ -407,12 +407,12 @@ class Fields:
 
 
 def root_of(report: DocumentReport) -> Fields:
-    """All of its document."""
+    """The root mapping of the document."""
     return Fields(report, (), report.document.body)
 
 
 def describe(value: Any) -> str:
-    """A value as a person would call it, short enough for a message."""
+    """A short description of a value for a message."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):

@@ -1,7 +1,7 @@
-"""Whether RE2 takes a regular expression: Envoy refuses every route of a port for one that it cannot read.
+"""Validate regular expressions for RE2: Envoy rejects every route of a port for one that it cannot compile.
 
-A small reader of RE2's grammar, which is narrower than Python's (no look-around, no back-references) and in places
-wider. Like Envoy's RE2 it sees bytes, not characters. Text comes in; what is wrong with it leaves, "" if nothing.
+A small parser of RE2's grammar, which is narrower than Python's (no look-around, no back-references) and in places
+wider. Like Envoy's RE2 it works on bytes, not characters. `regex_flaw` returns what is wrong, "" if nothing is.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from weft.api.syntax import words
 
 MOST_CHARACTERS = 1_024  # as in Istio
 MOST_REPETITIONS = 1_000  # RE2's own limit, also for repetitions inside each other
-MOST_STEPS = 32_768  # of the compiled program, as `re2.max_program_size.error_level` in Envoy's bootstrap says
+MOST_STEPS = 32_768  # of the compiled program: `re2.max_program_size.error_level` in Envoy's bootstrap
 
-# Compiled when there is something to read, which takes milliseconds.
+# Compiled on first use, which takes milliseconds.
 _SYNTAX = r"""
       (?P<quoted>\\Q(?P<literal>.*?)(?:\\E|\Z))
     | (?P<escape>\\)
@@ -71,7 +71,7 @@ def regex_flaw(text: str) -> str:
         steps = _Reader(text.encode("utf-8", "surrogatepass").decode("latin-1")).steps()
     except _Flaw as flaw:
         return str(flaw)
-    return f"it is too big: about {steps} steps, and Envoy takes {MOST_STEPS}" if steps > MOST_STEPS else ""
+    return f"it is too large: about {steps} steps, and Envoy accepts {MOST_STEPS}" if steps > MOST_STEPS else ""
 
 
 class _Flaw(Exception):
@@ -79,13 +79,13 @@ class _Flaw(Exception):
 
 
 class _Group:
-    """What stands between two parentheses, as far as it has been read."""
+    """The part between two parentheses, as far as it has been parsed."""
 
     def __init__(self, *, captures: bool) -> None:
         self.steps = 2 if captures else 0
-        self.repetitions = 1  # the largest product of those inside each other
+        self.repetitions = 1  # the largest product of nested ones
         self.last: tuple[int, int] | None = None  # steps and repetitions of what a `*` would repeat
-        self.repeated = False  # a `*` stands right before
+        self.repeated = False  # right after a `*`
 
     def put(self, steps: int, repetitions: int = 1) -> None:
         self.steps += steps
@@ -100,7 +100,7 @@ class _Reader:
         self._groups = [_Group(captures=True)]
 
     def steps(self) -> int:
-        """About how large the compiled program is; never less than it is."""
+        """Estimated size of the compiled program; never too low."""
         tokens = re.compile(_SYNTAX, re.VERBOSE | re.DOTALL)
         while self._at < len(self._text):
             token = tokens.match(self._text, self._at)
@@ -152,12 +152,12 @@ class _Reader:
             least = int(token["least"][:9])
             most = int(token["most"][:9]) if token["most"] else least
             if max(least, most) > MOST_REPETITIONS:
-                raise _Flaw(f"a repetition counts to more than {MOST_REPETITIONS}")
+                raise _Flaw(f"a repetition count is more than {MOST_REPETITIONS}")
             if most < least:
-                raise _Flaw(f"`{token[0]}` counts backwards")
+                raise _Flaw(f"`{token[0]}` has a maximum below its minimum")
         repetitions *= max(most, 1)
         if repetitions > MOST_REPETITIONS:
-            raise _Flaw(f"repetitions inside each other count to {repetitions}, and RE2 takes {MOST_REPETITIONS}")
+            raise _Flaw(f"nested repetitions multiply to {repetitions}, and RE2 accepts {MOST_REPETITIONS}")
         group.put(steps * most + most + 2, repetitions)
         group.steps -= steps
         group.repeated = True

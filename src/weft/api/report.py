@@ -1,5 +1,6 @@
-"""What is wrong with one document, gathered while its fields are read (`reader.py`) and told in the order of lines.
-Rule: only the root of a mistake is told; what follows from it is held back until it shows that nothing explains it."""
+"""The problems of one document, collected while its fields are read (`reader.py`) and returned in the order of lines.
+Rule: only the root cause of a mistake is reported; an error that may follow from another one is held back until the
+end, and dropped if that other one exists."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import msgspec
 from weft.api.document import Document, Path
 from weft.base.problem import Problem, Severity
 
-MOST_PROBLEMS = 100  # per object: nobody reads more
+MOST_PROBLEMS = 100  # per object; more would not be read
 
 
 class Cursor(Protocol):
@@ -20,14 +21,14 @@ class Cursor(Protocol):
     path: Path
 
     def report_unknown(self) -> None:
-        """Say which fields nobody has asked for."""
+        """Report the fields that no getter has read."""
 
     def is_misspelled(self, name: str) -> bool:
-        """Whether a field seems to be there under a name that is almost its own."""
+        """Whether a field seems to be set under a similar, unknown name."""
 
 
 class Consequence(msgspec.Struct, frozen=True):
-    """An error that is only worth saying if nothing is wrong with the fields that it comes from."""
+    """An error that is reported only if the fields that cause it have no errors of their own."""
 
     causes: tuple[tuple[Cursor, str], ...]
     path: Path
@@ -53,11 +54,11 @@ class DocumentReport:
         self._add(path, what, hint, Severity.ERROR)
 
     def warning(self, path: Path, what: str, hint: str = "", *, code: str = "") -> None:
-        """`code`: of a check of `weft analyze`, where it is one of its own and not just a field."""
+        """`code`: of a check of `weft analyze`, if the warning is not just about a field."""
         self._add(path, what, hint, Severity.WARNING, code)
 
     def finish(self) -> tuple[Problem, ...]:
-        """Everything found, unknown fields included, in the order of the lines."""
+        """All problems, unknown fields included, in the order of the lines."""
         for cursor in self._opened:
             cursor.report_unknown()
         for each in self._consequences:
@@ -72,12 +73,12 @@ class DocumentReport:
         self._opened.append(cursor)
 
     def consequence(self, found: Consequence) -> None:
-        """Held back until all fields are known: which of them are misspelled shows only then."""
+        """Held back until all fields have been read: only then misspelled ones are known."""
         self.failed = self.failed or found.severity is Severity.ERROR
         self._consequences.append(found)
 
     def _is_root(self, cursor: Cursor, name: str) -> bool:
-        """Whether a field is there and wrong, or there under a name that is almost its own."""
+        """Whether a field has an error, or is set under a misspelled name."""
         return cursor.is_misspelled(name) or self.is_wrong((*cursor.path, name))
 
     def is_wrong(self, at: Path) -> bool:

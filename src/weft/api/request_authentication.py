@@ -1,7 +1,8 @@
-"""Istio's RequestAuthentication: whose tokens the selected workloads believe, and where they look for them.
+"""Istio's RequestAuthentication: the issuers whose tokens the selected workloads accept, and where in a request they
+look for tokens.
 
-Rule: what cannot be read to the letter is refused, and what is refused lets nobody in. Believing too much is worse than
-being down, and a rule that was never good protects nobody who could have relied on it.
+Rule: an object that cannot be applied exactly as written is rejected, and a rejected one denies all requests: accepting
+wrong tokens is worse than an outage.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from weft.model.value import Value
 
 _MOST_NAME = 2_048  # characters of an issuer, an audience, a claim
 
-# Written by a proxy, these would change what the request is, not only what it says.
+# Setting these headers would change the framing or target of a request, not only its content.
 _FRAMING = frozenset(
     ("connection", "content-length", "host", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding")
 ) | {"upgrade"}
@@ -53,8 +54,8 @@ def read_request_authentication(root: Fields, meta: Meta) -> tuple[RequestAuthen
 
 
 def closed_request_authentication(values: tuple[Value, ...], meta: Meta) -> tuple[Value, ...]:
-    """In the place of a refused one: whom it selects, nobody can call over HTTP. If even that cannot be read, it is
-    every workload of the namespace."""
+    """What replaces a rejected one: all HTTP requests to the workloads it selects are denied; if the selector cannot be
+    parsed, to all workloads of the namespace."""
     read = next((value for value in values if isinstance(value, RequestAuthentication)), None)
     chosen = read.selector if read else ()
     if not all(is_label_name(name) and value and is_label_value(value) for name, value in chosen):
@@ -112,17 +113,17 @@ def _names(rule: Fields, name: str, found: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _lacks_keys(rule: Fields, issuer: str) -> None:
-    """Istio would ask the issuer where its keys are, follow the answer wherever it points, and believe that."""
-    what = "there is neither `jwks` nor `jwksUri`, and weft does not ask the issuer where its keys are"
-    hint = "write the keys, or their address"
+    """Istio would discover the keys at the issuer, and trust whatever URL it returns."""
+    what = "there is neither `jwks` nor `jwksUri`, and weft does not discover the keys of an issuer"
+    hint = "set `jwks` or `jwksUri`"
     if issuer.startswith("https://"):
-        hint = f"write jwksUri: the `jwks_uri` that {issuer[:200].rstrip('/')}/.well-known/openid-configuration names"
+        hint = f"set `jwksUri` to the `jwks_uri` that {issuer[:200].rstrip('/')}/.well-known/openid-configuration names"
     rule.lacks("jwks", "jwksUri", what=what, hint=hint)
 
 
 def _keys(rule: Fields) -> str:
     if isinstance(rule.raw("jwks"), (Mapping, list)):
-        rule.error("jwks", "`jwks` must be text that holds JSON", "write `jwks: |`, and the JSON indented below it")
+        rule.error("jwks", "`jwks` must be text that contains JSON", "write `jwks: |`, and the JSON indented below it")
         return ""
     text = rule.text("jwks", most=MOST_CHARACTERS)
     if not text:
@@ -143,15 +144,15 @@ def _key_server(rule: Fields, meta: Meta) -> KeyServer | None:
             rule.error("jwksUri", "`jwksUri` must not be empty")
         return None
     if rule.has("jwks"):
-        rule.warning("jwksUri", "`jwksUri` is never asked: the keys stand in `jwks`", "leave one of them out")
+        rule.warning("jwksUri", "`jwksUri` is not used: the keys are in `jwks`", "remove one of them")
         return None
     parts = _split(uri)
     port = _port(parts) if parts else None
     if parts is None or port is None or not parts.hostname:
-        rule.error("jwksUri", f"`{uri[:80]}` is not the address of a key set", "for example https://HOST/jwks.json")
+        rule.error("jwksUri", f"`{uri[:80]}` is not the URL of a key set", "for example https://HOST/jwks.json")
         return None
     if "@" in parts.netloc:
-        rule.error("jwksUri", "`jwksUri` holds a user name or a password", "keys are public; leave it out")
+        rule.error("jwksUri", "`jwksUri` contains a user name or a password", "keys are public; leave it out")
         return None
     if parts.fragment:
         rule.error("jwksUri", "`jwksUri` has a part after `#`, which is never sent")
@@ -182,7 +183,7 @@ def _port(parts: SplitResult) -> int | None:
 
 
 def _in_full(host: str, meta: Meta) -> str:
-    """A service may be written short, as everywhere; `a.b` alone could be a host of the world."""
+    """A short service name becomes a fully qualified one; `a.b` may be a host outside the mesh, and stays as it is."""
     host = host.removesuffix(".")
     return f"{host}.{meta.domain}" if host.endswith(".svc") else meta.host(host)
 
@@ -191,14 +192,15 @@ def _judge_scheme(rule: Fields, scheme: str, *, meshed: bool) -> None:
     if scheme == "http" and not meshed:
         rule.warning(
             "jwksUri",
-            "the keys are fetched in plaintext: whoever is on the way can put others in their place, and forge tokens",
+            "the keys are fetched in plaintext: an attacker on the network can replace them, and forge tokens",
             "use https://, or a service of the mesh: http://NAME.NAMESPACE.svc.cluster.local/...",
         )
     elif scheme == "https" and meshed:
         rule.warning(
             "jwksUri",
-            "a service of the mesh is asked by https:// past its proxy, with a certificate that the system trusts",
-            "write http:// and the port that serves it: between two proxies the mesh encrypts it",
+            "with https:// the call bypasses the proxy of the service, which then needs a certificate that the system "
+            "trusts",
+            "use http:// and the port of the service: the mesh encrypts calls between two proxies",
         )
 
 
@@ -208,7 +210,7 @@ def _header(header: Fields) -> TokenHeader:
         header.lacks("name", what="`name` is required")
     prefix = header.text("prefix", most=256)
     if not prefix.isprintable():
-        header.error("prefix", "`prefix` holds a control character, which no header can")
+        header.error("prefix", "`prefix` contains a control character, which is not allowed in headers")
     return TokenHeader(name.lower(), prefix)
 
 
@@ -224,7 +226,7 @@ def _claim(claim: Fields) -> tuple[str, str]:
 def _written_header(fields: Fields, name: str) -> str:
     header = fields.header(name).lower()
     if header in _FRAMING:
-        fields.error(name, f"`{header}` cannot be written from a token: it says how the request is sent")
+        fields.error(name, f"`{header}` cannot be set from a token: it controls how the request is sent")
     return header if is_header(header) else ""
 
 
@@ -239,7 +241,7 @@ def _check_headers(rule: Fields, found: JwtRule) -> None:
         if not header:
             continue
         if header in read:
-            rule.error(field, f"`{header}` is where the token comes from, and cannot also be written")
+            rule.error(field, f"`{header}` contains the token, and cannot also be set")
         if header in seen:
-            rule.error(field, f"`{header}` is written twice")
+            rule.error(field, f"`{header}` is set twice")
         seen.add(header)

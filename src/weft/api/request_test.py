@@ -1,4 +1,4 @@
-"""weft's own RequestTest: what is expected of requests, for `weft test`. Nothing that runs reads it."""
+"""weft's own RequestTest: requests and their expected outcome, for `weft test`. It has no effect on a running mesh."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.base.problem import Problem, Where
 KIND = "RequestTest"
 VERSION = "weft.dev/v1alpha1"
 _VERDICTS = ("allowed", "denied", "answered", "failed")
-_MOST = 8_192  # letters of a URL or a header
+_MOST = 8_192  # characters of a URL or a header
 
 
 class RequestCase(msgspec.Struct, frozen=True):
@@ -27,14 +27,14 @@ class RequestCase(msgspec.Struct, frozen=True):
     namespace: str = ""
     method: str = "GET"
     headers: tuple[tuple[str, str], ...] = ()
-    claims: str = ""  # of a token it carries, as JSON
+    claims: str = ""  # of its token, as JSON
     verdict: str = ""
     status: int = 0
     workload: str = ""
     subset: str = ""
     path: str = ""
     odds: float = 100.0
-    source: str = ""  # where a caller from outside is, at a gateway
+    source: str = ""  # address of a caller outside the mesh, for gateways
 
     def __str__(self) -> str:
         return f"{self.caller} {self.method} {self.to}"
@@ -44,7 +44,7 @@ def read_request_test(document: Document) -> tuple[list[RequestCase], tuple[Prob
     """The cases, or, if anything is wrong, only the problems."""
     report = DocumentReport(document)
     if document.api_version != VERSION:
-        report.error(("apiVersion",), f"RequestTest is {VERSION}, not {document.api_version[:80]}")
+        report.error(("apiVersion",), f"the apiVersion of RequestTest is {VERSION}, not {document.api_version[:80]}")
         return [], report.finish()
     root = root_of(report)
     meta = read_metadata(root, document, "cluster.local")
@@ -57,7 +57,11 @@ def read_request_test(document: Document) -> tuple[list[RequestCase], tuple[Prob
 def _case(fields: Fields, namespace: str) -> RequestCase:
     claims: Mapping[str, Any] = fields.raw("jwt") if fields.has("jwt") else {}
     if not isinstance(claims, Mapping):
-        fields.error("jwt", "the claims of a token are a mapping", 'for example: jwt: {iss: "https://issuer.example"}')
+        fields.error(
+            "jwt",
+            "`jwt`, the claims of a token, must be a mapping",
+            'for example: jwt: {iss: "https://issuer.example"}',
+        )
         claims = {}
     case = RequestCase(
         where=Where(fields.report.document.file, fields.line, str(fields.report.document.key)),

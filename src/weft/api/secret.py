@@ -1,6 +1,6 @@
-"""Kubernetes' Secret, as far as gateways show or trust what is in it: `kubernetes.io/tls`, or Istio's generic one
-(`cert`, `key`, `cacert`). Any other Secret is somebody else's. Rule: a problem names keys, and never says what they
-hold."""
+"""Kubernetes' Secret, with a certificate or CA certificates for gateways: `kubernetes.io/tls`, or Istio's generic
+format (`cert`, `key`, `cacert`). Other Secrets are ignored. Rule: a problem names keys of the Secret, never their
+values."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from cryptography import x509
 
 _TYPES = ("kubernetes.io/tls", "Opaque", "")
-# Kubernetes' name of each, and Istio's older one.
+# Kubernetes' name of each key, and Istio's older one.
 _CHAIN, _KEY, _ROOTS, _REVOKED = ("tls.crt", "cert"), ("tls.key", "key"), ("ca.crt", "cacert"), ("ca.crl", "crl")
-_MOST = 1 << 20  # bytes of one; what Kubernetes takes of all
-# In PEM, what may be shown. Some keep a key beside its certificate, and Envoy's dump has whatever it is given as one.
+_MOST = 1 << 20  # bytes of one value; Kubernetes' limit for a whole Secret
+# The PEM blocks that are public. Some certificates have their key beside them, which Envoy's config dump would show.
 _SHOWN = re.compile(rb"-----BEGIN ((?:TRUSTED |X509 )?CERTIFICATE|X509 CRL)-----[^-]*-----END \1-----\s*")
 
 
@@ -35,7 +35,7 @@ def read_secret(root: Fields, meta: Meta) -> tuple[Credential, ...]:
     key = _content(root, _KEY)
     if bool(chain) != bool(key):
         there, lacking = (_CHAIN[0], _KEY[0]) if chain else (_KEY[0], _CHAIN[0])
-        root.error(("data",), f"there is `{there}` and no `{lacking}`")
+        root.error(("data",), f"`{there}` is set, and `{lacking}` is missing")
     leaf = _Leaf(root, meta, chain, key)
     if roots:
         leaf.check_roots(roots)
@@ -67,18 +67,18 @@ def _content(root: Fields, names: tuple[str, ...]) -> bytes:
         try:
             return base64.b64decode("".join(value.split()), validate=True)
         except (binascii.Error, ValueError):
-            root.error(where, f"`{name}` is not base64", "what is written as it is belongs into `stringData`")
+            root.error(where, f"`{name}` is not base64", "put plain text into `stringData`")
             return b""
     return b""
 
 
 def without_key(pem: bytes) -> bytes:
-    """What may be shown, in PEM. As it is, if there is no key in it; what nobody can read, if there is nothing else."""
+    """The public PEM blocks. The text unchanged if there is no key in it; a placeholder if there is nothing else."""
     return b"".join(found[0] for found in _SHOWN.finditer(pem)) or HIDDEN if b"PRIVATE KEY" in pem else pem
 
 
 class _Leaf:
-    """Whom a certificate is for, once it and its key are known to be good: a proxy would take neither otherwise."""
+    """Hosts, expiry and key type of a certificate, after it and its key have been validated as Envoy would."""
 
     def __init__(self, root: Fields, meta: Meta, chain: bytes, key: bytes) -> None:
         self._root = root
@@ -97,18 +97,18 @@ class _Leaf:
         try:
             found = x509.load_pem_x509_certificates(chain)
         except ValueError:
-            self._root.error(("data", _CHAIN[0]), f"`{_CHAIN[0]}` holds no certificate that can be read", "it is PEM")
+            self._root.error(("data", _CHAIN[0]), f"`{_CHAIN[0]}` has no certificate that can be parsed", "use PEM")
             return
         leaf = found[0]
         self.expires = leaf.not_valid_after_utc.timestamp()
         self.hosts = _hosts(leaf)
-        if key == HIDDEN:  # it is remembered, and the key is not; no proxy takes it
+        if key == HIDDEN:  # from a cache, which has no keys; it is not sent to a proxy
             return
         try:
             private = serialization.load_pem_private_key(key, None)
-        except (ValueError, TypeError, UnsupportedAlgorithm):  # without its text: it may quote the key
+        except (ValueError, TypeError, UnsupportedAlgorithm):  # without the error's text, which may quote the key
             self._root.error(
-                ("data", _KEY[0]), f"`{_KEY[0]}` holds no private key that can be read", "PEM, not encrypted"
+                ("data", _KEY[0]), f"`{_KEY[0]}` has no private key that can be parsed", "use PEM, not encrypted"
             )
             return
         public = leaf.public_key()
@@ -124,7 +124,7 @@ class _Leaf:
             else ""
         )
         if not self.key_kind:
-            self._root.error(("data", _KEY[0]), "the key is neither RSA nor ECDSA: Envoy takes no other")
+            self._root.error(("data", _KEY[0]), "the key is neither RSA nor ECDSA: Envoy accepts no other")
 
     def check_roots(self, roots: bytes) -> None:
         from cryptography import x509
@@ -132,7 +132,7 @@ class _Leaf:
         try:
             x509.load_pem_x509_certificates(roots)
         except ValueError:
-            self._root.error(("data", _ROOTS[0]), f"`{_ROOTS[0]}` holds no certificate that can be read", "it is PEM")
+            self._root.error(("data", _ROOTS[0]), f"`{_ROOTS[0]}` has no certificate that can be parsed", "use PEM")
 
     def check_revoked(self, revoked: bytes) -> None:
         from cryptography import x509
@@ -140,7 +140,9 @@ class _Leaf:
         try:
             x509.load_pem_x509_crl(revoked)
         except ValueError:
-            self._root.error(("data", _REVOKED[0]), f"`{_REVOKED[0]}` holds no list that can be read", "it is PEM")
+            self._root.error(
+                ("data", _REVOKED[0]), f"`{_REVOKED[0]}` has no revocation list that can be parsed", "use PEM"
+            )
 
 
 def _hosts(leaf: x509.Certificate) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
-"""A Gateway's `tls`: what a server shows to its callers, and whom it lets in. Whatever cannot be done as written is
-refused: a server that is less strict than its author believes would be worse than none."""
+"""The `tls` of a Gateway's server: its certificate, and which client certificates it accepts. A setting that cannot be
+applied as written is rejected: a server that is less strict than configured would be worse than none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.base.suggest import did_you_mean
 from weft.model.gateway import CertificateFiles, CredentialRef, ServerTls, ServerTlsMode
 
 _VERSIONS = ("TLSV1_0", "TLSV1_1", "TLSV1_2", "TLSV1_3")
-# What Envoy knows for TLS 1.2 and below. It refuses a listener with any other.
+# What Envoy supports for TLS 1.2 and below. It rejects a listener with any other.
 _SUITES = words("""
     ECDHE-ECDSA-AES128-GCM-SHA256 ECDHE-RSA-AES128-GCM-SHA256 ECDHE-ECDSA-AES256-GCM-SHA384
     ECDHE-RSA-AES256-GCM-SHA384 ECDHE-ECDSA-CHACHA20-POLY1305 ECDHE-RSA-CHACHA20-POLY1305
@@ -28,7 +28,7 @@ _TRUSTED = (
     "verifyCertificateHash",
 )
 _HOW = ("minProtocolVersion", "maxProtocolVersion", "cipherSuites")
-# What each mode reads; anything else would have no effect, and its author believes that it has.
+# The fields that each mode uses; any other would have no effect, and is an error.
 _READ = {
     ServerTlsMode.PASSTHROUGH: (),
     ServerTlsMode.SIMPLE: (*_SHOWN, *_HOW),
@@ -51,13 +51,15 @@ def read_server_tls(server: Fields, *, encrypted: bool) -> ServerTls | None:
         )
     )
     if tls.raw("mode") == "AUTO_PASSTHROUGH":
-        what = "AUTO_PASSTHROUGH joins meshes of several clusters, and weft has one"
-        tls.error("mode", what, "PASSTHROUGH with `tls` routes passes connections on by their names")
-    what = "weft lets nobody in whose certificate is not good"
-    tls.refused("insecureSkipVerify", what, "`mode: OPTIONAL_MUTUAL` lets in who shows none")
+        what = "AUTO_PASSTHROUGH is for meshes of several clusters, which weft does not support"
+        tls.error("mode", what, "PASSTHROUGH with `tls` routes forwards connections by SNI")
+    what = "weft does not accept invalid client certificates"
+    tls.refused("insecureSkipVerify", what, "`mode: OPTIONAL_MUTUAL` accepts clients without a certificate")
     redirect = tls.boolean("httpsRedirect") or False
     if redirect and encrypted:
-        tls.warning("httpsRedirect", "`httpsRedirect` means nothing inside TLS", "put it on the server of plain HTTP")
+        tls.warning(
+            "httpsRedirect", "`httpsRedirect` has no effect on a server with TLS", "put it on the server of plain HTTP"
+        )
     idle = [name for name in (*_SHOWN, *_TRUSTED, *_HOW) if tls.has(name) and name not in _READ[mode]]
     if idle:
         what = f"{quoted(idle)} would have no effect, since `mode` is {mode if tls.has('mode') else 'missing'}"
@@ -103,18 +105,18 @@ def _check_complete(tls: Fields, found: ServerTls) -> None:
     if found.mode in (ServerTlsMode.PASSTHROUGH, ServerTlsMode.ISTIO_MUTUAL):
         return
     if not ways:
-        what = f"`mode: {found.mode}` needs a certificate to show"
+        what = f"`mode: {found.mode}` needs a certificate"
         tls.lacks("credentialName", what=what, hint="`credentialName`, or `serverCertificate` and `privateKey`")
     if found.mode is ServerTlsMode.SIMPLE:
         return
     if found.files and not found.authorities and found.authorities_credential is None:
-        what = f"`mode: {found.mode}` needs `caCertificates`: whom to trust"
-        tls.lacks("caCertificates", what=what, hint="a file, as the proxy sees it")
+        what = f"`mode: {found.mode}` needs `caCertificates`"
+        tls.lacks("caCertificates", what=what, hint="a file in the proxy's file system")
     if found.authorities and found.authorities_credential is not None:
         tls.error("caCertCredentialName", "only one of `caCertificates` and `caCertCredentialName` may be set")
     if found.revoked and not found.authorities:
-        what = "`caCrl` is a file beside `caCertificates`"
-        tls.error("caCrl", what, "a Secret has its own: `ca.crl`")
+        what = "`caCrl` needs `caCertificates`"
+        tls.error("caCrl", what, "a Secret has its own list: `ca.crl`")
 
 
 def _check_versions(tls: Fields, found: ServerTls) -> None:
@@ -123,7 +125,8 @@ def _check_versions(tls: Fields, found: ServerTls) -> None:
         tls.error("maxProtocolVersion", f"`maxProtocolVersion` {most} is below `minProtocolVersion` {least}")
     if most in ("TLSV1_0", "TLSV1_1") and least not in _VERSIONS:
         tls.error(
-            "maxProtocolVersion", f"nothing below TLS 1.2 is spoken unless `minProtocolVersion` says so, not {most}"
+            "maxProtocolVersion",
+            f"`maxProtocolVersion` {most} needs a `minProtocolVersion`: the default minimum is TLS 1.2",
         )
 
 
@@ -135,7 +138,7 @@ def _credentials(tls: Fields) -> tuple[CredentialRef, ...]:
         if not 0 < len(found) <= 2:
             tls.error(
                 "credentialNames",
-                "`credentialNames` holds one or two Secrets",
+                "`credentialNames` must have one or two Secrets",
                 "one with an RSA key, one with an ECDSA key",
             )
         return tuple(map(CredentialRef, found))
@@ -152,7 +155,7 @@ def _secret(tls: Fields, field: str) -> str:
 
 def _check_secret(tls: Fields, field: str | tuple[str | int, ...], name: str) -> None:
     if not is_host(name) or name != name.lower():
-        hint = "a Secret of the gateway's own namespace, by its name alone"
+        hint = "the name, without a namespace, of a Secret in the gateway's own namespace"
         tls.error(field, f"`{name[:80]}` is not the name of a Secret", hint)
 
 
@@ -165,20 +168,22 @@ def _files(tls: Fields) -> tuple[CertificateFiles, ...]:
             found.append(CertificateFiles(certificate, _file(each, "privateKey", required=True)))
         if not 0 < len(found) <= 2:
             tls.error(
-                "tlsCertificates", "`tlsCertificates` holds one or two", "one with an RSA key, one with an ECDSA key"
+                "tlsCertificates",
+                "`tlsCertificates` must have one or two entries",
+                "one with an RSA key, one with an ECDSA key",
             )
         return tuple(found)
     certificate, key = _file(tls, "serverCertificate"), _file(tls, "privateKey")
     for name, there, other in (("serverCertificate", certificate, key), ("privateKey", key, certificate)):
         if other and not there:
-            tls.lacks(name, what=f"`{name}` is missing", hint="a file, as the proxy sees it")
+            tls.lacks(name, what=f"`{name}` is missing", hint="a file in the proxy's file system")
     return (CertificateFiles(certificate, key),) if certificate and key else ()
 
 
 def _file(tls: Fields, name: str, *, required: bool = False) -> str:
     path = tls.text(name, most=4_096, required=required)
     if path and (not path.startswith("/") or path.endswith("/")):
-        tls.error(name, f"`{path[:80]}` is not the path of a file", "an absolute path, as the proxy sees it")
+        tls.error(name, f"`{path[:80]}` is not the path of a file", "use an absolute path in the proxy's file system")
     return path
 
 
@@ -195,7 +200,7 @@ def _suites(tls: Fields) -> tuple[str, ...]:
     for index, name in enumerate(found):
         if name not in _SUITES:
             hint = did_you_mean(name, _SUITES) or f"for example {_SUITES[0]}"
-            tls.error(("cipherSuites", index), f"`{name[:80]}` is not a cipher suite that Envoy knows", hint)
+            tls.error(("cipherSuites", index), f"`{name[:80]}` is not a cipher suite that Envoy supports", hint)
         elif name in found[:index]:
-            tls.error(("cipherSuites", index), f"`{name}` is there twice")
+            tls.error(("cipherSuites", index), f"`{name}` is listed twice")
     return found

@@ -10,7 +10,7 @@ from weft.model.names import Labels, service_host
 from weft.model.service import Protocol, Resolution, Service, ServicePort, StaticEndpoint
 
 _EXPORT_TO = "networking.istio.io/exportTo"
-# How a cloud or kube-proxy brings traffic in; the mesh has no part in it.
+# Settings for clouds and kube-proxy, which do not concern the mesh.
 _NOT_OURS = tuple(
     words("""
     sessionAffinity sessionAffinityConfig ipFamilies ipFamilyPolicy externalIPs loadBalancerIP
@@ -69,11 +69,11 @@ def _ports(spec: Fields, *, required: bool, external: bool) -> tuple[ServicePort
         if name and name in names:
             port.error("name", f"two ports are named `{name}`")
         if number and (number, protocol is Protocol.UDP) in numbers:
-            port.error("port", f"port {number} stands twice")
+            port.error("port", f"port {number} is listed twice")
         names.add(name)
         numbers.add((number, protocol is Protocol.UDP))
         target = _target(port)
-        # Another name is all that an ExternalName is: whoever calls it without a proxy reaches the same port there.
+        # An ExternalName is only an alias: clients without a proxy reach the same port of its target.
         found.append(ServicePort(number=number, name=name, protocol=protocol, target=0 if external else target))
     return tuple(found)
 
@@ -82,7 +82,7 @@ def _target(port: Fields) -> int | str:
     if isinstance(port.raw("targetPort"), str):
         name = port.text("targetPort", most=63)
         if name.isdigit():
-            port.error("targetPort", f'`targetPort` "{name}" is text', f"as a number: {name}")
+            port.error("targetPort", f'`targetPort` "{name}" is text', f"write the number without quotes: {name}")
         return name
     return port.port("targetPort")
 

@@ -1,5 +1,5 @@
-"""Istio's ServiceEntry: hosts that the mesh should know although no Service names them. Each host becomes one
-Service."""
+"""Istio's ServiceEntry: hosts without a Service that the mesh should know. Each host becomes one Service of the
+model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_service_entry(root: Fields, meta: Meta) -> tuple[Service, ...]:
     labels = selector(spec, "workloadSelector")
     addresses = spec.ranges("addresses")
     names = spec.texts("subjectAltNames")
-    exported = export_to(spec, meta, nobody=True)
+    exported = export_to(spec, meta, no_namespace=True)
     _check(spec, hosts, ports, resolution)
     return tuple(
         Service(
@@ -43,7 +43,7 @@ def read_service_entry(root: Fields, meta: Meta) -> tuple[Service, ...]:
             selector=labels,
             resolution=resolution,
             external=location == "MESH_EXTERNAL",
-            # A name without endpoints of its own is its own endpoint.
+            # Without endpoints, the host itself is the endpoint.
             static_endpoints=endpoints
             or ((StaticEndpoint(address=host),) if resolution in _BY_NAME and labels is None else ()),
             subject_alt_names=names,
@@ -60,7 +60,7 @@ def _resolution(spec: Fields) -> Resolution:
     chosen = spec.choice("resolution", _RESOLUTIONS, default="NONE", refused=("DYNAMIC_DNS",))
     if chosen == "DYNAMIC_DNS":
         what = "`resolution: DYNAMIC_DNS` is not supported by this version of weft"
-        spec.error("resolution", what, "with `resolution: NONE` calls go where the caller meant")
+        spec.error("resolution", what, "with `resolution: NONE` calls go to the address that the application chose")
     return _RESOLUTIONS.get(chosen, Resolution.NONE)
 
 
@@ -72,7 +72,7 @@ def _hosts(spec: Fields) -> tuple[str, ...]:
         elif not is_host(host, wildcard=True):
             spec.error(("hosts", index), f"`{host}` is not a host name")
         elif host in hosts[:index]:
-            spec.error(("hosts", index), f"`{host}` stands twice")
+            spec.error(("hosts", index), f"`{host}` is listed twice")
     return hosts
 
 
@@ -85,7 +85,7 @@ def _ports(spec: Fields) -> tuple[ServicePort, ...]:
         if name and any(other.name == name for other in found):
             port.error("name", f"two ports are named `{name}`")
         if number and any(other.number == number for other in found):
-            port.error("number", f"port {number} stands twice")
+            port.error("number", f"port {number} is listed twice")
         found.append(ServicePort(number, name, istio_protocol(port, number), port.port("targetPort")))
     return tuple(found)
 
@@ -106,7 +106,7 @@ def _endpoints(spec: Fields, ports: tuple[ServicePort, ...], resolution: Resolut
     if items and resolution is Resolution.NONE:
         spec.error(
             "endpoints",
-            "with `resolution: NONE` the caller's own address is used, so there are no endpoints",
+            "with `resolution: NONE` the address that the application chose is called, so there are no endpoints",
             "set `resolution: STATIC` or DNS",
         )
     if len(items) > 1 and resolution is Resolution.DNS_ROUND_ROBIN:
@@ -127,7 +127,7 @@ def _check(spec: Fields, hosts: tuple[str, ...], ports: tuple[ServicePort, ...],
             f"port {raw[0].number} is not HTTP or TLS, so several hosts cannot be told apart",
             "write one ServiceEntry per host",
         )
-    # Another entry may get an address of its own from the mesh, and a STATIC one is known by its endpoints' addresses.
+    # Other entries may get an address from the mesh, and STATIC ones have the addresses of their endpoints.
     nameless = resolution is Resolution.NONE or (
         resolution is not Resolution.STATIC and any(host.startswith("*") for host in hosts)
     )

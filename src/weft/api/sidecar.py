@@ -1,4 +1,4 @@
-"""Istio's Sidecar: what the proxies of a namespace, or of some workloads in it, listen to and see."""
+"""Istio's Sidecar: the listeners and the visible hosts of the proxies of a namespace, or of some workloads in it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read_sidecar(root: Fields, meta: Meta) -> tuple[Sidecar, ...]:
     says = ("egress", "ingress", "outboundTrafficPolicy", "inboundConnectionPool")
     if not any(spec.has(name) for name in says):
         hint = "set `egress`, `ingress` or `outboundTrafficPolicy`"
-        spec.lacks(*says, what="the Sidecar says nothing", hint=hint)
+        spec.lacks(*says, what="the Sidecar sets nothing", hint=hint)
     return (
         Sidecar(
             name=meta.name,
@@ -42,7 +42,7 @@ def outbound_policy(fields: Fields) -> OutboundPolicy | None:
     policy = fields.fields("outboundTrafficPolicy")
     if policy is None:
         return None
-    policy.refused("egressProxy", "only a Sidecar can name an `egressProxy`", "write it there, in the root namespace")
+    policy.refused("egressProxy", "only a Sidecar can have an `egressProxy`", "use a Sidecar in the root namespace")
     return _mode(policy)
 
 
@@ -54,7 +54,9 @@ def _outbound(spec: Fields, meta: Meta) -> Outbound | None:
     if proxy is None:
         return mode
     if mode is not OutboundPolicy.ALLOW_ANY:
-        policy.error("egressProxy", "`egressProxy` needs `mode: ALLOW_ANY`", "without it such calls are refused")
+        policy.error(
+            "egressProxy", "`egressProxy` needs `mode: ALLOW_ANY`", "without it calls to unknown hosts are rejected"
+        )
     if not proxy.has("port"):
         proxy.lacks("port", what="`egressProxy` needs a port", hint="port: {number: 8080}")
     return read_destination(proxy, meta)
@@ -76,7 +78,7 @@ def _egress(spec: Fields) -> tuple[EgressListener, ...]:
             what = "the egress listener without a port must be the last one, and there can be only one"
             item.lacks("port", what=what)
         if read and read.number and any(other.port and other.port.number == read.number for other in found):
-            item.error("port", f"port {read.number} stands twice")
+            item.error("port", f"port {read.number} is listed twice")
         hosts = item.texts("hosts", required=True, most=320)
         for index, host in enumerate(hosts):
             _check_host(item, index, host)
@@ -103,14 +105,14 @@ def _ingress(spec: Fields) -> tuple[IngressListener, ...]:
         port = item.fields("port", required=True)
         read = _port(port, well_known=True) if port else ServicePort(0)
         if read.number and any(other.port.number == read.number for other in found):
-            item.error("port", f"port {read.number} stands twice")
+            item.error("port", f"port {read.number} is listed twice")
         _refuse_binding(item)
         found.append(IngressListener(read, _endpoint(item), read_pool(item, "connectionPool", to_workload=True)))
     return tuple(found)
 
 
 def _port(port: Fields, *, well_known: bool) -> ServicePort:
-    """`well_known`: whether a number says what is spoken, where nothing else does."""
+    """`well_known`: whether the port number decides the protocol if nothing else does."""
     number = port.port("number", required=True)
     port.text("name", most=63)  # for people
     port.refused("targetPort", "`targetPort` has no effect in a Sidecar", "leave it out")
@@ -118,8 +120,8 @@ def _port(port: Fields, *, well_known: bool) -> ServicePort:
 
 
 def _refuse_binding(item: Fields) -> None:
-    """Every call is intercepted, so a listener is found by where calls go and need not be bound anywhere."""
-    hint = "leave it out: calls are intercepted, whatever address they are for"
+    """All calls are intercepted, so listeners are selected by the destination and need not be bound."""
+    hint = "leave it out: calls to any address are intercepted"
     item.refused("bind", "a listener with an address of its own is not supported by this version of weft", hint)
     if item.choice("captureMode", ("DEFAULT", "IPTABLES"), refused=("NONE",)) == "NONE":
         item.error("captureMode", "with `captureMode: NONE` a listener must be bound, which weft does not do", hint)

@@ -1,5 +1,4 @@
-"""Matches on text, as VirtualServices write them: `{exact: …}`, `{prefix: …}`, `{regex: …}`, and `{}` for "there at
-all"."""
+"""String matches of VirtualServices: `{exact: …}`, `{prefix: …}`, `{regex: …}`, and `{}` for "present"."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ def read_match(fields: Fields, *, presence: bool) -> StringMatch:
     if kind == "prefix" and not value:
         fields.lacks("prefix", at="prefix", what="an empty prefix matches everything", hint="leave the match out")
     if not kind and not presence:
-        what, hint = "the match must say `exact`, `prefix` or `regex`", 'for example {prefix: "/api"}'
+        what, hint = "the match needs `exact`, `prefix` or `regex`", 'for example {prefix: "/api"}'
         fields.lacks("exact", "prefix", "regex", what=what, hint=hint)
     return StringMatch(MatchKind(kind) if kind else MatchKind.PRESENT, value)
 

@@ -1,5 +1,5 @@
-"""What words must look like: durations, hosts, addresses, header names. Text comes in, an answer leaves; the reader
-turns a "no" into a problem."""
+"""Syntax of durations, hosts, addresses and header names: functions from text to bool or value. `reader.py` turns a
+failed check into a problem."""
 
 from __future__ import annotations
 
@@ -79,5 +79,5 @@ def is_header(text: str) -> bool:
 
 
 def words(text: str) -> list[str]:
-    """A long table of names, written as prose."""
+    """Split a long table of names that is written as text."""
     return text.split()

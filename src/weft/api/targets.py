@@ -1,4 +1,5 @@
-"""`targetRefs` of a policy: gateways of the Gateway API that it is for, instead of workloads with certain labels."""
+"""`targetRefs` of a policy: the gateways of the Gateway API that it applies to, instead of workloads with certain
+labels."""
 
 from __future__ import annotations
 
@@ -14,26 +15,30 @@ _GROUPS = {
 
 
 def read_targets(spec: Fields) -> tuple[str, ...]:
-    """Each as KIND NAME. Services are guarded by waypoints, which weft has not: who believes that they are must hear
-    that nothing does it."""
+    """Each as KIND NAME. Policies for Services are enforced by waypoints, which weft does not have: they are an error,
+    so that no author believes that they are enforced."""
     one = spec.fields("targetRef")
     found = []
     for target in (*([one] if one else []), *spec.items("targetRefs")):
         kind = target.choice("kind", _GROUPS)
         name = target.text("name", required=True, most=253)
-        target.refused("sectionName", "`sectionName` is not supported: a policy is for a whole gateway")
-        target.refused("namespace", "`namespace` is not supported: a policy is for a gateway of its own namespace")
+        target.refused("sectionName", "`sectionName` is not supported: a policy applies to a whole gateway")
+        target.refused("namespace", "`namespace` is not supported: a policy applies to a gateway of its own namespace")
         group = target.text("group", most=253)
         if group not in (_GROUPS.get(kind, group), "core"):
             target.error("group", f"{kind} is of the group `{_GROUPS[kind]}`, not `{group}`")
-        found.append(f"{kind or GATEWAY} {name}")  # a misspelled one is refused, and meant some gateway to be guarded
-    nobody = [each for each in found if not each.startswith(f"{GATEWAY} ")]
-    if nobody:
+        found.append(
+            f"{kind or GATEWAY} {name}"
+        )  # a misspelled kind is an error; assume a gateway, so that it fails closed
+    unenforced = [each for each in found if not each.startswith(f"{GATEWAY} ")]
+    if unenforced:
         what = (
-            f"this policy is bound to {', '.join(nobody[:3])} by `targetRefs`, and this version of weft runs no "
-            "waypoints: NOTHING enforces it"
+            f"this policy is bound to {', '.join(unenforced[:3])} by `targetRefs`, and this version of weft runs no "
+            "waypoints: the policy is NOT enforced"
         )
-        spec.error("targetRefs" if spec.has("targetRefs") else "targetRef", what, "a `selector` binds it to workloads")
+        spec.error(
+            "targetRefs" if spec.has("targetRefs") else "targetRef", what, "use a `selector` to bind it to workloads"
+        )
     if found and spec.has("selector"):
         spec.error("selector", "only one of `selector` and `targetRefs` may be set")
     return tuple(found)

@@ -1,4 +1,4 @@
-"""Istio's Telemetry: what proxies report. Of it, access logging is read; metrics and tracing are not acted on yet."""
+"""Istio's Telemetry. Only access logging is supported; metrics and tracing are ignored, with a warning."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def read_telemetry(root: Fields, meta: Meta) -> tuple[Telemetry, ...]:
     )
 
 
-# Without it, what is meant for one gateway would be logged by a whole namespace.
-_NO_TARGETS = ("weft cannot aim Telemetry at a gateway or waypoint yet", "select workloads with `selector`")
+# An error, since without its target the Telemetry would apply to a whole namespace.
+_NO_TARGETS = ("weft does not support targets of a Telemetry yet", "select workloads with `selector`")
 
 
 def _access_logging(rule: Fields) -> AccessLogging:
@@ -56,5 +56,5 @@ def _filter(rule: Fields) -> str:
         fields.error("expression", what, "for example response.code >= 400")
         return ""
     for name, hint in cel.strangers(expression):
-        fields.warning("expression", f"no request has an attribute `{name}`: the condition is never true", hint)
+        fields.warning("expression", f"there is no attribute `{name}`: the condition is never true", hint)
     return expression

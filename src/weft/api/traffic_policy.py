@@ -1,4 +1,5 @@
-"""A DestinationRule's traffic policy: balancing, pools, ejection and TLS, for a host, a subset or a port."""
+"""The traffic policy of a DestinationRule: load balancing, connection pools, outlier detection and TLS, for a host, a
+subset or a port."""
 
 from __future__ import annotations
 
@@ -48,13 +49,13 @@ def read_policy(holder: Fields) -> TrafficPolicy | None:
     more = ("portLevelSettings", "tunnel", "proxyProtocol", "retryBudget")
     if not any(policy.has(name) for name in (*_SETTINGS, *more)):
         hint = f"set one of {quoted(_SETTINGS)} or leave it out"
-        policy.lacks(*_SETTINGS, *more, what="`trafficPolicy` says nothing", hint=hint)
+        policy.lacks(*_SETTINGS, *more, what="`trafficPolicy` sets nothing", hint=hint)
     ports: dict[int, TrafficPolicy] = {}
     for setting in policy.items("portLevelSettings"):
         port = setting.fields("port", required=True)
         number = port.port("number", required=True) if port else 0
         if number and number in ports:
-            setting.error("port", f"port {number} stands twice")
+            setting.error("port", f"port {number} is listed twice")
         ports[number] = _settings(setting)
     return msgspec.structs.replace(
         _settings(policy),
@@ -85,7 +86,7 @@ def _load_balancer(policy: Fields) -> LoadBalancer | None:
     hashing, warmup = _consistent_hash(fields), _warmup(fields)
     if warmup is not None and (hashing is not None or simple in _WITHOUT_WARMUP):
         at = "warmup" if fields.has("warmup") else "warmupDurationSecs"
-        what = f"`{at}` would have no effect: only ROUND_ROBIN and LEAST_REQUEST can give somebody less than his share"
+        what = f"`{at}` would have no effect: only ROUND_ROBIN and LEAST_REQUEST support it"
         fields.error(at, what, "leave it out, or choose one of these")
     return LoadBalancer(simple, hashing, warmup, read_locality(fields))
 
@@ -122,7 +123,7 @@ def _consistent_hash(balancer: Fields) -> ConsistentHash | None:
         fields.lacks(
             *keys,
             "useSourceIp",
-            what="`consistentHash` must say what to hash",
+            what="`consistentHash` needs a hash key",
             hint="set `httpHeaderName`, `httpCookie`, `httpQueryParameterName` or `useSourceIp: true`",
         )
     return ConsistentHash(
@@ -137,7 +138,7 @@ def _cookie_attributes(cookie: Fields) -> tuple[tuple[str, str], ...]:
         name, value = item.text("name", required=True, most=4_096), item.text("value", most=4_096)
         for field, written in (("name", name), ("value", value)):
             if any(sign in written for sign in ";,\r\n\0"):
-                item.error(field, f"`{written[:80]}` cannot stand in a cookie")
+                item.error(field, f"`{written[:80]}` is not allowed in a cookie")
         if name.lower() in ("path", "max-age"):
             what = f"`{name}` is set by `{'path' if name.lower() == 'path' else 'ttl'}`"
             item.error("name", what, "leave it out here")
@@ -153,7 +154,7 @@ def _table_size(maglev: Fields) -> int:
     size = maglev.integer("tableSize", most=LARGEST_TABLE) or 0
     if size and not _is_prime(size):
         nearest = next(number for number in range(size, LARGEST_TABLE + 1) if _is_prime(number))
-        maglev.error("tableSize", f"`tableSize` must be a prime, and {size} is none", f"the next one is {nearest}")
+        maglev.error("tableSize", f"`tableSize` must be a prime number, not {size}", f"the next one is {nearest}")
     return size
 
 
@@ -168,7 +169,7 @@ def _retry_budget(policy: Fields) -> RetryBudget | None:
     default = RetryBudget()
     percent = fields.number("percent", least=0, most=100)
     minimum = fields.integer("minRetryConcurrency")
-    fields.refused("budgetInterval", "Envoy's budget knows no interval: it counts what is under way", "leave it out")
+    fields.refused("budgetInterval", "Envoy's retry budget has no interval: it counts active requests", "leave it out")
     return RetryBudget(default.percent if percent is None else percent, default.minimum if minimum is None else minimum)
 
 
@@ -185,7 +186,7 @@ def _tunnel(policy: Fields) -> Tunnel | None:
         return None
     host, port = fields.text("targetHost", required=True, most=255), fields.port("targetPort", required=True)
     if host and not is_host(host) and not is_address(host):
-        fields.error("targetHost", f"`{host}` is not a host name or an IP address", "the port stands in `targetPort`")
+        fields.error("targetHost", f"`{host}` is not a host name or an IP address", "put the port into `targetPort`")
     return Tunnel(host, port, by_post=fields.choice("protocol", ("CONNECT", "POST")) == "POST")
 
 
@@ -200,7 +201,7 @@ def read_pool(holder: Fields, name: str, *, to_workload: bool = False) -> Connec
         return None
     tcp, http = fields.fields("tcp"), fields.fields("http")
     if tcp is None and http is None:
-        fields.lacks("tcp", "http", what=f"`{name}` says nothing", hint="set `tcp` or `http`")
+        fields.lacks("tcp", "http", what=f"`{name}` sets nothing", hint="set `tcp` or `http`")
     values: dict[str, object] = {}
     if tcp is not None:
         keepalive = tcp.fields("tcpKeepalive")
@@ -223,7 +224,7 @@ def read_pool(holder: Fields, name: str, *, to_workload: bool = False) -> Connec
             "max_concurrent_streams": http.integer("maxConcurrentStreams"),
         }
         if values["use_client_protocol"] and values["h2_upgrade"] == "UPGRADE":
-            http.error("useClientProtocol", "`useClientProtocol` and `h2UpgradePolicy: UPGRADE` exclude each other")
+            http.error("useClientProtocol", "`useClientProtocol` and `h2UpgradePolicy: UPGRADE` cannot be combined")
     return ConnectionPool(**values)  # type: ignore[arg-type]
 
 
@@ -231,7 +232,7 @@ def _upgrade(http: Fields, *, to_workload: bool) -> str:
     if not to_workload:
         return http.choice("h2UpgradePolicy", ("DEFAULT", "DO_NOT_UPGRADE", "UPGRADE"))
     if http.choice("h2UpgradePolicy", ("DEFAULT", "DO_NOT_UPGRADE"), refused=("UPGRADE",)) == "UPGRADE":
-        what = "to its own workload a proxy speaks as the port declares, and upgrades nothing"
+        what = "towards its own workload a proxy uses the declared protocol of the port, and upgrades nothing"
         http.error("h2UpgradePolicy", what, "declare the port HTTP2 or GRPC")
     return ""
 

@@ -1,4 +1,4 @@
-"""Istio's VirtualService: for which hosts, at which gateways, and the routes. Short hosts become full ones here."""
+"""Istio's VirtualService: hosts, gateways and routes. Short hosts become fully qualified here."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _hosts(spec: Fields, meta: Meta, *, mesh: bool) -> tuple[str, ...]:
         if host == "*" and mesh:
             spec.error(
                 ("hosts", index),
-                "the host `*` is not possible for sidecars (the `mesh` gateway)",
+                "the host `*` is not allowed for sidecars (the `mesh` gateway)",
                 "name the hosts, or name a gateway in `gateways`",
             )
         full = meta.host(host.removesuffix("."))
@@ -67,7 +67,7 @@ def _check_delegated(spec: Fields) -> None:
 
 
 def _check_reachable(spec: Fields, routes: tuple[HttpRoute, ...]) -> None:
-    """A route without a match takes everything; what stands below it never happens."""
+    """A route without a match matches every request; routes below it are never used."""
     catching = next((index for index, route in enumerate(routes) if not route.match), len(routes))
     for index in range(catching + 1, len(routes)):
         spec.warning(
@@ -97,7 +97,9 @@ def _l4_match(match: Fields, meta: Meta, hosts: tuple[str, ...], *, tls: bool) -
                 f"its hosts are: {', '.join(hosts[:5])}",
             )
     match.refused(
-        "sourceSubnet", "`sourceSubnet` is not supported, by Istio neither", "use `sourceLabels` or `sourceNamespace`"
+        "sourceSubnet",
+        "`sourceSubnet` is not supported, not by Istio either",
+        "use `sourceLabels` or `sourceNamespace`",
     )
     namespace = match.text("sourceNamespace", most=63)
     if namespace and not is_dns_label(namespace):

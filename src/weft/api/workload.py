@@ -22,19 +22,19 @@
         successThreshold: 1
         failureThreshold: 3
       restart: Always                     # or OnFailure, Never: a job, which may complete
-      excludeInboundPorts: [9000]         # interception, as Istio's annotations traffic.sidecar.istio.io/* say it
+      excludeInboundPorts: [9000]         # interception, like Istio's annotations traffic.sidecar.istio.io/*
       excludeOutboundPorts: [5432]
       excludeOutboundRanges: [10.1.0.0/16]
       includeInboundPorts: [8080]         # default: all
-      includeOutboundPorts: [80]          # besides what includeOutboundRanges takes
+      includeOutboundPorts: [80]          # in addition to includeOutboundRanges
       includeOutboundRanges: [10.0.0.0/8]  # default: all
       locality: region/zone               # default: by the labels istio-locality, topology.kubernetes.io/*
 
-A gateway has no command; its pods are proxies that serve what Gateways with their labels in `selector` say:
+A gateway has no command; its pods are proxies that serve the Gateways whose `selector` matches their labels:
 
     spec:
       gateway:
-        publish:                          # which of its ports are reached from this machine itself; default: none
+        publish:                          # its ports that this machine publishes; default: none
           - {port: 443, hostPort: 8443, address: 127.0.0.1}  # defaults: the same port; 127.0.0.1
 
 A probe's port is a number or a name, as in Kubernetes. Ports and ranges from spec and annotations are joined;
@@ -130,13 +130,11 @@ def read_workload(root: Fields, meta: Meta) -> tuple[Workload, ...]:
 
 
 def _refuse_beside_gateway(spec: Fields, inject: str) -> None:
-    """What is about a command, or about a sidecar's interception, would be accepted and have no effect."""
+    """Fields about a command, or about a sidecar's interception, would have no effect: they are errors."""
     for name in _OF_COMMANDS:
-        spec.refused(
-            name, f"a gateway is a proxy alone: `{name}` has no effect", "leave it out, or leave out `gateway`"
-        )
+        spec.refused(name, f"a gateway is only a proxy: `{name}` has no effect", "leave it out, or leave out `gateway`")
     if inject == "false":
-        spec.error("gateway", f"a gateway is a proxy, and `{_INJECT}` says false", "leave one of them out")
+        spec.error("gateway", f"a gateway is a proxy, and `{_INJECT}` is false", "remove one of them")
 
 
 def _publish(gateway: Fields) -> tuple[PublishedPort, ...]:
@@ -144,7 +142,7 @@ def _publish(gateway: Fields) -> tuple[PublishedPort, ...]:
     for item in gateway.items("publish"):
         number = item.port("port", required=True)
         if number in OWN_PORTS:
-            item.error("port", f"port {number} is the proxy's own in every pod", "a Gateway can have another one")
+            item.error("port", f"port {number} is reserved for the proxy in every pod", "use another port")
         published = PublishedPort(
             port=number,
             host_port=item.port("hostPort") or number,
@@ -152,7 +150,7 @@ def _publish(gateway: Fields) -> tuple[PublishedPort, ...]:
             line=item.line,
         )
         if any((other.address, other.host_port) == (published.address, published.host_port) for other in found):
-            item.error("hostPort", f"port {published.host_port} of {published.address} stands twice")
+            item.error("hostPort", f"port {published.host_port} of {published.address} is listed twice")
         found.append(published)
     return tuple(found)
 
@@ -164,7 +162,7 @@ class _Traffic:
         self._root, self._annotations = root, annotations
         for name in ("excludeInterfaces", "kubevirtInterfaces"):
             if _TRAFFIC + name in annotations:
-                root.warning(self._at(name), f"`{_TRAFFIC}{name}` is not acted on by this version of weft")
+                root.warning(self._at(name), f"`{_TRAFFIC}{name}` is ignored by this version of weft")
 
     def text(self, name: str) -> str | None:
         return self._annotations.get(_TRAFFIC + name)
@@ -237,7 +235,7 @@ def _environment(spec: Fields) -> tuple[tuple[str, str], ...]:
             item.refused("valueFrom", "`valueFrom` needs Kubernetes", "write the `value`")
             name = item.text("name", required=True, most=4_096)
             if name and name in found:
-                item.error("name", f"`{name}` stands twice")
+                item.error("name", f"`{name}` is listed twice")
             found[name] = item.text("value")
     else:
         found = spec.string_map("env")
@@ -255,9 +253,9 @@ def _ports(spec: Fields) -> tuple[WorkloadPort, ...]:
         if name and any(other.name == name for other in found):
             item.error("name", f"two ports are named `{name}`")
         if number and any(other.number == number for other in found):
-            item.error("port", f"port {number} stands twice")
+            item.error("port", f"port {number} is listed twice")
         if number == ADMIN_PORT or number in TAKEN_PORTS:
-            item.error("port", f"port {number} is the proxy's own in every pod", "let the app listen on another one")
+            item.error("port", f"port {number} is reserved for the proxy in every pod", "use another port")
         protocol = istio_protocol(item, number) if item.has("protocol") else from_name(name, number)
         found.append(WorkloadPort(number, name, protocol))
     return tuple(found)
@@ -281,7 +279,7 @@ def _readiness(spec: Fields, names: set[str]) -> Probe | None:
 
 def _check(fields: Fields, names: set[str]) -> HttpProbe | TcpProbe | ExecProbe:
     if not fields.one_of("http", "tcp", "exec"):
-        what, hint = "`readiness` must say what to check", "set `http`, `tcp` or `exec`"
+        what, hint = "`readiness` needs a check", "set `http`, `tcp` or `exec`"
         fields.lacks("http", "tcp", "exec", what=what, hint=hint)
     http, tcp, command = fields.fields("http"), fields.fields("tcp"), fields.fields("exec")
     found: HttpProbe | TcpProbe | ExecProbe = TcpProbe(0)

@@ -1,7 +1,7 @@
-"""Istio's WorkloadEntry: something with an address that no orchestrator runs for us, such as a VM. The same fields are
-written inline as a ServiceEntry's endpoints.
+"""Istio's WorkloadEntry: a workload outside the cluster with an address, such as a VM. The endpoints of a ServiceEntry
+have the same fields.
 
-An entry counts as meshed if its label `security.istio.io/tlsMode` says `istio`; without that label, if it names a
+An entry counts as meshed if its label `security.istio.io/tlsMode` is `istio`; without that label, if it names a
 service account, since only a workload with an identity can have one. That is Istio's rule."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def read_workload_entry(root: Fields, meta: Meta) -> tuple[Instance, ...]:
 
 def read_endpoint(spec: Fields, *, names_allowed: bool = True) -> StaticEndpoint:
     ports = _ports(spec)
-    what = "weft knows one network, in which everybody can be reached: `network` would have no effect"
+    what = "weft supports only one network, in which all workloads can be reached: `network` would have no effect"
     spec.refused("network", what, "leave it out")
     return StaticEndpoint(
         address=_address(spec, names_allowed=names_allowed, has_ports=bool(ports)),

@@ -1,6 +1,6 @@
-"""One YAML document's text becomes plain data, with the line of every field. The file reader comes in with each
-document of a stream, the mesh config with its embedded text. Rule: bounded. Depth, nodes and aliases have limits, so no
-text can take the process down; what is wrong comes back as flaws with a line, never as the YAML library's exception."""
+"""Parse the text of one YAML document into plain data, with the line of every field. Used for each document of a file,
+and for the text embedded in the MeshConfig. Rule: depth, nodes and aliases are limited, so that no text can exhaust the
+process; problems are returned as flaws with a line, never as exceptions of the YAML library."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import yaml
 
 from weft.base.problem import Severity
 
-MOST_DEPTH = 64  # Istio's deepest field stands at 12
-MOST_NODES = 500_000  # after aliases are expanded: the "billion laughs" end here
+MOST_DEPTH = 64  # Istio's deepest field is at level 12
+MOST_NODES = 500_000  # after aliases are expanded, against "billion laughs"
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG = "tag:yaml.org,2002:"
@@ -21,19 +21,19 @@ _TAGS = ("str", "int", "float", "bool", "null", "map", "seq")
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLEANS = {word: kind for kind, text in ((True, "true"), (False, "false"))
              for word in (text, text.title(), text.upper())}  # fmt: skip
-# YAML 1.1 calls these booleans, and so does Kubernetes; people who write them mostly mean the word.
+# Booleans in YAML 1.1 and Kubernetes; authors mostly mean the word.
 _DOUBTFUL = {word: kind for kind, words in (("true", "yes on"), ("false", "no off")) for text in words.split()
              for word in (text, text.title(), text.upper())}  # fmt: skip
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,19}|0x[0-9a-fA-F]{1,16}|0o[0-7]{1,21})")
 _FLOAT = re.compile(r"(?=.*[.eE])[-+]?(\.[0-9]{1,64}|[0-9]{1,64}(\.[0-9]{0,64})?)([eE][-+]?[0-9]{1,3})?")
 
-TEXT = 0  # below the path of a literal block (`|`): the line on which its own first line stands
+TEXT = 0  # below the path of a literal block (`|`): the line of its first line of text
 
 Path = tuple[str | int, ...]
 
 
 class TextFlaw(msgspec.Struct, frozen=True):
-    """Something wrong with the text itself, before anyone asks what it means."""
+    """A problem of the text itself, before its content is interpreted."""
 
     line: int
     what: str
@@ -49,7 +49,7 @@ class Composed(msgspec.Struct, frozen=True):
 
 
 class YamlError(Exception):
-    """The text is not YAML; nothing of it can be trusted."""
+    """The text is not YAML; no part of it can be used."""
 
     def __init__(self, flaw: TextFlaw) -> None:
         super().__init__(flaw.what)
@@ -57,12 +57,12 @@ class YamlError(Exception):
 
 
 def compose(text: str, first_line: int = 1, *, most_nodes: int = MOST_NODES) -> Composed:
-    """Read one document. Raises YamlError, and nothing else, if the text is not YAML, or has more in it than that."""
+    """Parse one document. Raises YamlError, and nothing else, if the text is not YAML, or exceeds a limit."""
     try:
         return _Composer(text, first_line, most_nodes).document()
     except yaml.YAMLError as error:
         raise YamlError(_flaw_of(error, text, first_line)) from error
-    except (ValueError, RecursionError) as error:  # what the library lets through, such as a year 0 or a bad escape
+    except (ValueError, RecursionError) as error:  # not wrapped by the library, such as a year 0 or a bad escape
         raise YamlError(TextFlaw(first_line, f"this is not YAML: {error}")) from error
 
 
@@ -97,7 +97,7 @@ class _Composer:
             return self._alias(event.anchor or "", path, lines, line)
         lines.setdefault(path, line)
         outer = lines
-        if event.anchor:  # what is below it is gathered apart, so that nobody has to look for it in the whole document
+        if event.anchor:  # collect the lines below it separately, instead of searching the whole document
             lines = {path: line}
         tag = self._tag(event.tag, line)
         if isinstance(event, yaml.ScalarEvent):
@@ -133,8 +133,8 @@ class _Composer:
                 first = lines.get((*path, key), line)
                 self._flaw(
                     line,
-                    f"`{key}` stands twice, here and on line {first}",
-                    "YAML would silently take the last one; keep one",
+                    f"`{key}` is set twice, here and on line {first}",
+                    "YAML would silently use the last one; keep one",
                 )
             lines[(*path, key)] = line
             value[key] = self._node((*path, key), lines)
@@ -160,10 +160,10 @@ class _Composer:
 
     def _alias(self, anchor: str, path: Path, lines: dict[Path, int], line: int) -> Any:
         if anchor not in self._anchors:
-            self._flaw(line, f"the anchor `&{anchor}` is not known here", "an anchor must stand before its alias")
+            self._flaw(line, f"the anchor `&{anchor}` is not known here", "an anchor must come before its alias")
             return None
         value, inner = self._anchors[anchor]
-        # Every use counts as if it were written out: aliases of aliases grow by multiplication.
+        # Every use counts with its expanded size: nested aliases multiply.
         self._count(len(inner), line, len(path) + max((len(at) for at in inner), default=0))
         lines.setdefault(path, line)
         lines.update({(*path, *at): place for at, place in inner.items() if at})
@@ -175,12 +175,14 @@ class _Composer:
             return text
         value = _resolve(text)
         if not tag and isinstance(value, str) and text in _DOUBTFUL:
-            of_text = len(path) > 1 and path[-2] in ("annotations", "labels")  # there a boolean would be refused
+            of_text = len(path) > 1 and path[-2] in ("annotations", "labels")  # a boolean would be rejected there
             self._flaws.append(
                 TextFlaw(
                     line,
                     f"`{text}` without quotes is read as text here, but as {_DOUBTFUL[text]} by Kubernetes",
-                    "here only text can stand: put it in quotes" if of_text else f'write "{text}" or {_DOUBTFUL[text]}',
+                    "only text is allowed here: put it in quotes"
+                    if of_text
+                    else f'write "{text}" or {_DOUBTFUL[text]}',
                     Severity.WARNING,
                 )
             )
@@ -217,12 +219,12 @@ class _Composer:
 
     def _next(self, kind: type) -> None:
         event = self._loader.get_event()
-        if not isinstance(event, kind):  # only a second document gets here, and callers split those off
+        if not isinstance(event, kind):  # only for a second document, which callers split off
             raise YamlError(TextFlaw(self._line(event), "a second document begins here"))
 
 
 def _resolve(text: str) -> Any:
-    """What an unquoted word is: YAML 1.2's answer, where `yes` and 1:30 and 2026-01-01 are text."""
+    """The value of an unquoted word by YAML 1.2, where `yes`, 1:30 and 2026-01-01 are text."""
     if text in _NULLS:
         return None
     if text in _BOOLEANS:

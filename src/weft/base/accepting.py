@@ -1,6 +1,6 @@
-"""Connections that come in at a port: each one is handed to a task of its own, or closed if there is no room for it.
+"""Accepts connections at a port: each one gets a task of its own, or is closed if there is no room for it.
 
-Rule: a connection that is one too many is closed before anything is computed for it.
+Rule: a connection over the limit is closed before any work is done for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Acceptor:
         return port
 
     async def close(self) -> None:
-        """Take no more, and end those that are entering."""
+        """Accept no more connections, and end those whose task is still starting."""
         tasks = (self._accepting, *self.entering)
         for task in tasks:
             task.cancel()

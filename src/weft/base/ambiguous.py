@@ -1,5 +1,6 @@
-"""A name that several have. Nobody guesses which one is meant: what is said of one is wrong of the other. Who looks up
-names raises it, a page answers with its status, and a command ends with 2, as on other lines that say too little."""
+"""The error for a name that several objects have. weft never guesses which one is meant, because the answer for one
+would be wrong for the other. Lookups raise it, a page returns it with its status, and a command exits with 2, as for
+other incomplete command lines."""
 
 from __future__ import annotations
 
@@ -21,4 +22,6 @@ def in_several_namespaces(name: str, namespaces: Iterable[str]) -> Ambiguous:
     """The hint has the names to give instead, in the one form that every command takes."""
     places = sorted(set(namespaces))
     meant = ", or ".join(f"{place}/{name}" for place in places[:_MOST_NAMED])
-    return Ambiguous(Problem(Where(), f"`{name}` is in several namespaces: {', '.join(places)}", f"say which: {meant}"))
+    return Ambiguous(
+        Problem(Where(), f"`{name}` is in several namespaces: {', '.join(places)}", f"choose one: {meant}")
+    )

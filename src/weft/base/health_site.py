@@ -1,7 +1,7 @@
-"""The HTTP port by which a process tells kubelet and Prometheus how it is:
+"""The HTTP port of a process for kubelet and Prometheus:
 
-/healthz    it answers                    /ready    it can serve; else 503 and why not
-/metrics    what it counts
+/healthz    200 while it runs             /ready    200 if it can serve, else 503 and the reason
+/metrics    Prometheus metrics
 """
 
 from __future__ import annotations

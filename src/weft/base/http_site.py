@@ -1,7 +1,7 @@
-"""An HTTP port that anybody can reach, and nobody can fill: so many connections, of one host at most half of them, each
-with a time by which it must have shaken hands and said what it wants.
+"""An HTTP port that any client can reach and none can exhaust: a limited number of connections, at most half of them
+for one host, each with a deadline for its TLS handshake and its request.
 
-An application comes in, a port leaves. Rule: who is one too many is closed before anything is computed for it.
+It serves an aiohttp application. Rule: a connection over the limit is closed before any work is done for it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from weft.base.tls_transport import accept_tls
 log = logging.getLogger("weft.http")
 
 MOST_CONNECTIONS = 1_000
-MOST_OF_ONE_HOST = 500  # API servers come by few addresses, and one of them may ask about hundreds of pods at once
+MOST_OF_ONE_HOST = 500  # API servers have few addresses, and one of them may send hundreds of reviews at once
 HANDSHAKE_SECONDS = 10.0
-# For the header of a request, and between requests. Whoever waits longer than Go's clients keep a connection, 90 s,
-# never closes one on which such a client is just asking.
+# For the header of a request, and between requests. Go's clients keep an idle connection for 90 s: a server that waits
+# longer never closes one on which such a client is just sending a request.
 IDLE_SECONDS = 100.0
 _BACKLOG = 128
 
@@ -61,7 +61,7 @@ class HttpSite:
         return self._acceptor.port
 
     def leave(self) -> None:
-        """Answer on, and end each connection with its next answer: who keeps one would ask until the last moment."""
+        """Keep serving, and close each connection with its next response: clients would use it to the end."""
         self._leaving = True
 
     async def _part(self, _request: web.Request, response: web.StreamResponse) -> None:
@@ -70,7 +70,7 @@ class HttpSite:
             response.headers["Connection"] = "close"  # its own header is written already
 
     async def close(self) -> None:
-        """What has been asked is answered first."""
+        """Requests under way are answered first."""
         if self._acceptor is not None:
             await self._acceptor.close()
         await self._runner.cleanup()
@@ -90,7 +90,7 @@ class HttpSite:
         return hosts.total() < MOST_CONNECTIONS or self._make_room(hosts)
 
     def _make_room(self, hosts: Counter[str]) -> bool:
-        """Close the connection that has been idle longest, of the host that has most: it does not miss it most."""
+        """Close the longest idle connection of the host that has most connections."""
         server = self._runner.server
         (greediest, number), *_ = hosts.most_common(1)
         if server is None or number < 2:

@@ -1,6 +1,6 @@
-"""Looks for private keys where none may be: in files, and in what a process was started with.
+"""Searches for private keys where none may be: in files, command lines and environments.
 
-Bytes come in; the kinds of keys that are in them leave. Rule: a key is told by its place and kind, never shown.
+Input: bytes. Output: the kinds of keys in them. Rule: a key is reported by place and kind, never shown.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import msgspec
 
 _P256, _P384 = "06082a8648ce3d030107", "06052b81040022"
 _EC, _RSA = "06072a8648ce3d0201", "06092a864886f70d0101010500"
-# How a key begins in DER, up to the secret itself (RFC 5208, 5915, 8017, 8410). A dot is one byte, of a length for the
-# most part. What follows `!` is no secret: programs that write keys have what stands before and after it side by side.
+# How a key begins in DER, up to the secret itself (RFC 5208, 5915, 8017, 8410). A dot is one byte, mostly of a
+# length. What follows `!` is not secret: programs that write keys contain the text before and after it side by side.
 _DER = {
     "P-256": (f"3081.0201003013{_EC}{_P256}04.30.0201010420!a144034200", f"30770201010420{'.' * 32}a00a{_P256}"),
     "P-384": (f"3081.0201003010{_EC}{_P384}0481.3081.0201010430!a164036200", f"3081.0201010430{'.' * 48}a007{_P384}"),
@@ -35,7 +35,7 @@ class Searched(msgspec.Struct, frozen=True):
 
 
 def search(places: Iterable[tuple[str, bytes]]) -> Searched:
-    """Each place is a name and what is there."""
+    """Each place is a name and its bytes."""
     count, found = 0, []
     for name, data in places:
         count += 1
@@ -59,7 +59,7 @@ def files_below(*roots: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def started_with(pids: Iterable[int]) -> Iterator[tuple[str, bytes]]:
-    """The command lines and environments of processes; those that have ended had their last word."""
+    """The command lines and environments of processes; those that have ended are skipped."""
     for pid in pids:
         for part in ("cmdline", "environ"):
             try:
@@ -76,7 +76,7 @@ def _bytes(pattern: str) -> bytes:
 
 
 def _encoded(header: str) -> bytes:
-    """A header as it looks in base64; what depends on the byte after it is left out."""
+    """A header in base64, without the characters that depend on the byte after it."""
     return re.escape(base64.b64encode(header.encode())[: len(header) * 4 // 3])
 
 

@@ -1,7 +1,7 @@
-"""How to run this very weft once more, as a process of its own or as root: sudo has a PATH of its own, on which a weft
-of a virtual environment is not.
+"""The command line that runs this same weft again, as another process or as root: sudo has its own PATH, without the
+virtual environment.
 
-Rule: the directory that somebody stands in is never searched for modules (-P); it may hold a `jwt.py` of anybody's.
+Rule: the current directory is never searched for modules (-P); it may contain a foreign `jwt.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Directories for sockets and files that are their owner's alone."""
+"""Directories for sockets and files that only their owner may access."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 
 class NotPrivate(Exception):
-    """A directory in which others may look, or that is somebody else's."""
+    """The directory is accessible to other users, or belongs to another user."""
 
 
 def make_private(directory: Path) -> None:
-    """Raises OSError, or NotPrivate if it is there and not private already: somebody may have opened it."""
+    """Raises OSError, or NotPrivate if it exists and is not private: another process may have opened files in it."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     try:
         directory.mkdir(mode=0o700)

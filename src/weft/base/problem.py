@@ -12,9 +12,9 @@ import msgspec
 
 
 class Severity(StrEnum):
-    ERROR = "error"  # the object is refused; what was good before stays
-    WARNING = "warning"  # the object works, but not as its author may think
-    INFO = "info"  # all works; worth knowing
+    ERROR = "error"  # the object is rejected; its last good version stays
+    WARNING = "warning"  # the object works, but perhaps not as its author expects
+    INFO = "info"  # nothing is wrong; worth knowing
 
     @property
     def weight(self) -> int:
@@ -43,7 +43,7 @@ class Problem(msgspec.Struct, frozen=True):
     what: str
     hint: str = ""
     severity: Severity = Severity.ERROR
-    code: str = ""  # of a check: WFT0104, for ever the same one; "" where there is none
+    code: str = ""  # of a check: WFT0104, stable; "" if there is none
 
     def __str__(self) -> str:
         place = f"{self.where}: " if str(self.where) else ""

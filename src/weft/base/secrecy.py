@@ -1,4 +1,4 @@
-"""The memory of this process is nobody's to read: it holds keys, of workloads or of the CA."""
+"""Keeps this process's memory unreadable for other processes: it holds keys of workloads or of the CA."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def keep_memory_private() -> None:
-    """No core dump, whatever the limits and core_pattern say, and no debugger but root's. What is started from here
-    decides for itself: the kernel forgets it at the next exec."""
+    """Disable core dumps, whatever the limits and core_pattern are, and debuggers except root's. Child programs are not
+    affected: the kernel resets this at the next exec."""
     if _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
@@ -25,8 +25,8 @@ def is_memory_private() -> bool:
 
 @contextmanager
 def memory_file(content: bytes) -> Iterator[str]:
-    """A path that this process can read, for libraries that take keys from files alone. It is on no disk, has no name
-    that others could open, and is gone with the block."""
+    """A path that this process can read, for libraries that take keys only from files. The file is on no disk, no other
+    process can open it, and it is gone after the block."""
     descriptor = os.memfd_create("weft", os.MFD_CLOEXEC)
     try:
         with os.fdopen(os.dup(descriptor), "wb") as file:

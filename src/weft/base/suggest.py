@@ -1,4 +1,4 @@
-"""Guess which word somebody meant."""
+"""Suggestions for misspelled words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MOST_LISTED = 12
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A hint such as ``did you mean `retries`?``, or the known words if none is near."""
+    """A hint such as ``did you mean `retries`?``, or the known words if none is similar."""
     words = sorted(known)
     near = _nearest(word, words)
     if near:
@@ -18,8 +18,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean_name(word: str, known: Collection[str]) -> str:
-    """The same for names with dots, which are long and mostly alike: one that differs in its first label, else one that
-    has the same first label and differs in the rest. The others are not compared, so that many names take no time."""
+    """The same for host names, which are long and mostly alike: a name that differs only in its first label, else one
+    that has the same first label. No other names are compared, so that this is fast with many names."""
     first, _, rest = word.partition(".")
     beside: dict[str, str] = {}
     elsewhere: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""An event loop whose outgoing TLS connections hold little memory, too: those that a library opens with the loop's own
+"""An event loop whose outgoing TLS connections hold little memory: those that a library opens with the loop's
 `create_connection`, such as the dozens of watches of an API server. `tls_transport.py` has the reason."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TlsEventLoop(asyncio.SelectorEventLoop):
         port: Any = None,
         **options: Any,
     ) -> tuple[asyncio.Transport, Any]:
-        """As asyncio's, with the same options. Its `ssl_shutdown_timeout` has no effect: closing waits for nobody."""
+        """As asyncio's, with the same options. `ssl_shutdown_timeout` has no effect: closing never waits."""
         context = options.get("ssl")
         if not isinstance(context, ssl.SSLContext):
             return await super().create_connection(protocol_factory, host, port, **options)

@@ -1,4 +1,4 @@
-"""TLS for asyncio, with little memory for each connection: sockets come in, transports leave that encrypt and decrypt.
+"""TLS for asyncio with little memory per connection. Input: sockets. Output: transports that encrypt and decrypt.
 
 asyncio's own TLS sets a read buffer of 256 KiB aside for every connection as long as it lives, and has no public way to
 change that. Here a read buffer lives for one read, and what passes through OpenSSL goes in pieces of at most a record,
@@ -108,7 +108,7 @@ class TlsTransport(asyncio.Transport):
 
 
 class _TlsLayer(asyncio.BufferedProtocol):
-    """Between a connection and its protocol: shakes hands, then decrypts what comes and encrypts what goes."""
+    """Between a connection and its protocol: does the handshake, then decrypts received and encrypts sent data."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class _TlsLayer(asyncio.BufferedProtocol):
         self._handshake_seconds = handshake_seconds
         self._timer: asyncio.TimerHandle | None = None
         self._plain: asyncio.Transport | None = None
-        self._transport: TlsTransport | None = None  # once hands are shaken
+        self._transport: TlsTransport | None = None  # after the handshake
         self._buffer = bytearray()
         self._waiting = bytearray()  # received, and not given to OpenSSL yet
         self._unsent = bytearray()  # to be encrypted once a renegotiation is over
@@ -149,7 +149,7 @@ class _TlsLayer(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._plain = cast(asyncio.Transport, transport)
         self._timer = self._loop.call_later(self._handshake_seconds, self._too_slow)
-        self._advance()  # a client speaks first
+        self._advance()  # the client begins the handshake
 
     def get_buffer(self, sizehint: int) -> bytearray:
         self._buffer = bytearray(_READ)
@@ -206,7 +206,7 @@ class _TlsLayer(asyncio.BufferedProtocol):
             self._plain.writelines(encrypted)
 
     def close(self) -> None:
-        """What has been written is sent, and that nothing more comes."""
+        """Send what has been written, and TLS's close_notify."""
         if self.closing or self._plain is None:
             return
         self.closing = True
@@ -219,7 +219,7 @@ class _TlsLayer(asyncio.BufferedProtocol):
     # Between them
 
     def _advance(self) -> None:
-        """Go on with what has been received, as far as the protocol takes it."""
+        """Process received data, as far as the protocol accepts it."""
         while not self.closing and not self.paused:
             try:
                 if self._transport is None:
@@ -252,7 +252,7 @@ class _TlsLayer(asyncio.BufferedProtocol):
                 self._plain.resume_reading()
 
     def _read(self) -> bytes:
-        """Nothing once the peer has said that nothing more comes. Raises SSLWantReadError."""
+        """Decrypted bytes; empty after the peer's close_notify. Raises SSLWantReadError."""
         try:
             return self.tls.read(_RECORD)
         except ssl.SSLZeroReturnError:
@@ -279,7 +279,7 @@ class _TlsLayer(asyncio.BufferedProtocol):
             self._plain.write(self._outgoing.read())
 
     def _fail(self, error: ssl.SSLError) -> None:
-        """The peer has broken TLS' rules, or is not to be believed: it is told so, and the connection ends."""
+        """The peer violated TLS or is not trusted: send an alert and end the connection."""
         self._fail_handshake(error)
         self.closing = True
         self._flush()

@@ -13,17 +13,17 @@ COMMANDS: dict[str, tuple[Listing, ...]] = {
         Listing("demo", "run.demo:demo", "Run the example shop and watch its traffic."),
         Listing("up", "run.up:up", "Run the mesh of a directory."),
         Listing("down", "run.down:down", "End a mesh: its pods, proxies, namespaces and files."),
-        Listing("ps", "run.ps:ps", "List the pods that run, of every mesh on this machine."),
+        Listing("ps", "run.ps:ps", "List the running pods of every mesh on this machine."),
         Listing("status", "run.status:status", "Show workloads, traffic and problems."),
-        Listing("logs", "run.logs:logs", "Print what a workload or pod has printed."),
+        Listing("logs", "run.logs:logs", "Print the output of a workload or pod."),
         Listing("exec", "run.exec:exec_", "Run a command in a pod."),
     ),
-    "YAML before it runs": (
-        Listing("validate", "files.validate:validate", "Check YAML files, and that what they refer to is there."),
-        Listing("analyze", "files.analyze:analyze", "Find what does not fit together, in files or in a mesh."),
+    "Check YAML before it runs": (
+        Listing("validate", "files.validate:validate", "Check YAML files and their references."),
+        Listing("analyze", "files.analyze:analyze", "Find misconfigurations, in files or in a mesh."),
         Listing("test", "files.test:test", "Test what requests are expected to do."),
         Listing("diff", "files.diff:diff", "Show what a change would change, before it is applied."),
-        Listing("kube-inject", "files.kube_inject:kube_inject", "Put the proxy into the pods of workloads in files."),
+        Listing("kube-inject", "files.kube_inject:kube_inject", "Add the proxy to the pods of workloads in files."),
         Listing(
             "kube-export", "files.kube_export:kube_export", "Print a mesh of this machine as objects of a cluster."
         ),
@@ -32,20 +32,22 @@ COMMANDS: dict[str, tuple[Listing, ...]] = {
         Listing("authn", "look.authn:GROUP", "Mutual TLS: whether callers and servers agree."),
         Listing("check-inject", "look.check_inject.command:check_inject", "Show which webhook injects a pod, and why."),
         Listing("describe", "look.describe:describe", "Describe a pod or a service in plain English."),
-        Listing("audit", "look.audit.command:audit", "Look a whole mesh over for what should be acted upon."),
+        Listing("audit", "look.audit.command:audit", "Check a whole mesh for what needs action."),
         Listing(
             "bug-report",
             "look.bug_report.command:bug_report",
-            "Collect what is needed to see what is wrong, without secrets.",
+            "Collect what is needed to diagnose a mesh, without secrets.",
         ),
         Listing("why", "look.why:why", "Show which objects and rules made a resource of a proxy."),
         Listing("explain", "look.explain:explain", "Explain what would happen to a request."),
-        Listing("bisect", "look.bisect:bisect", "Find the change after which a request ended otherwise."),
+        Listing("bisect", "look.bisect:bisect", "Find the change after which a request had another result."),
         Listing("history", "look.history:history", "Show what has changed in a mesh, and when."),
-        Listing("proxy-config", "look.proxy_config.tables:GROUP", "Show what a pod's Envoy has."),
+        Listing("proxy-config", "look.proxy_config.tables:GROUP", "Show the config of a pod's Envoy."),
         Listing("pc", "look.proxy_config.tables:PC", "The same.", hidden=True),
         Listing(
-            "proxy-status", "look.proxy_status:proxy_status", "Show how far each proxy is, or what differs at one."
+            "proxy-status",
+            "look.proxy_status:proxy_status",
+            "Show the sync state of each proxy, or what differs at one.",
         ),
         Listing("x", "look.experimental:GROUP", "Commands that may still change."),
     ),
@@ -53,17 +55,19 @@ COMMANDS: dict[str, tuple[Listing, ...]] = {
         Listing(
             "install", "install.install:install", "Install weft on a Kubernetes cluster, or change what is installed."
         ),
-        Listing("upgrade", "install.upgrade:upgrade", "Show who uses which revision, and move namespaces to another."),
+        Listing(
+            "upgrade", "install.upgrade:upgrade", "Show which namespaces use which revision, and move them to another."
+        ),
         Listing("uninstall", "install.uninstall:uninstall", "Remove weft from a cluster."),
-        Listing("manifest", "install.manifest:GROUP", "What an installation is made of: its objects, its values."),
+        Listing("manifest", "install.manifest:GROUP", "The objects and the values of an installation."),
         Listing(
             "crds", "install.crds:crds", "Print the CustomResourceDefinitions of the kinds that weft reads, as YAML."
         ),
     ),
     "The parts by themselves": (
         Listing("control", "parts.control:control", "Serve xDS from a directory of YAML, and sign certificates."),
-        Listing("node", "parts.node:node", "Give every workload of this machine its identity."),
-        Listing("ca", "parts.ca:GROUP", "The certificate authority: look at it, give it a new root."),
+        Listing("node", "parts.node:node", "Run the agent that gives every workload of this machine its identity."),
+        Listing("ca", "parts.ca:GROUP", "The certificate authority: inspect it, rotate its root."),
         Listing("interception", "parts.interception:interception", "Print the iptables rules of a pod."),
         Listing(
             "version", "parts.version:version", "Print the versions of the command, the control plane and the proxies."
@@ -71,7 +75,7 @@ COMMANDS: dict[str, tuple[Listing, ...]] = {
         Listing(
             "completion",
             "parts.completion:completion",
-            "Print what a shell reads to complete commands, flags and names.",
+            "Print the completion script of a shell, for commands, flags and names.",
         ),
     ),
     # Usually not even started by way of this list; hidden, because nobody types them.

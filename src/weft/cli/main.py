@@ -64,7 +64,7 @@ def _explain(error: click.UsageError, ctx: click.Context) -> NoReturn:
     help="A service mesh on your machine: Istio's YAML, stock Envoy, one command.",
     epilog="Begin with: weft demo",
 )
-@click.option("--version", "show_version", is_flag=True, help="Print the version and end.")
+@click.option("--version", "show_version", is_flag=True, help="Print the version and exit.")
 @click.option("--install-completion", is_flag=True, help="Install completion for the current shell.")
 @click.pass_context
 def app(context: click.Context, show_version: bool, install_completion: bool) -> None:

@@ -1,5 +1,5 @@
-"""`weft demo --check`: the demo without a person. It starts the shop with the commands a user types, makes the same
-edits, judges what comes back, and tears everything down. Each step says what it saw; one that fails stops no other."""
+"""`weft demo --check`: the demo, unattended. It starts the shop with the commands a user types, makes the same edits,
+checks the responses, and tears everything down. Each step reports what it saw; a failed step stops no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How sure one may be of a split that was seen: exact binomial tails, and when a stream of answers changed its mix."""
+"""Statistics for observed traffic splits: exact binomial tails, and when a stream of responses changed its mix."""
 
 from __future__ import annotations
 

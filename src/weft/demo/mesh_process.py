@@ -1,5 +1,5 @@
-"""A mesh under test: `weft up` as a child process, and everything a judge does to it through the same command line.
-Stopping it says what was left behind, which should be nothing."""
+"""A mesh under test: `weft up` as a child process, and the actions of the checks on it through the same command line.
+Stopping it reports what was left behind, which should be nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from weft.netns.namespace import namespaces, processes_in
 
 
 class StepFailed(Exception):
-    """What was seen instead of what was promised."""
+    """What was observed instead of what was expected."""
 
 
 class ShopAnswer(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ class MeshProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for the judge, who then stops the mesh
+                start_new_session=True,  # Ctrl-C is for this process, which then stops the mesh
             )
 
     def status(self) -> MeshStatus:
@@ -61,7 +61,7 @@ class MeshProcess:
         return status
 
     def wait_for(self, what: str, lacking: Callable[[MeshStatus], str], *, seconds: float) -> MeshStatus:
-        """Look until nothing is lacking any more."""
+        """Poll until nothing is missing."""
         deadline = min(time.monotonic() + seconds, self._until)
         missing = "no status"
         while time.monotonic() < deadline:
@@ -76,7 +76,7 @@ class MeshProcess:
         raise StepFailed(f"after {seconds:.0f} s: {missing}")
 
     def ask(self, url: str, count: int, *, by: str = "loadgen") -> list[ShopAnswer]:
-        """Real requests from inside the mesh, out of a workload's pod."""
+        """Send real requests from a workload's pod."""
         command = self._exec(by, "python3", "ask.py", url, str(count))
         finished = self._run(command, seconds=40)
         answers = [_answer(line) for line in finished.splitlines()]
@@ -86,7 +86,7 @@ class MeshProcess:
 
     @contextlib.contextmanager
     def stream(self, url: str, *, by: str = "loadgen") -> Iterator[Iterator[ShopAnswer]]:
-        """Answers as they come, about a hundred a second, until the block ends."""
+        """Responses as they arrive, about a hundred a second, until the block ends."""
         command = self._exec(by, "python3", "ask.py", url, "100000", "--parallel", "2", "--pause", "0.015")
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
@@ -182,7 +182,7 @@ class MeshProcess:
 
 
 def until(answers: Iterator[ShopAnswer], begun: float, *, seconds: float) -> Iterator[ShopAnswer]:
-    """The answers that came after a moment, for so long."""
+    """The responses after a moment, for a duration."""
     for answer in answers:
         if answer.at > begun + seconds:
             return

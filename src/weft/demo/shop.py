@@ -15,7 +15,7 @@ WEIGHTS = ((90, 50), (10, 50))  # payments.yaml's weights, before and after the 
 
 
 def source() -> Path:
-    """In a wheel the shop lies inside the package, in a checkout beside it."""
+    """In a wheel the shop is inside the package, in a checkout beside it."""
     package = Path(__file__).resolve().parent.parent
     for place in (package / "examples" / "shop", package.parent.parent / "examples" / "shop"):
         if place.is_dir():
@@ -86,7 +86,7 @@ def _replace(path: Path, old: str, new: str) -> None:
 
 
 def _save(path: Path, text: str) -> None:
-    """As editors do: a new file beside it, then its name."""
+    """Save as editors do: write a new file, then rename it."""
     beside = path.with_name(f".{path.name}.new")
     beside.write_text(text)
     beside.chmod(0o644)
@@ -94,7 +94,7 @@ def _save(path: Path, text: str) -> None:
 
 
 def _short(directory: Path) -> Path:
-    """As a shell in the current directory would best write it."""
+    """The path as a shell in the current directory would write it."""
     absolute = directory.absolute()
     here = Path.cwd()
     shown = absolute.relative_to(here) if absolute.is_relative_to(here) else absolute

@@ -1,5 +1,6 @@
-"""The part of the demo's check that is about trust: who is let in, who is not, what the log says of it, and whether
-certificates come and go unnoticed. Each step takes the running shop and returns what it saw, or raises StepFailed."""
+"""The security steps of the demo's check: which callers are allowed and denied, what the access log shows, and whether
+certificates rotate without failed requests. Each step takes the running shop and returns what it saw, or raises
+StepFailed."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def plaintext_is_refused(mesh: MeshProcess) -> str:
         answered = [answer for answer in answers if answer.status]
         if answered:
             raise StepFailed(f"{len(answered)} of {len(answers)} were answered; for example {answered[0].status}")
-        # That nothing came back could have many causes. The proxy that hung up says which one it was.
+        # A missing response could have many causes; the log of the proxy that closed the connection has the one.
         lines = _wait_for_lines(lambda: _refused_plaintext(mesh) - earlier, _ASKED)
     finally:
         shop.remove_outsider(mesh.directory)

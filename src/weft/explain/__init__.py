@@ -1,2 +1,2 @@
-"""What would happen to a request: the resources that Envoy gets are read, decision by decision, from the caller's
-socket to the workload. Pure: what resources do not say is asked of a `World`."""
+"""Predicts what would happen to a request: evaluates the resources that Envoy gets, decision by decision, from the
+caller's socket to the workload. Pure: facts that are not in the resources come from a `World`."""

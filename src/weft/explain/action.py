@@ -1,4 +1,4 @@
-"""What a route does to the request that it took: where a redirect points, how path, authority and headers change."""
+"""The effect of a route on a request: the location of a redirect, and changes of path, authority and headers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REDIRECTS = {
     RedirectAction.PERMANENT_REDIRECT: 308,
 }
 
-_COMMAND = re.compile(r"(?<!%)(?:%%)*%(?!%)")  # `%REQ(x)%`: its value is known when it happens
+_COMMAND = re.compile(r"(?<!%)(?:%%)*%(?!%)")  # `%REQ(x)%`: its value is known only when a request is sent
 
 
 def location(redirect: RedirectAction, headers: RequestHeaders, match: RouteMatch) -> str:
@@ -41,7 +41,7 @@ def location(redirect: RedirectAction, headers: RequestHeaders, match: RouteMatc
 
 
 def rewrite(route: Route, headers: RequestHeaders) -> None:
-    """The authority and the path, as the route's action says; the path that was is kept in a header."""
+    """Rewrites authority and path as the route's action requires; a header keeps the original path."""
     action = route.route
     if action.host_rewrite_literal:
         headers.set(":authority", action.host_rewrite_literal)
@@ -50,22 +50,22 @@ def rewrite(route: Route, headers: RequestHeaders) -> None:
     rest = target[len(path) :]
     if not action.HasField("regex_rewrite") and not action.prefix_rewrite:
         return
-    made = _rewritten(action, route.match, path)
-    if not made:
-        return  # Envoy takes an empty path for no rewrite at all
+    rewritten = _rewritten(action, route.match, path)
+    if not rewritten:
+        return  # Envoy treats an empty path as no rewrite
     headers.set("x-envoy-original-path", target)
-    headers.set(":path", made + rest)
+    headers.set(":path", rewritten + rest)
 
 
 def change_headers(message: Route | WeightedCluster.ClusterWeight, headers: RequestHeaders) -> None:
-    """What is removed goes first; what is set replaces, what is added stays beside."""
+    """Removes headers first, then sets and adds; set replaces existing values, add keeps them."""
     for name in message.request_headers_to_remove:
         headers.remove(name)
     add_headers(message.request_headers_to_add, headers)
 
 
 def add_headers(options: Iterable[HeaderValueOption], headers: RequestHeaders) -> None:
-    """Whatever the order they are written in, first all that replace, then all that stay beside."""
+    """Applies first all options that replace a value, then all that append, whatever their order in the config."""
     added: list[tuple[str, str]] = []
     for option in options:
         name, value = option.header.key, option.header.value
@@ -96,7 +96,7 @@ def _rewritten(action: RouteAction | RedirectAction, match: RouteMatch, path: st
 
 
 def _matched(match: RouteMatch, path: str) -> int:
-    """How much of the path the route's match stands for: of an expression all of it."""
+    """The number of characters of the path that the route's match covers: all of them for a regular expression."""
     match match.WhichOneof("path_specifier"):
         case "prefix":
             return len(match.prefix)
@@ -106,7 +106,7 @@ def _matched(match: RouteMatch, path: str) -> int:
 
 
 def _host(headers: RequestHeaders, scheme: str, port: str) -> str:
-    """The request's own, without a port that does not fit any more."""
+    """The host of the request, without a port that does not fit the new scheme or port."""
     host = headers.value(":authority")
     start = host.rfind(":")
     if start < 0 or host.rfind("]") > start:

@@ -1,6 +1,6 @@
-"""From a cluster's name to the workload that is called: what kind of cluster it is, who is behind it, who is picked.
+"""Selects the endpoint that a cluster sends a request to: the cluster's type, its endpoints, and the chosen one.
 
-Endpoints that no later stage can tell apart are one choice: a thousand replicas of a workload do not make a thousand
+Endpoints that no later stage can distinguish are one choice: a thousand replicas of a workload do not make a thousand
 outcomes."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HTTP_OPTIONS = HttpProtocolOptions.DESCRIPTOR.full_name
 class ChosenEndpoint(msgspec.Struct, frozen=True):
     cluster: Cluster
     place: EndpointShare
-    workload: ExplainedWorkload | None  # None: nobody that the mesh knows
+    workload: ExplainedWorkload | None  # None: the mesh does not know the address
 
 
 class NoTarget(msgspec.Struct, frozen=True):
@@ -58,17 +58,15 @@ def find(
     if cluster.type == Cluster.ORIGINAL_DST:
         port = cluster.original_dst_lb_config.upstream_port_override.value or connection.port
         place = EndpointShare(connection.address, port)
-        walk.tell(
-            DecisionStage.CLUSTER, f"{name}: to the address that was called, {_written(place)}", sources, about=name
-        )
+        walk.tell(DecisionStage.CLUSTER, f"{name}: to the original destination, {_written(place)}", sources, about=name)
         return ChosenEndpoint(cluster, place, _at(world, place))
     found = _places(resources, cluster, caller, world)
     if not found:
         if why := world.uncalled(caller, name):
-            walk.tell(DecisionStage.CLUSTER, f"{name}: nobody is called, because {why}", sources, about=name)
-            return NoTarget(f"nobody of {name} is called: {why}", "UH", "no_healthy_upstream")
-        walk.tell(DecisionStage.CLUSTER, f"{name}: nobody is behind it", sources, about=name)
-        return NoTarget(f"nobody is behind {name}", "UH", "no_healthy_upstream")
+            walk.tell(DecisionStage.CLUSTER, f"{name}: no endpoint can be called, because {why}", sources, about=name)
+            return NoTarget(f"no endpoint of {name} can be called: {why}", "UH", "no_healthy_upstream")
+        walk.tell(DecisionStage.CLUSTER, f"{name}: it has no healthy endpoint", sources, about=name)
+        return NoTarget(f"{name} has no healthy endpoint", "UH", "no_healthy_upstream")
     groups: dict[object, list[tuple[EndpointShare, ExplainedWorkload | None]]] = {}
     for place in found:
         workload = _at(world, place)
@@ -86,27 +84,29 @@ def find(
 
 
 def behind(walk: Walk, world: World, address: str, port: int) -> EndpointShare | None:
-    """Who gets what no proxy sends: whoever is at the address, or one of those behind it. None: it is a service's, and
-    nobody is behind it."""
+    """The endpoint of a connection that no proxy forwards: the address itself, or an endpoint of the service that has
+    it. None: the address is that of a service without endpoints."""
     sent = world.behind(address, port) if world.at(address) is None else None
     if sent is None:
         return EndpointShare(address, port)
     found = tuple(EndpointShare(*each) for each in sent)
     where = _written(EndpointShare(address, port))
     if not found:
-        walk.tell(DecisionStage.ENDPOINT, f"{where} is a service's, and nobody is behind it")
+        walk.tell(DecisionStage.ENDPOINT, f"{where} is the address of a service without endpoints")
         return None
     groups: dict[object, list[EndpointShare]] = {}
     for place in found:
         workload = _at(world, place)
         groups.setdefault((_alike(workload, place), place.port), []).append(place)
     chosen = walk.choose([(len(group), group) for group in groups.values()])
-    walk.tell(DecisionStage.ENDPOINT, f"{where} is a service's, and the network itself sends it to {_odds(found)}")
+    walk.tell(
+        DecisionStage.ENDPOINT, f"{where} is a service address, which the network itself forwards to {_odds(found)}"
+    )
     return chosen[0]
 
 
 def by_weight(walk: Walk, parts: Iterable[Weighted], weight_of: Callable[[Weighted], int]) -> tuple[Weighted, int]:
-    """One of the clusters among which requests are spread, and its weight: of all entries that say the same."""
+    """Chooses one of several weighted clusters; returns it and its weight, the sum over identical entries."""
     alike: dict[bytes, list[Weighted]] = {}
     for part in parts:
         other = type(part)()
@@ -127,7 +127,7 @@ def speaks_http2(resources: EnvoyResources, cluster: Cluster, called: Speaks) ->
 
 
 def passes_on(resources: EnvoyResources, cluster: Cluster) -> bool:
-    """Whether it speaks the HTTP that comes, whichever that is."""
+    """Whether the cluster uses the HTTP version of the downstream request."""
     options = _http_options(resources, cluster)
     return options is not None and options.HasField("use_downstream_protocol_config")
 
@@ -159,7 +159,7 @@ def _places(
 
 
 def _preferred(resources: EnvoyResources, cluster: Cluster, addresses: tuple[str, ...]) -> tuple[str, ...]:
-    """Of a name's addresses, Envoy takes those of the family that the cluster prefers, if there are any."""
+    """The addresses of the family that the cluster prefers; all of them if there is none of that family."""
     looked_up = resources.opened(cluster.cluster_type.typed_config, DnsCluster)
     if looked_up is None or looked_up.dns_lookup_family != DnsLookupFamily.V4_PREFERRED:
         return addresses
@@ -182,17 +182,17 @@ def _at(world: World, place: EndpointShare) -> ExplainedWorkload | None:
 
 
 def _how(cluster: Cluster, found: tuple[EndpointShare, ...], assignment: ClusterLoadAssignment) -> str:
-    """What shares do not tell: that equal keys meet the same one, and who is asked only in need."""
-    said = ""
+    """What the shares do not show: consistent hashing, and the endpoints that are used only for failover."""
+    note = ""
     if len(found) > 1 and cluster.lb_policy in (Cluster.RING_HASH, Cluster.MAGLEV):
-        said += "; by a hash, so that what is hashed alike goes to the same one"
+        note += "; consistent hashing: requests with the same hash key go to the same endpoint"
     count, where = waiting(assignment, found)
     if count:
         near = sorted({place.locality for place in found if place.locality})
-        said += f"; these are near ({', '.join(near)})" if near else ""
+        note += f"; these are the closest ({', '.join(near)})" if near else ""
         elsewhere = f" in {', '.join(where)}" if where else ""
-        said += f"; {count} more{elsewhere} if they are not well"
-    return said
+        note += f"; {count} more{elsewhere} if they are unhealthy"
+    return note
 
 
 def _odds(found: tuple[EndpointShare, ...]) -> str:

@@ -1,6 +1,6 @@
-"""What a proxy's codec makes of a request, before any route or filter sees it: what it does not take as a method, a
-host, a path or a header, and which headers it takes away. To HTTP/1 that cannot be read it says 400, and logs nothing
-of it; HTTP/2 it ends."""
+"""The checks of Envoy's HTTP codec, before any route or filter: invalid methods, hosts, paths and headers, and the
+headers that the codec removes. Envoy responds to an invalid HTTP/1 request with 400 and does not log it; it resets an
+invalid HTTP/2 stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.explain.request import RequestHeaders
 from weft.explain.rule import GuardInput
 from weft.explain.walk import Walk
 
-# Those that Envoy's parser of HTTP/1 knows; `M-SEARCH` is not among them, nor is any in lower case.
+# The methods that Envoy's HTTP/1 parser knows; `M-SEARCH` is not one of them, nor is any lower case name.
 _METHODS = frozenset(
     (
         *("ACL", "BIND", "CHECKOUT", "CONNECT", "COPY", "DELETE", "GET", "HEAD", "LINK", "LOCK", "MERGE", "MKACTIVITY"),
@@ -27,47 +27,56 @@ _METHODS = frozenset(
 _AUTHORITY = re.compile(r"[A-Za-z0-9\-._~%!$&'()*+,;=:@\[\]]*")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
-_OF_THE_CONNECTION = ("close", "http2-settings", "keep-alive", "upgrade")  # that is said of it, and names no header
+_OF_THE_CONNECTION = (
+    "close",
+    "http2-settings",
+    "keep-alive",
+    "upgrade",
+)  # connection options that are not header names
 _NOT_TO_NAME = ("x-forwarded-for", "x-forwarded-host", "x-forwarded-proto")
 _MOST_NAMED = 10  # headers that `Connection` names
 
 
 def unreadable(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -> Verdict | None:
-    """None if the request can be read. Takes away what is for its connection alone."""
+    """None if the request is valid. Removes the headers that apply to its connection only."""
     headers = seen.headers
     method, authority, path = (headers.value(name) for name in (":method", ":authority", ":path"))
     if not seen.http2 and method not in _METHODS and not manager.http_protocol_options.allow_custom_methods:
-        return _refused(walk, seen, f"{method} is no method that Envoy knows in HTTP/1")
+        return _refused(walk, seen, f"Envoy does not know the HTTP/1 method {method}")
     for name, value in headers:
         if not name.startswith(":") and not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
-            return _refused(walk, seen, f"{name!r}: {value!r} is no header")
+            return _refused(walk, seen, f"{name!r}: {value!r} is not a valid header")
     if not _AUTHORITY.fullmatch(authority):
-        return _refused(walk, seen, f"{authority!r} is no host")
+        return _refused(walk, seen, f"{authority!r} is not a valid host")
     if not path.startswith("/") and not (method == "OPTIONS" and path.startswith("*")):
-        return _refused(walk, seen, f"{path!r} is no path: it does not begin with a slash")
+        return _refused(walk, seen, f"{path!r} is not a valid path: it does not begin with a slash")
     if seen.http2 and headers.has("te") and headers.value("te") != "trailers":
-        return _refused(walk, seen, f"TE is {headers.value('te')!r}, and in HTTP/2 it can only be trailers")
+        return _refused(walk, seen, f"TE is {headers.value('te')!r}, but HTTP/2 allows only trailers")
     if not seen.http2 and upgrade_of(headers) in ("", "h2c") and not _take_away(walk, headers):
-        return _refused(walk, seen, f"Connection: {headers.value('connection')} names what it must not")
+        return _refused(
+            walk,
+            seen,
+            f"Connection: {headers.value('connection')} names too many headers, or one that it must not name",
+        )
     return None
 
 
 def upgrade_of(headers: RequestHeaders) -> str:
-    """The protocol that a request asks to go on in, lower case."""
+    """The protocol that a request wants to upgrade to, lower case."""
     named = [token.strip().lower() for token in headers.value("connection").split(",")]
     return headers.value("upgrade").lower() if "upgrade" in named else ""
 
 
 def leave_of_te(headers: RequestHeaders) -> None:
-    """Only trailers can be had; an empty one is passed over, and stays."""
-    if said := headers.value("te"):
+    """Keeps only `trailers` in TE; an empty TE is ignored and stays."""
+    if value := headers.value("te"):
         headers.remove("te")
-        if "trailers" in (each.strip() for each in said.split(",")):
+        if "trailers" in (each.strip() for each in value.split(",")):
             headers.add("te", "trailers")
 
 
 def _take_away(walk: Walk, headers: RequestHeaders) -> bool:
-    """Whatever `Connection` names is for the connection alone. False if that may not be said."""
+    """Removes the headers that `Connection` names. False if it names one that it must not name, or too many."""
     named = [each.strip().lower() for each in headers.value("connection").split(",") if each]
     if len(named) >= _MOST_NAMED or any(each in _NOT_TO_NAME or each.startswith(":") for each in named):
         return False
@@ -78,7 +87,7 @@ def _take_away(walk: Walk, headers: RequestHeaders) -> bool:
             headers.set("te", "trailers")
             continue
         if name != "connection":
-            walk.tell(DecisionStage.ROUTE, f"the header {name} goes no further: Connection names it")
+            walk.tell(DecisionStage.ROUTE, f"the header {name} is removed: Connection names it")
         headers.remove(name)
     return True
 
@@ -87,5 +96,5 @@ def _refused(walk: Walk, seen: GuardInput, why: str) -> Verdict:
     walk.tell(DecisionStage.ROUTE, why)
     if seen.http2:
         return walk.end(Kind.CLOSED, why, flags="UPE", detail="http2.invalid.header.field")
-    walk.grpc = False  # whatever it says it is
+    walk.grpc = False  # whatever its content-type is
     return walk.end(Kind.ANSWERED, why, status=400, detail="http1.codec_error")

@@ -1,5 +1,5 @@
-"""What an explanation is made of: a step for every decision with the objects that made it, and how it ends. Where
-chance decides (weights, faults, endpoints) there are several outcomes, each with its odds."""
+"""The parts of an explanation: a step for every decision, with the objects that caused it, and the verdict. Where the
+result is random (weights, faults, endpoints) there are several outcomes, each with its odds."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from envoy.config.core.v3.base_pb2 import Metadata
 from google.protobuf.struct_pb2 import Struct
 
 _WRITTEN = ("kind", "namespace", "name", "file", "version")
-_REFUSED = re.compile(r"refused (\w+) ([^/]+)/(.+)")  # what was never good keeps everybody out
+_REFUSED = re.compile(
+    r"refused (\w+) ([^/]+)/(.+)"
+)  # a policy that was rejected and has no earlier version denies everything
 _RULE = re.compile(r"ns\[(?P<namespace>[^\]]*)\]-policy\[(?P<name>[^\]]*)\](?:-rule\[(?P<rule>\d+)\])?")
 
 
 class Unsure(Exception):
-    """Envoy would decide something here that cannot be told from what is known. Its words become the verdict's."""
+    """Envoy's decision cannot be predicted from what is known. The message becomes the reason of the verdict."""
 
 
 class ObjectSource(msgspec.Struct, frozen=True):
-    """An object that a decision comes from; file and line, or its version, where they are known."""
+    """An object that caused a decision; with file and line, or its version, where they are known."""
 
     kind: str
     namespace: str = ""
@@ -57,36 +59,34 @@ class Step(msgspec.Struct, frozen=True):
     stage: DecisionStage
     what: str
     sources: tuple[ObjectSource, ...] = ()
-    proxy: str = ""  # whose proxy decides
-    about: str = (
-        ""  # the resource that is for everything unknown, or a token's issuer: who is behind it, no resource says
-    )
+    proxy: str = ""  # the workload whose proxy decides
+    about: str = ""  # the catch-all resource that matched, or a token's issuer; no resource names its owner
 
 
 class Kind(StrEnum):
-    DELIVERED = "delivered"  # to the workload, whose answer nobody knows
+    DELIVERED = "delivered"  # to the workload; its response is not known
     PASSED_ON = "passed on"  # to an address that the mesh does not know
     ANSWERED = "answered"  # by a proxy: redirect, direct response, fault, preflight, no such route
     DENIED = "denied"  # by a policy, or for a token
-    FAILED = "failed"  # nobody could be reached; a proxy says so
-    CLOSED = "closed"  # the connection ends without an answer
+    FAILED = "failed"  # no endpoint could be reached; a proxy reports it
+    CLOSED = "closed"  # the connection ends without a response
     UNKNOWN = "unknown"
 
 
-STOPPED = (Kind.DENIED, Kind.CLOSED, Kind.FAILED)  # by whoever made the last decision
+STOPPED = (Kind.DENIED, Kind.CLOSED, Kind.FAILED)  # by the object that made the last decision
 
 
 class Verdict(msgspec.Struct, frozen=True):
     kind: Kind
     why: str
-    status: int = 0  # of HTTP; 0: the workload's own, or none
-    grpc_status: int = 0  # where a proxy answers a gRPC call itself
-    flags: str = ""  # as the caller's access log has them, where they are sure
-    detail: str = ""  # `response_code_details` of whoever decides
+    status: int = 0  # HTTP status; 0: the workload's own, or none
+    grpc_status: int = 0  # if a proxy responds to a gRPC call itself
+    flags: str = ""  # as in the caller's access log, where they are certain
+    detail: str = ""  # `response_code_details` of the proxy that decides
     route: str = ""
     cluster: str = ""
     endpoint: str = ""
-    endpoints: tuple[tuple[str, float], ...] = ()  # all that the cluster may choose, each with its share
+    endpoints: tuple[tuple[str, float], ...] = ()  # all endpoints that the cluster may choose, each with its share
     workload: str = ""
     location: str = ""  # of a redirect
     delay: float = 0.0  # seconds that a fault adds
@@ -94,8 +94,8 @@ class Verdict(msgspec.Struct, frozen=True):
     host: str = ""
     path: str = ""
     headers: tuple[tuple[str, str], ...] = ()  # of the request as it arrives
-    sources: tuple[ObjectSource, ...] = ()  # whose decision it is, where it does not arrive
-    provided: str = ""  # what was taken for granted on the way, as nobody here could find it out
+    sources: tuple[ObjectSource, ...] = ()  # the objects that stopped it, if it does not arrive
+    provided: str = ""  # an assumption that could not be verified
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -105,7 +105,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The outcomes, the likeliest first. Odds of all of them add up to 1."""
+    """The outcomes, the likeliest first. Their odds add up to 1."""
 
     outcomes: tuple[Outcome, ...]
 
@@ -119,14 +119,14 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def sources_of(metadata: Metadata) -> tuple[ObjectSource, ...]:
-    """What translation wrote into a resource's metadata."""
+    """The source objects that translation wrote into a resource's metadata."""
     if "weft" not in metadata.filter_metadata:
         return ()
     return _sources(metadata.filter_metadata["weft"].SerializeToString(deterministic=True))
 
 
 def policy_source(rule: str) -> tuple[ObjectSource, ...]:
-    """The policy behind the name that a rule has in Envoy."""
+    """The policy that a rule's name in Envoy stands for."""
     if refused := _REFUSED.match(rule):
         return (ObjectSource(refused[1], refused[2], refused[3]),)
     found = _RULE.match(rule)

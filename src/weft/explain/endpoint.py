@@ -1,4 +1,4 @@
-"""Who behind a cluster gets a request, and how likely: by priority and health first, then by weight."""
+"""The endpoints of a cluster that may get a request, and their shares: by priority and health first, then by weight."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _MATCH = "envoy.transport_socket_match"
 
 
 class EndpointShare(msgspec.Struct, frozen=True):
-    """Somewhere that a connection may go, and the share of requests that do."""
+    """An address that a connection may go to, and its share of the requests."""
 
     address: str
     port: int
     share: float = 1.0
-    marks: tuple[tuple[str, str], ...] = ()  # by which a cluster's TLS is chosen
+    marks: tuple[tuple[str, str], ...] = ()  # endpoint metadata that selects the TLS of a cluster
     locality: str = ""
 
 
 def places(cluster: Cluster, assignment: ClusterLoadAssignment) -> tuple[EndpointShare, ...]:
-    """Those with any share at all."""
+    """The endpoints with a share above 0."""
     by_priority: dict[int, list[LocalityLbEndpoints]] = {}
     for locality in assignment.endpoints:
         by_priority.setdefault(locality.priority, []).append(locality)
@@ -44,7 +44,7 @@ def places(cluster: Cluster, assignment: ClusterLoadAssignment) -> tuple[Endpoin
 
 
 def waiting(assignment: ClusterLoadAssignment, found: tuple[EndpointShare, ...]) -> tuple[int, tuple[str, ...]]:
-    """How many get nothing while those with a share are well, and where they are."""
+    """The number of endpoints that are used only for failover, and their localities."""
     first = {(place.address, place.port) for place in found}
     others = [
         (_locality(group), entry)
@@ -57,7 +57,7 @@ def waiting(assignment: ClusterLoadAssignment, found: tuple[EndpointShare, ...])
 
 
 def _shares(levels: list[list[LbEndpoint]], assignment: ClusterLoadAssignment) -> list[float]:
-    """How much of all load each priority takes. Where all together are not enough, each takes its part of what is."""
+    """The share of the load of each priority; scaled up if all together have too few healthy endpoints."""
     factor = assignment.policy.overprovisioning_factor.value or _OVERPROVISIONED
     able = [min(100.0, factor * sum(map(_is_healthy, level)) / len(level)) if level else 0.0 for level in levels]
     total = min(100.0, sum(able))

@@ -1,4 +1,4 @@
-"""What somebody expects of a request, held against what would happen to it. Pure; what differs is said in words."""
+"""Compares the expected result of a request with the predicted one. Pure; returns the differences as text."""
 
 from __future__ import annotations
 
@@ -13,51 +13,51 @@ _REACHED = (Kind.DELIVERED, Kind.PASSED_ON)
 
 
 class Expected(StrEnum):
-    ALLOWED = "allowed"  # it reaches somebody
+    ALLOWED = "allowed"  # it reaches an endpoint
     DENIED = "denied"  # a policy, a token or a handshake stops it
     ANSWERED = "answered"  # by a proxy: a redirect, a fault, no such route
-    FAILED = "failed"  # nobody can be reached
+    FAILED = "failed"  # no endpoint can be reached
 
 
 class Expectation(msgspec.Struct, frozen=True):
-    """What is empty is not looked at. `odds`: of how many in a hundred requests the rest holds."""
+    """Empty fields are not compared. `odds`: the percentage of requests for which the other fields must hold."""
 
     verdict: Expected | None = None
     status: int = 0
-    workload: str = ""  # who gets it: a workload, a pod, or the app's name
+    workload: str = ""  # the receiver: a workload, a pod, or the app's name
     subset: str = ""
     path: str = ""  # as it arrives
     odds: float = 100.0
 
 
 def differences(expectation: Expectation, explanation: Explanation) -> Iterator[str]:
-    """Nothing, if it is as expected."""
+    """Empty if the result is as expected."""
     met = sum(outcome.odds for outcome in explanation.outcomes if not _wrong(expectation, outcome.verdict))
     if abs(100 * met - expectation.odds) < 0.05:
         return
     if expectation.odds == 100:
-        odds: dict[str, float] = {}  # of several ways, what is wrong in the same words is one thing
+        odds: dict[str, float] = {}  # by message: outcomes with the same difference are reported once
         for outcome in explanation.outcomes:
             for word in _wrong(expectation, outcome.verdict):
                 odds[word] = odds.get(word, 0.0) + outcome.odds
         for word, share in odds.items():
             yield word if share > 0.9999 else f"{word} for {100 * share:.3g} % of requests"
     else:
-        yield f"expected of {expectation.odds:g} % of requests, and it is so of {100 * met:.3g} %"
+        yield f"expected for {expectation.odds:g} % of requests, but true for {100 * met:.3g} %"
 
 
 def _wrong(expectation: Expectation, verdict: Verdict) -> list[str]:
     found = []
     if expectation.verdict is not None and not _is(expectation.verdict, verdict):
-        found.append(f"expected to be {expectation.verdict}, and it is {verdict.kind}: {verdict.why}")
+        found.append(f"expected to be {expectation.verdict}, but it is {verdict.kind}: {verdict.why}")
     pairs = (
         ("status", expectation.status, verdict.status),
         ("subset", expectation.subset, _subset(verdict.cluster)),
         ("path", expectation.path, verdict.path),
     )
-    found += (f"expected {name} {want}, and it is {got or 'none'}" for name, want, got in pairs if want and want != got)
+    found += (f"expected {name} {want}, but it is {got or 'none'}" for name, want, got in pairs if want and want != got)
     if expectation.workload and not _is_of(expectation.workload, verdict.workload):
-        found.append(f"expected to reach {expectation.workload}, and it reaches {verdict.workload or 'nobody'}")
+        found.append(f"expected to reach {expectation.workload}, but it reaches {verdict.workload or 'no workload'}")
     return found
 
 
@@ -80,5 +80,5 @@ def _is_of(wanted: str, pod: str) -> bool:
 
 
 def _subset(cluster: str) -> str:
-    """Of a headless service's pods, `~` says that the proxy has chosen one."""
+    """The subset in a cluster name. `~` marks a cluster of a headless service, where the proxy chooses the pod."""
     return cluster.split("|")[2].removeprefix("~") if cluster.count("|") == 3 else ""

@@ -1,5 +1,5 @@
-"""`explain(request, world)`: the journey of one hypothetical request, from the caller's connection to the workload that
-gets it or to whoever stops it. Each stage has a file of its own; here they follow one another."""
+"""`explain(request, world)` follows one hypothetical request from the caller's connection to the workload that receives
+it, or to the decision that stops it. Each stage has its own module; this one calls them in order."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from weft.explain.rule import GuardInput
 from weft.explain.walk import Walk, every
 from weft.explain.world import EnvoyResources, ExplainedWorkload, NoPort, World
 
-_ITSELF = {"localhost": ("127.0.0.1",)}  # a name that no mesh gives: every machine has it of itself
+_ITSELF = {"localhost": ("127.0.0.1",)}  # no mesh defines this name; every machine resolves it to itself
 _OFFERS = "envoy.network.application_protocols"
-# Why a connection that does not come about is tried again: to Envoy it is a reset, and would be a 5xx.
+# The retry conditions that cover a failed connection: Envoy counts it as a reset and as a 5xx.
 _UNCONNECTED = frozenset({"connect-failure", "reset", "reset-before-request", "5xx", "gateway-error"})
-# So is a request that is not read.
+# Response flag -> retry conditions that cover it.
 _TRIED_AGAIN = {"UF": _UNCONNECTED, "UPE": frozenset({"reset", "5xx", "gateway-error"})}
 
 
@@ -47,18 +47,20 @@ def _journey(walk: Walk, request: Request, world: World) -> Verdict:
     if not address:
         addresses = world.resolve(request.host, caller) or _ITSELF.get(request.host.lower(), ())
         if not addresses:
-            walk.tell(DecisionStage.NAME, f"{request.host} is not the name of anybody")
+            walk.tell(DecisionStage.NAME, f"no service has the name {request.host}")
             return walk.end(Kind.FAILED, f"{request.host} does not resolve")
         address = addresses[0]
         others = f", the first of {len(addresses)}" if len(addresses) > 1 else ""
-        walk.tell(DecisionStage.NAME, f"{request.host} is {address}{others}")
+        walk.tell(DecisionStage.NAME, f"{request.host} resolves to {address}{others}")
     source = next(iter(caller.addresses), "127.0.0.1")
     spoken = _spoken(headers_of(request), request.speaks) if request.is_http else request.speaks
     connection = IncomingConnection(source, address, request.port, spoken, request.server_name, request.offers)
     if caller.resources is not None and world.intercepts(caller, address, request.port, inbound=False):
         return _Outbound(walk, request, world, caller, caller.resources).go(connection)
     why = "has no proxy" if caller.resources is None else "does not send this through its proxy"
-    walk.tell(DecisionStage.LISTENER, f"{caller.name or 'the caller'} {why}: straight to {address}:{request.port}")
+    walk.tell(
+        DecisionStage.LISTENER, f"{caller.name or 'the caller'} {why}: it connects directly to {address}:{request.port}"
+    )
     headers = headers_of(request) if request.is_http else None
     if (lacking := world.no_port(address, request.port)) is not None:
         return _no_port(walk, lacking, None)
@@ -78,7 +80,7 @@ def _journey(walk: Walk, request: Request, world: World) -> Verdict:
 def _through(
     walk: Walk, request: Request, world: World, gateway: ExplainedWorkload, resources: EnvoyResources
 ) -> Verdict:
-    """A gateway calls nobody by itself: who calls is outside, and comes through it."""
+    """A gateway makes no calls of its own: the caller is outside, and its request enters through the gateway."""
     send = _onward(walk, world, gateway, resources)
     return enter(walk, request, gateway, send, lambda proxy: _tcp_cluster(walk, proxy))
 
@@ -91,7 +93,7 @@ def _arrive(walk: Walk, server: ExplainedWorkload, arrival: Arrival, request: Re
 
 
 def _onward(walk: Walk, world: World, gateway: ExplainedWorkload, resources: EnvoyResources) -> Send:
-    """What a gateway sends on, it sends from its own address."""
+    """Forwards a request from the gateway's own address."""
 
     def send(
         connection: IncomingConnection,
@@ -126,13 +128,17 @@ class _Outbound:
     def _take(self, taking: Listener | None, connection: IncomingConnection) -> Verdict:
         walk, resources = self._walk, self._resources
         if taking is None:
-            raise Unsure(f"{self._caller.name} has no listener for what goes out")
+            raise Unsure(f"{self._caller.name} has no outbound listener")
         chain = listener.chain(taking, connection)
-        where = f"the listener {taking.name} takes {connection.address}:{connection.port}"
+        where = f"the listener {taking.name} accepts {connection.address}:{connection.port}"
         if chain is None:
-            walk.tell(DecisionStage.LISTENER, f"{where}, and none of its chains", sources_of(taking.metadata))
-            return walk.end(Kind.CLOSED, "no filter chain takes it", detail="filter_chain_not_found")
-        walk.tell(DecisionStage.LISTENER, f"{where}, chain {chain.name or _end(chain)}", sources_of(taking.metadata))
+            walk.tell(
+                DecisionStage.LISTENER, f"{where}, but none of its filter chains matches", sources_of(taking.metadata)
+            )
+            return walk.end(Kind.CLOSED, "no filter chain matches", detail="filter_chain_not_found")
+        walk.tell(
+            DecisionStage.LISTENER, f"{where}, filter chain {chain.name or _end(chain)}", sources_of(taking.metadata)
+        )
         offers: tuple[str, ...] = ()
         for each in chain.filters:
             if (state := resources.opened(each.typed_config, SetFilterState)) is not None:
@@ -150,39 +156,42 @@ class _Outbound:
                 if proxy.HasField("tunneling_config"):
                     return self._tunnel(connection, _tcp_cluster(walk, proxy), proxy.tunneling_config, offers)
                 return self.send(connection, _tcp_cluster(walk, proxy), None, offers)
-        raise Unsure(f"the chain {chain.name} ends nowhere")
+        raise Unsure(f"the filter chain {chain.name} has no terminal filter")
 
     def _tunnel(
         self, connection: IncomingConnection, cluster: str, tunnel: TcpProxy.TunnelingConfig, offers: tuple[str, ...]
     ) -> Verdict:
-        """Into an HTTP request to whoever is behind the cluster; what he does with it is his affair. If it does not
-        come to him, the application sees no more than the end of its connection."""
+        """Tunnels a connection in an HTTP request to an endpoint of the cluster, which forwards it. If the request
+        does not reach that endpoint, the application sees only that its connection is closed."""
         walk, method = self._walk, "POST" if tunnel.use_post else "CONNECT"
-        walk.tell(DecisionStage.FILTER, f"its bytes go into a {method}, which asks for a tunnel to {tunnel.hostname}")
+        walk.tell(DecisionStage.FILTER, f"its bytes are tunneled in a {method} request to {tunnel.hostname}")
         asking = Request(tunnel.hostname, connection.port, method, caller=self._request.caller)
         outbound = _Outbound(walk, asking, self._world, self._caller, self._resources)
         found = outbound.send(connection, cluster, headers_of(asking), offers)
         if found.kind in (Kind.DELIVERED, Kind.PASSED_ON):
-            return walk.end(Kind.PASSED_ON, f"it goes on to {tunnel.hostname}, if {walk.endpoint} carries it there")
+            return walk.end(Kind.PASSED_ON, f"it continues to {tunnel.hostname}, if {walk.endpoint} forwards it")
         return msgspec.structs.replace(found, kind=Kind.CLOSED, status=0)
 
     def _hold(self, connection: IncomingConnection) -> Verdict:
-        """It comes again when the proxy has been told. What nobody takes then either goes where the unknown goes."""
+        """Holds the connection until the proxy has its configuration, then matches listeners again. A connection that
+        no listener accepts then either goes to the listener for unknown destinations."""
         if connection.held:
             return self._take(self._resources.listeners.get(listener.UNKNOWN), connection)
         where = f"{connection.address}:{connection.port}"
         if self._world.is_shown(self._caller, connection.address, connection.port):
-            told = f"{where} has not been called yet: the call is held until the proxy is told who it is"
+            reason = f"{where} has not been called yet: the call is held until the proxy gets its configuration"
         elif self._world.unseen(self._caller, connection.address, connection.port) is not None:
-            told = f"{where} is nobody's that this proxy is shown: the call is held until it is told so"
+            reason = (
+                f"{where} belongs to no service visible to this proxy: the call is held until the control plane answers"
+            )
         else:
-            told = f"{where} is nobody's: the call is held until the proxy is told so"
-        self._walk.tell(DecisionStage.LISTENER, f"{told} ({self._world.on_demand(self._caller)})")
+            reason = f"{where} belongs to no service: the call is held until the control plane answers"
+        self._walk.tell(DecisionStage.LISTENER, f"{reason} ({self._world.on_demand(self._caller)})")
         self._resources = self._world.after_call(self._caller, connection.address)
         return self.go(msgspec.structs.replace(connection, held=True))
 
     def pass_on(self, connection: IncomingConnection, cluster: str, sealed: Arrival) -> Verdict:
-        """A connection that another proxy secured, and that nobody opens here: who gets it answers that proxy."""
+        """Forwards TLS of another proxy without terminating it: the endpoint that receives it terminates it."""
         walk = self._walk
         target = find(walk, self._resources, cluster, connection, self._caller, self._world)
         if isinstance(target, NoTarget):
@@ -192,7 +201,7 @@ class _Outbound:
         if around is not None and around.foreign:
             return _in_another(walk, around, place)
         if server is None:
-            raise Unsure(f"{place.address}:{place.port} gets the TLS of the caller's proxy as it is, and decides")
+            raise Unsure(f"{place.address}:{place.port} receives the TLS of the caller's proxy unchanged, and decides")
         if around is None:
             arriving = msgspec.structs.replace(
                 sealed.connection, source=connection.source, address=place.address, port=place.port
@@ -205,13 +214,16 @@ class _Outbound:
         result = _arrive(walk, server, Arrival(arriving, None, offer=around), self._request, self._world)
         if result.kind is not Kind.DELIVERED:
             return result
-        walk.tell(DecisionStage.TLS, f"in the TLS that {server.name} has opened is another, which no proxy answers")
+        walk.tell(
+            DecisionStage.TLS,
+            f"inside the TLS that {server.name} terminates is a second one, which no proxy terminates",
+        )
         return walk.end(Kind.CLOSED, "the TLS handshake fails", flags="UF", detail="tls_error")
 
     def send(
         self, connection: IncomingConnection, cluster: str, headers: RequestHeaders | None, offers: tuple[str, ...]
     ) -> Verdict:
-        """To whoever is behind the cluster. `headers`: None where the proxy sees only bytes."""
+        """Sends a request to an endpoint of the cluster. `headers`: None where the proxy sees only bytes."""
         walk, request = self._walk, self._request
         target = find(walk, self._resources, cluster, connection, self._caller, self._world)
         if isinstance(target, NoTarget):
@@ -225,7 +237,9 @@ class _Outbound:
                 walk.tell(DecisionStage.ENDPOINT, unseen.why, unseen.sources)
             sent = behind(walk, self._world, place.address, place.port)
             if sent is None:
-                return _failed(walk, headers, "nobody is behind it", "UF", "upstream_reset_before_response_started")
+                return _failed(
+                    walk, headers, "the service has no endpoints", "UF", "upstream_reset_before_response_started"
+                )
             place, server = sent, self._world.at(sent.address)
         if made is not None and made.foreign and headers is None and request.speaks is Speaks.TLS:
             return _in_another(walk, made, place)
@@ -233,9 +247,9 @@ class _Outbound:
             return _passed_on(walk, place.address, place.port, headers)
         read = server.resources is not None and self._world.intercepts(server, place.address, place.port, inbound=True)
         if read and tls.announces(self._resources, target.cluster, place):
-            raise Unsure(f"the proxy of {server.name} reads no PROXY header, and what it makes of it is not told here")
+            raise Unsure(f"the proxy of {server.name} does not read PROXY headers, so the result cannot be predicted")
         if made is not None and made.foreign:
-            raise Unsure(f"whether {server.name} shows a certificate that is trusted here")
+            raise Unsure(f"it depends on whether {server.name} presents a certificate that the caller's proxy trusts")
         http2 = request.speaks is Speaks.HTTP2
         if headers is not None:
             http2 = speaks_http2(self._resources, target.cluster, request.speaks)
@@ -252,19 +266,19 @@ class _Outbound:
         asked = walk.grpc
         result = _arrive(walk, server, Arrival(arriving, inner, http2, made), request, self._world)
         if result.kind is Kind.CLOSED and headers is not None:
-            walk.grpc = asked  # who calls, says so
+            walk.grpc = asked  # as the caller's request was
             return _failed(walk, headers, result.why, result.flags, "upstream_reset_before_response_started")
         return result
 
 
 def _spoken(headers: RequestHeaders, meant: Speaks) -> Speaks:
-    """What those take it for who look at the first bytes, which in HTTP/2 are not yet the request's."""
+    """The protocol that inspectors detect in the first bytes, which in HTTP/2 are not yet the request."""
     recognized = meant is Speaks.HTTP2 or headers.value(":path")[:1] in ("/", "*")
     return meant if recognized else Speaks.BYTES
 
 
 def _failed(walk: Walk, headers: RequestHeaders | None, why: str, flags: str, detail: str) -> Verdict:
-    """What a caller gets to see of a connection that does not come about between its proxy and the next."""
+    """What a caller gets when the connection between its proxy and the next one fails."""
     if headers is None:
         return walk.end(Kind.CLOSED, why, flags=flags, detail=detail)
     flags = flags.removeprefix("DI,")
@@ -272,7 +286,7 @@ def _failed(walk: Walk, headers: RequestHeaders | None, why: str, flags: str, de
 
 
 def _no_port(walk: Walk, lacking: NoPort, headers: RequestHeaders | None) -> Verdict:
-    """Of bytes the caller sees a reset; of HTTP its proxy tells."""
+    """A TCP caller sees a reset; an HTTP caller gets a 503 from its proxy."""
     walk.tell(DecisionStage.ENDPOINT, lacking.why, lacking.sources)
     if headers is None:
         return walk.end(Kind.FAILED, lacking.why)
@@ -281,22 +295,22 @@ def _no_port(walk: Walk, lacking: NoPort, headers: RequestHeaders | None) -> Ver
 
 
 def _in_another(walk: Walk, made: tls.Offer, place: EndpointShare) -> Verdict:
-    """TLS that comes sealed and is sealed once more, with whatever the server's certificate is believed by."""
-    what = f"what comes is TLS already and goes on in another: {place.address}:{place.port} gets TLS in TLS"
+    """The application's own TLS is wrapped in a second TLS that the cluster originates."""
+    what = f"the connection is already TLS and is wrapped in another: {place.address}:{place.port} gets TLS in TLS"
     walk.tell(DecisionStage.TLS, what, made.sources)
     return walk.end(
-        Kind.CLOSED, "the caller's TLS handshake fails: whoever ends the other TLS does not expect it there"
+        Kind.CLOSED, "the caller's TLS handshake fails: the server that terminates the outer TLS expects no TLS inside"
     )
 
 
 def _passed_on(walk: Walk, address: str, port: int, headers: RequestHeaders | None) -> Verdict:
     where = f"{address}:{port}" if port else address
-    walk.tell(DecisionStage.ENDPOINT, f"{where} is nobody that the mesh knows")
-    return walk.end(Kind.PASSED_ON, f"it goes on to {where}", headers=headers)
+    walk.tell(DecisionStage.ENDPOINT, f"{where} is unknown to the mesh")
+    return walk.end(Kind.PASSED_ON, f"it continues to {where}", headers=headers)
 
 
 def _after_retries(verdict: Verdict, route: Route) -> Verdict:
-    """A connection that fails is tried again where the route says so, and the log says that it was."""
+    """Adds the flag URX where the route retries a failed connection."""
     policy, flag = route.route.retry_policy, verdict.flags.rpartition(",")[2]
     reasons = _TRIED_AGAIN.get(flag, frozenset())
     if not policy.num_retries.value or not reasons & {*policy.retry_on.split(",")}:
@@ -322,4 +336,4 @@ def _offers(state: SetFilterState) -> tuple[str, ...]:
 
 
 def _end(chain: FilterChain) -> str:
-    return "for HTTP" if any(each.name.endswith("http_connection_manager") for each in chain.filters) else "for bytes"
+    return "for HTTP" if any(each.name.endswith("http_connection_manager") for each in chain.filters) else "for TCP"

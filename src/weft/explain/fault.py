@@ -1,4 +1,4 @@
-"""Filters that a route switches on for its own requests: faults that are injected, and preflights that are answered."""
+"""Filters that a route enables for its requests: fault injection, and responses to CORS preflights."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _OF = {FractionalPercent.HUNDRED: 100, FractionalPercent.TEN_THOUSAND: 10_000, F
 
 
 def inject(walk: Walk, fault: HTTPFault, sources: tuple[ObjectSource, ...]) -> Verdict | None:
-    """A delay first, then perhaps an answer instead of the workload's."""
+    """Applies the delay first, then the abort."""
     if fault.HasField("delay"):
         seconds = fault.delay.fixed_delay.ToTimedelta().total_seconds()
         if not fault.delay.HasField("fixed_delay"):
-            raise Unsure("a header decides about a delay")
+            raise Unsure("a request header decides the delay")
         if _hits(walk, fault.delay.percentage):
             walk.delay += seconds
             walk.tell(
@@ -29,16 +29,16 @@ def inject(walk: Walk, fault: HTTPFault, sources: tuple[ObjectSource, ...]) -> V
     if fault.HasField("abort"):
         abort = fault.abort
         if abort.HasField("header_abort"):
-            raise Unsure("a header decides about an abort")
+            raise Unsure("a request header decides the abort")
         if _hits(walk, abort.percentage):
             grpc = abort.WhichOneof("error_type") == "grpc_status"
             status = 200 if grpc else abort.http_status
-            told = f"gRPC's status {abort.grpc_status}" if grpc else str(status)
-            walk.tell(DecisionStage.FILTER, f"a fault answers {told} ({share(abort.percentage)})", sources)
+            response = f"gRPC status {abort.grpc_status}" if grpc else str(status)
+            walk.tell(DecisionStage.FILTER, f"a fault responds with {response} ({share(abort.percentage)})", sources)
             verdict = walk.end(
                 Kind.ANSWERED, "a fault is injected", status=status, flags="FI", detail="fault_filter_abort"
             )
-            # Who did not ask by gRPC gets 200 and nothing else.
+            # A caller that does not use gRPC gets 200 and nothing else.
             own = grpc and walk.grpc
             return msgspec.structs.replace(verdict, grpc_status=abort.grpc_status) if own else verdict
     return None
@@ -53,15 +53,15 @@ def preflight(
         return None
     allowed = allowed_origin(policy, origin)
     if not allowed and policy.forward_not_matching_preflights.value:
-        walk.tell(DecisionStage.FILTER, f"a preflight of {origin}, which is not allowed, is passed on", sources)
+        walk.tell(DecisionStage.FILTER, f"a CORS preflight from {origin}, which is not allowed, is forwarded", sources)
         return None
     how = "allowing it" if allowed else "allowing nothing"
-    walk.tell(DecisionStage.FILTER, f"a preflight of {origin} is answered, {how}", sources)
-    return walk.end(Kind.ANSWERED, f"the CORS policy answers, {how}", status=200, detail="cors_response")
+    walk.tell(DecisionStage.FILTER, f"a CORS preflight from {origin} is answered, {how}", sources)
+    return walk.end(Kind.ANSWERED, f"the CORS policy responds, {how}", status=200, detail="cors_response")
 
 
 def allowed_origin(policy: CorsPolicy, origin: str) -> bool:
-    """Whatever matches a star allows everybody."""
+    """An entry that matches `*` allows every origin."""
     return any(matchers.text(each, "*") or matchers.text(each, origin) for each in policy.allow_origin_string_match)
 
 

@@ -1,9 +1,9 @@
-"""To a gateway, from outside or from a workload that goes out by it: the listener of the port that was called, the
-server that has the name, the end of the TLS that it ends, and the guards before its routes. From there it goes on as
-from any other proxy.
+"""A request at a gateway, from outside the mesh or from a workload that uses it for egress: the listener of the called
+port, the server that matches the name, TLS termination, and the guards before the routes. From there the request
+continues as from any other proxy.
 
-Rule: nobody knows a caller from outside. Its address is one that nobody has, and where a certificate is asked for, it
-is told that one is. What is assumed is said.
+Rule: nothing is known about a caller outside the mesh. It is assumed to have an unassigned address, and to present a
+client certificate where one is required; steps name these assumptions.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from weft.explain.walk import Walk
 from weft.explain.world import Closed, EnvoyResources, ExplainedWorkload
 from weft.model.names import host_covers
 
-OUTSIDE = "203.0.113.1"  # nobody's (RFC 5737)
+OUTSIDE = "203.0.113.1"  # unassigned (RFC 5737)
 _BLACK_HOLE = "BlackHoleCluster"
-_MOST_PASSES = 4  # of one request through one gateway; whose routes lead to it itself never ends
+_MOST_PASSES = 4  # of one request through one gateway: stops a gateway whose routes lead back to itself
 
 Tcp = Callable[[TcpProxy], str]
 
 
 class Send(Protocol):
-    """What goes on from there: to a cluster, with the headers that are sent, or none where nobody has looked for any.
-    `sealed`: what is in it is the TLS of a caller's proxy, as it arrived here."""
+    """Forwards a connection or request to a cluster. `headers`: None where the gateway sees only bytes.
+    `sealed`: the connection carries the TLS of a caller's proxy, which the gateway does not terminate."""
 
     def __call__(
         self,
@@ -56,7 +56,7 @@ class Send(Protocol):
 
 def enter(walk: Walk, request: Request, gateway: ExplainedWorkload, send: Send, cluster: Tcp) -> Verdict:
     resources, doors = gateway.resources, gateway.doors or {}
-    assumed = f"is taken to be at {OUTSIDE}, where nobody is (--source-address says another)"
+    assumed = f"is assumed to be at {OUTSIDE}, an unassigned address (--source-address sets another)"
     walk.tell(DecisionStage.NAME, f"the caller {f'is at {request.source}' if request.source else assumed}")
     assert resources is not None  # noqa: S101 (a gateway is a proxy)
     port = doors.get(request.port, request.port)
@@ -84,11 +84,12 @@ def enter(walk: Walk, request: Request, gateway: ExplainedWorkload, send: Send, 
 def meet(
     walk: Walk, gateway: ExplainedWorkload, arrival: Arrival, request: Request, send: Send, cluster: Tcp
 ) -> Verdict:
-    """From a workload of the mesh, or its proxy. Of the way, what the caller has chosen is meant, as at any server."""
+    """A connection from a workload of the mesh, or its proxy. As at any server, route, cluster and endpoint of
+    the verdict are those that the caller chose."""
     walk.proxy = walk.workload = gateway.name
     called = (walk.route, walk.cluster, walk.endpoint, walk.endpoints)
     if sum(step.proxy == gateway.name and step.stage is DecisionStage.LISTENER for step in walk.steps) >= _MOST_PASSES:
-        raise Unsure(f"it comes to {gateway.name} again and again")
+        raise Unsure(f"it loops through {gateway.name}")
     resources, port = gateway.resources, arrival.connection.port
     taking = _listening(resources, port) if resources is not None else None
     if taking is None and (known := _closed(gateway, port)) is not None:
@@ -115,15 +116,17 @@ def _taken(
     cluster: Tcp,
 ) -> Verdict:
     resources, connection, made = gateway.resources, arrival.connection, arrival.offer
-    assert resources is not None  # noqa: S101 (whoever has a listener is a proxy)
+    assert resources is not None  # noqa: S101 (a workload with a listener has a proxy)
     found = listener.chain(taking, connection)
     how = f" for {connection.server_name}" if connection.speaks is Speaks.TLS and connection.server_name else ""
     told = f"{told}{how}: the listener {taking.name}"
     if found is None:
         plain = connection.speaks is not Speaks.TLS
-        why = "whose servers speak TLS, which this is not" if plain else "and no server of it has that name"
+        why = (
+            "whose servers expect TLS, but this is plaintext" if plain else "but none of its servers matches that name"
+        )
         walk.tell(DecisionStage.LISTENER, f"{told}, {why}", sources_of(taking.metadata))
-        why = "the servers speak TLS, and this is none" if plain else "no server has the name"
+        why = "the servers expect TLS, but this is plaintext" if plain else "no server matches the name"
         return walk.end(Kind.CLOSED, why, detail="filter_chain_not_found")
     walk.tell(
         DecisionStage.LISTENER, f"{told}, {_of(found)}", (*sources_of(taking.metadata), *sources_of(found.metadata))
@@ -137,7 +140,7 @@ def _taken(
     if sealed is not None and not _passes_on(walk, gateway, found):
         return walk.end(Kind.CLOSED, "the TLS handshake fails", flags="UF", detail="tls_error")
     if context is not None and connection.speaks is not Speaks.TLS:
-        walk.tell(DecisionStage.TLS, "the server speaks TLS, and this is none")
+        walk.tell(DecisionStage.TLS, "the server expects TLS, but this is plaintext")
         return walk.end(Kind.CLOSED, "the TLS handshake fails", detail="tls_error")
     if context is not None and made is not None:
         identity = made.identity
@@ -145,8 +148,8 @@ def _taken(
         if not tls.takes_server(walk, made, shown) or not tls.takes_client(walk, context, identity):
             return walk.end(Kind.CLOSED, "the TLS handshake fails", flags="UF", detail="tls_error")
     elif context is not None and (unread := _unread(gateway, context)):
-        walk.tell(DecisionStage.TLS, f"{gateway.name} refuses {unread}: {gateway.unread[unread]}")
-        return walk.end(Kind.CLOSED, "the gateway's proxy refuses its certificate", detail="tls_error")
+        walk.tell(DecisionStage.TLS, f"{gateway.name} rejects {unread}: {gateway.unread[unread]}")
+        return walk.end(Kind.CLOSED, "the gateway's proxy rejects its certificate", detail="tls_error")
     elif context is not None:
         request = _opened(walk, context, request)
         headers = headers_of(request) if request.is_http else None
@@ -158,18 +161,20 @@ def _taken(
 
 
 def _passes_on(walk: Walk, gateway: ExplainedWorkload, found: FilterChain) -> bool:
-    """The mesh's TLS at a server that ends none."""
+    """Mutual TLS of a caller's proxy at a server that does not terminate TLS: whether it is forwarded."""
     if any(each.name.endswith("http_connection_manager") for each in found.filters):
         walk.tell(
-            DecisionStage.TLS, f"the server speaks plaintext, and the caller's proxy the mesh's TLS to {gateway.name}"
+            DecisionStage.TLS,
+            f"the server expects plaintext, but the caller's proxy sends mutual TLS to {gateway.name}",
         )
         return False
-    walk.tell(DecisionStage.TLS, "the server passes the TLS of the caller's proxy on as it is")
+    walk.tell(DecisionStage.TLS, "the server forwards the TLS of the caller's proxy unchanged")
     return True
 
 
 def _is_of_mesh(context: DownstreamTlsContext) -> bool:
-    """Its own certificate comes from whoever gives each proxy its identity; those of Secrets come with its config."""
+    """Whether the server presents the proxy's own certificate: that one comes over SDS from the identity service,
+    those of Secrets come with the configuration."""
     shown = context.common_tls_context.tls_certificate_sds_secret_configs
     return any(each.sds_config.WhichOneof("config_source_specifier") == "api_config_source" for each in shown)
 
@@ -187,7 +192,7 @@ def _listening(resources: EnvoyResources, port: int) -> Listener | None:
 
 
 def _closed(gateway: ExplainedWorkload, port: int, names: tuple[str, ...] = ()) -> Closed | None:
-    """The server there by which nobody comes in; of those with names, the one that has them."""
+    """The closed server on this port; if names are given, the one whose hosts cover one of them."""
     for each in gateway.closed:
         if each.port == port and (not names or any(host_covers(host, name) for host in each.hosts for name in names)):
             return each
@@ -206,11 +211,11 @@ def _goes_nowhere(resources: EnvoyResources, found: FilterChain) -> bool:
 
 def _of(found: FilterChain) -> str:
     names = ", ".join(found.filter_chain_match.server_names)
-    return f"the server {found.name or 'there'}" + (f" that has {names}" if names else "")
+    return f"the server {found.name or 'there'}" + (f" for {names}" if names else "")
 
 
 def _unread(gateway: ExplainedWorkload, context: DownstreamTlsContext) -> str:
-    """A Secret without which the server opens no connection, and which its proxy does not have."""
+    """A Secret that the server needs for TLS and that its proxy rejected; "" if there is none."""
     common = context.common_tls_context
     wanted = [each.name for each in common.tls_certificate_sds_secret_configs]
     wanted.append(common.combined_validation_context.validation_context_sds_secret_config.name)
@@ -218,17 +223,17 @@ def _unread(gateway: ExplainedWorkload, context: DownstreamTlsContext) -> str:
 
 
 def _opened(walk: Walk, context: DownstreamTlsContext, request: Request) -> Request:
-    """What is inside of the TLS. HTTP/2 is taken by who offers it."""
+    """The request inside the TLS. HTTP/2 is used if the client offers it."""
     common = context.common_tls_context
     shown = ", ".join(each.name for each in common.tls_certificate_sds_secret_configs)
     asks = context.require_client_certificate.value
     checks = common.HasField("combined_validation_context")
     more = (
-        ", and turns away who shows no certificate that it trusts"
+        ", and rejects clients without a trusted certificate"
         if asks
-        else ", and looks at a certificate that is shown"
+        else ", and verifies a client certificate if one is presented"
     )
-    walk.tell(DecisionStage.TLS, f"it ends the TLS with {shown}{more if asks or checks else ''}")
+    walk.tell(DecisionStage.TLS, f"it terminates TLS with {shown}{more if asks or checks else ''}")
     http2 = "h2" in request.offers and "h2" in common.alpn_protocols
     spoken = Speaks.HTTP2 if http2 else Speaks.HTTP if request.offers else Speaks.BYTES
     return msgspec.structs.replace(request, speaks=spoken, server_name="", offers=())
@@ -272,9 +277,9 @@ def _underscores(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -
     names = list(dict.fromkeys(name for name, _ in seen.headers if "_" in name))
     if not names or action == HttpProtocolOptions.ALLOW:
         return None
-    told = f"the header {names[0]} has an underscore: an application may take it for another"
+    told = f"the header {names[0]} has an underscore: an application may mistake it for another header"
     if action == HttpProtocolOptions.DROP_HEADER:
-        walk.tell(DecisionStage.ROUTE, f"{told}, and it is left out")
+        walk.tell(DecisionStage.ROUTE, f"{told}; it is dropped")
         for name in names:
             seen.headers.remove(name)
         return None

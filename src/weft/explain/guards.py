@@ -1,5 +1,6 @@
-"""What stands in a filter chain before its end, at a workload as at a gateway: policies about the connection, and
-authorizers that are asked of it. A chain comes in; what the connection ends in leaves, or the verdict of who stops it.
+"""The network filters before the terminal filter of a chain, at a workload or a gateway: RBAC policies and external
+authorizers for the connection. Input: a filter chain. Output: its terminal filter, or the verdict that stops the
+connection.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ def pass_guards(
         elif (asked := resources.opened(each.typed_config, ExtAuthz)) is not None:
             if matchers.metadata(asked.filter_enabled_metadata, seen.metadata):
                 authorizer = asked.grpc_service.envoy_grpc.cluster_name
-                walk.tell(DecisionStage.POLICY, f"asks the authorizer {authorizer} about the connection")
-                raise Unsure(f"the authorizer {authorizer} decides")
+                walk.tell(DecisionStage.POLICY, f"calls the external authorizer {authorizer} for the connection")
+                raise Unsure(f"the external authorizer {authorizer} decides")
         elif (manager := resources.opened(each.typed_config, HttpConnectionManager)) is not None:
             return manager
         elif (proxy := resources.opened(each.typed_config, TcpProxy)) is not None:
             return proxy
-    raise Unsure(f"the chain {found.name} ends nowhere")
+    raise Unsure(f"the filter chain {found.name} has no terminal filter")

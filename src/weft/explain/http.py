@@ -1,5 +1,5 @@
-"""A request in a connection manager, on either side: its path and headers are tidied, a route takes it, filters look at
-it in their order, and the last of them sends it to a cluster or answers it."""
+"""A request in an HTTP connection manager, inbound or outbound: path and headers are normalized, a route is matched,
+the HTTP filters run in order, and the router forwards the request to a cluster or responds itself."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from weft.explain.walk import Walk
 from weft.explain.world import EnvoyResources
 
 _HOP_BY_HOP = ("connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade")
-_NOBODY = "nobody"  # a gateway's virtual host for all that it does not serve, and its route
-_BLOCKED = "block_all"  # a sidecar's for all that it does not know, and its route, where that may not be called
-_MOST_HOSTS = 8  # of which it is told that they are served
+_NOBODY = "nobody"  # name of a gateway's catch-all virtual host for hosts that it does not serve, and of its route
+_BLOCKED = "block_all"  # the same at a sidecar with REGISTRY_ONLY, for unknown hosts
+_MOST_HOSTS = 8  # served hosts that a message lists
 _ROUTER = "envoy.filters.http.router"
-_SILENT = ("envoy.filters.http.header_to_metadata",)  # only marks for the log
+_SILENT = ("envoy.filters.http.header_to_metadata",)  # only sets metadata for the access log
 _GRPC_WEB = "envoy.filters.http.grpc_web"
 _WEB_TYPES = tuple(f"application/grpc-web{text}{proto}" for text in ("", "-text") for proto in ("", "+proto"))
 # gRPC's deadlines, in milliseconds.
@@ -55,7 +55,7 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
 def manage(
     walk: Walk, resources: EnvoyResources, manager: HttpConnectionManager, request: Request, seen: GuardInput
 ) -> ForwardedRequest | Verdict:
-    """Changes the headers of what is seen, as the proxy does."""
+    """Modifies the headers of `seen`, as the proxy does."""
     walk.grpc = is_grpc(seen.headers)
     if (refusal := _tidy(walk, manager, seen)) is not None:
         return refusal
@@ -74,7 +74,7 @@ def manage(
         if answer is not None:
             return answer
     if found is None:
-        return walk.end(Kind.ANSWERED, "no route takes it", status=404, flags="NR", detail="route_not_found")
+        return walk.end(Kind.ANSWERED, "no route matches", status=404, flags="NR", detail="route_not_found")
     return _act(walk, resources, found, seen)
 
 
@@ -84,21 +84,21 @@ def _tidy(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -> Verdi
     if (refusal := unreadable(walk, manager, seen)) is not None:
         return refusal
     if not headers.has(":authority"):
-        return _turned_away(walk, "it names no host", 400, "missing_host_header")
+        return _turned_away(walk, "the request names no host", 400, "missing_host_header")
     if not written.startswith("/"):  # `OPTIONS *`
         return _turned_away(
-            walk, f"{written} is asked of a whole server, and of no service", 404, "absolute_path_rejected"
+            walk, f"the path {written} is for a whole server, not for a service", 404, "absolute_path_rejected"
         )
     if headers.value(":method") == "QUERY" and not headers.value("content-type"):
-        return _turned_away(walk, "a QUERY says by Content-Type what it asks", 400, "query_missing_content_type")
+        return _turned_away(walk, "a QUERY request needs a Content-Type", 400, "query_missing_content_type")
     target = normalized(manager, written)
     if target is None:
-        walk.tell(DecisionStage.ROUTE, "its path is refused")
-        return walk.end(Kind.ANSWERED, "its path is refused", status=400, detail="path_normalization_failed")
+        walk.tell(DecisionStage.ROUTE, "the path is rejected")
+        return walk.end(Kind.ANSWERED, "the path is rejected", status=400, detail="path_normalization_failed")
     if target != written:
-        walk.tell(DecisionStage.ROUTE, f"its path becomes {target}")
+        walk.tell(DecisionStage.ROUTE, f"the path is normalized to {target}")
         headers.set(":path", target)
-    # HTTP/2 is not upgraded to: such a wish is passed over.
+    # Envoy ignores a request to upgrade to HTTP/2.
     kept = ("connection", "upgrade") if upgrade_of(headers) not in ("", "h2c") else ()
     for name in _HOP_BY_HOP:
         if name not in kept:
@@ -116,7 +116,7 @@ def _tidy(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -> Verdi
         headers.make_up("x-forwarded-client-cert")
     else:
         headers.remove("x-forwarded-client-cert")
-    if manager.use_remote_address.value:  # at the edge nobody is believed
+    if manager.use_remote_address.value:  # at the edge: forwarded headers are not trusted
         before = headers.joined("x-forwarded-for")
         source = seen.connection.source
         if manager.xff_num_trusted_hops and before:
@@ -126,8 +126,8 @@ def _tidy(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -> Verdi
             seen.remote = nearest if is_address(nearest) else source
             return None
         if before and not manager.xff_num_trusted_hops:
-            said = f"x-forwarded-for is not believed, and the caller is {source}"
-            walk.tell(DecisionStage.ROUTE, f"{said}: numTrustedProxies of the mesh's settings is 0")
+            what = f"x-forwarded-for is not trusted, so the client address is {source}"
+            walk.tell(DecisionStage.ROUTE, f"{what}: numTrustedProxies of the mesh settings is 0")
         headers.set("x-forwarded-for", f"{before},{source}" if before else source)
     forwarded = (headers.joined("x-forwarded-for") or "").rpartition(",")[2].strip()
     seen.remote = forwarded if is_address(forwarded) else seen.connection.source
@@ -140,51 +140,51 @@ def _turned_away(walk: Walk, why: str, status: int, detail: str) -> Verdict:
 
 
 def _upgrade(walk: Walk, manager: HttpConnectionManager, seen: GuardInput) -> Verdict | None:
-    """To another protocol on the same connection; which ones, a proxy knows by name."""
+    """A request to upgrade to another protocol; the connection manager lists the supported ones."""
     wanted = upgrade_of(seen.headers)
     if not wanted or any(each.upgrade_type.lower() == wanted for each in manager.upgrade_configs):
         return None
-    walk.tell(DecisionStage.ROUTE, f"it asks for an upgrade to {wanted}, which the proxy does not know")
-    return walk.end(Kind.ANSWERED, f"no upgrade to {wanted}", status=403, detail="upgrade_failed")
+    walk.tell(DecisionStage.ROUTE, f"it requests an upgrade to {wanted}, which the proxy does not support")
+    return walk.end(Kind.ANSWERED, f"an upgrade to {wanted} is not supported", status=403, detail="upgrade_failed")
 
 
 def _route(walk: Walk, resources: EnvoyResources, configuration: RouteConfiguration, seen: GuardInput) -> Route | None:
     authority = seen.headers.value(":authority")
     host = virtual_host(resources, configuration, authority)
     if host is None:
-        walk.tell(DecisionStage.ROUTE, f"no virtual host of {configuration.name} is called {authority}")
+        walk.tell(DecisionStage.ROUTE, f"no virtual host of {configuration.name} matches {authority}")
         return None
     sources = sources_of(host.metadata)
     nobody = host.name == _NOBODY and not sources
     if not sources and not nobody and len(configuration.virtual_hosts) == 1:
-        pass  # a workload's own has but one way
+        pass  # a workload's own inbound route configuration has only one virtual host
     else:
-        told = f"{authority} is the virtual host {host.name} of {configuration.name}"
+        told = f"{authority} matches the virtual host {host.name} of {configuration.name}"
         if nobody:
             told = f"{configuration.name} has no host {authority}{_hosts(configuration)}"
         walk.tell(DecisionStage.ROUTE, told, sources, about=host.name)
     if host.require_tls == VirtualHost.ALL and seen.headers.value(":scheme") == "http":
-        walk.tell(DecisionStage.ROUTE, "it is for HTTPS alone", sources)
+        walk.tell(DecisionStage.ROUTE, "the host accepts only HTTPS", sources)
         return Route(redirect=RedirectAction(https_redirect=True))
     if not seen.headers.value("x-forwarded-proto"):
         walk.tell(
             DecisionStage.ROUTE,
-            "x-forwarded-proto is empty, and no route takes what nobody knows the scheme of",
+            "x-forwarded-proto is empty, and without a scheme no route matches",
             sources,
         )
         return None
     found = first_match(host, seen.headers)
     if found is None:
         walk.tell(
-            DecisionStage.ROUTE, f"none of its {len(host.routes)} routes takes {seen.headers.value(':path')}", sources
+            DecisionStage.ROUTE, f"none of its {len(host.routes)} routes matches {seen.headers.value(':path')}", sources
         )
         return None
     walk.route = found.name
     if nobody:
-        return found  # what it has not has been said
+        return found  # the step above has reported the unknown host
     walk.tell(
         DecisionStage.ROUTE,
-        f"the route {found.name or '(unnamed)'} takes it: {_matched(found)}",
+        f"the route {found.name or '(unnamed)'} matches: {_matched(found)}",
         sources_of(found.metadata),
     )
     return found
@@ -214,7 +214,7 @@ def _matched(route: Route) -> str:
 def _filter(
     walk: Walk, resources: EnvoyResources, each: HttpFilter, route: Route | None, request: Request, seen: GuardInput
 ) -> Verdict | None:
-    """What one filter says; None if the request goes on."""
+    """The verdict of one filter; None if the request continues."""
     own = route.typed_per_filter_config[each.name] if route and each.name in route.typed_per_filter_config else None
     if each.disabled and own is None:
         return None
@@ -227,7 +227,7 @@ def _filter(
         return fault.inject(walk, injected, sources)
     if (shared := resources.opened(config, CorsPolicy)) is not None:
         if route is None or not route.HasField("route"):
-            return None  # a route that answers itself answers preflights, too
+            return None  # a direct response also answers preflights
         return fault.preflight(walk, shared, seen.headers, sources)
     if (rules := resources.opened(config, RBAC)) is not None:
         why = rbac.denied(walk, rules, seen)
@@ -244,7 +244,7 @@ def _filter(
         _mutate(mutation, seen)
     elif each.name != _ROUTER and each.name not in _SILENT:
         walk.tell(
-            DecisionStage.FILTER, f"the filter {each.name} is not known here; it is taken to let the request pass"
+            DecisionStage.FILTER, f"the filter {each.name} is not simulated; it is assumed to let the request pass"
         )
     return None
 
@@ -266,8 +266,8 @@ def _ask(walk: Walk, config: ExtAuthz, seen: GuardInput) -> None:
     ):
         return
     cluster = config.grpc_service.envoy_grpc.cluster_name or config.http_service.server_uri.cluster
-    walk.tell(DecisionStage.POLICY, f"asks the authorizer {cluster}")
-    raise Unsure(f"the authorizer {cluster} decides")
+    walk.tell(DecisionStage.POLICY, f"calls the external authorizer {cluster}")
+    raise Unsure(f"the external authorizer {cluster} decides")
 
 
 def _mutate(mutation: HeaderMutation, seen: GuardInput) -> None:
@@ -280,7 +280,7 @@ def _mutate(mutation: HeaderMutation, seen: GuardInput) -> None:
                     if matchers.text(each.remove_on_match.key_matcher, name):
                         seen.headers.remove(name)
             case kind:
-                raise Unsure(f"headers are changed by {kind}, which cannot be tried here")
+                raise Unsure(f"headers are changed by {kind}, which is not simulated")
 
 
 def _act(walk: Walk, resources: EnvoyResources, route: Route, seen: GuardInput) -> ForwardedRequest | Verdict:
@@ -297,26 +297,25 @@ def _act(walk: Walk, resources: EnvoyResources, route: Route, seen: GuardInput) 
             why = next(step.what for step in reversed(walk.steps) if step.stage is DecisionStage.ROUTE)
             return walk.end(Kind.ANSWERED, why, status=status, detail="direct_response")
         if route.name == _BLOCKED and not sources:
-            why = (
-                f"nobody whom it sees is called {headers.value(':authority')}, and it may call no others: REGISTRY_ONLY"
-            )
+            authority = headers.value(":authority")
+            why = f"no service that it can see has the host {authority}, and it may call no others: REGISTRY_ONLY"
             walk.tell(DecisionStage.ROUTE, why, sources)
             return walk.end(Kind.ANSWERED, why, status=status, detail="direct_response")
-        walk.tell(DecisionStage.ROUTE, f"the route itself answers {status}", sources)
-        # With these, HTTP says where something is, and Envoy says: here.
+        walk.tell(DecisionStage.ROUTE, f"the route sends a direct response with status {status}", sources)
+        # These statuses have a Location; Envoy sets it to the URL of the request.
         where = location(RedirectAction(), headers, route.match) if status == 201 or 300 <= status < 400 else ""
         return walk.end(
-            Kind.ANSWERED, "the route answers itself", status=status, location=where, detail="direct_response"
+            Kind.ANSWERED, "the route sends a direct response", status=status, location=where, detail="direct_response"
         )
     action = route.route
     cluster = _cluster(walk, route, seen)
     if action.cluster_not_found_response_code == action.INTERNAL_SERVER_ERROR and cluster not in resources.clusters:
-        why = "it is sent to nobody who can be called"
+        why = "the route has no valid backend"
         walk.tell(DecisionStage.CLUSTER, why, sources)
         return walk.end(Kind.FAILED, why, status=500, flags="NC", detail="cluster_not_found")
     before = (headers.value(":authority"), headers.value(":path"))
-    if told := _header_changes(route):
-        walk.tell(DecisionStage.ROUTE, told, sources)
+    if changes := _header_changes(route):
+        walk.tell(DecisionStage.ROUTE, changes, sources)
     change_headers(route, headers)
     rewrite(route, headers)
     after = (headers.value(":authority"), headers.value(":path"))
@@ -324,12 +323,12 @@ def _act(walk: Walk, resources: EnvoyResources, route: Route, seen: GuardInput) 
         walk.tell(DecisionStage.ROUTE, f"it is rewritten to {after[0]}{after[1]}", sources)
     if action.HasField("max_grpc_timeout") and is_grpc(headers):
         _tell_deadline(headers, action)
-    if told := _patience(action):
-        walk.tell(DecisionStage.ROUTE, told, sources)
+    if limits := _patience(action):
+        walk.tell(DecisionStage.ROUTE, limits, sources)
     for mirror in action.request_mirror_policies:
         often = fault.share(mirror.runtime_fraction.default_value) if mirror.HasField("runtime_fraction") else "100 %"
-        told = "a copy" if often == "100 %" else f"of {often} a copy"
-        walk.tell(DecisionStage.ROUTE, f"{told} goes to {mirror.cluster}", sources)
+        copied = "the request is" if often == "100 %" else f"{often} of requests are"
+        walk.tell(DecisionStage.ROUTE, f"{copied} mirrored to {mirror.cluster}", sources)
     return ForwardedRequest(cluster, route)
 
 
@@ -339,7 +338,7 @@ def _cluster(walk: Walk, route: Route, seen: GuardInput) -> str:
     if kind == "cluster":
         return str(action.cluster)
     if kind != "weighted_clusters":
-        raise Unsure(f"the cluster is chosen by {kind}, which cannot be told beforehand")
+        raise Unsure(f"the cluster is chosen by {kind}, which cannot be predicted")
     parts = action.weighted_clusters.clusters
     total = sum(part.weight.value for part in parts)
     chosen, weight = by_weight(walk, parts, lambda part: part.weight.value)
@@ -353,27 +352,27 @@ def _cluster(walk: Walk, route: Route, seen: GuardInput) -> str:
 
 
 def _header_changes(message: Route | WeightedCluster.ClusterWeight) -> str:
-    """By their names: what is in them may be long, or nobody's business."""
-    told = []
+    """The names of the headers that change; values may be long or secret, so they are left out."""
+    changes = []
     for whose, added, removed in (
         ("request", message.request_headers_to_add, message.request_headers_to_remove),
-        ("answer", message.response_headers_to_add, message.response_headers_to_remove),
+        ("response", message.response_headers_to_add, message.response_headers_to_remove),
     ):
-        words = [f"gets {', '.join(dict.fromkeys(each.header.key.lower() for each in added))}"] if added else []
-        words += [f"loses {', '.join(removed)}"] if removed else []
-        told += [f"the {whose} {' and '.join(words)}"] if words else []
-    return "; ".join(told)
+        words = [f"sets {', '.join(dict.fromkeys(each.header.key.lower() for each in added))}"] if added else []
+        words += [f"removes {', '.join(removed)}"] if removed else []
+        changes += [f"{whose} headers: {' and '.join(words)}"] if words else []
+    return "; ".join(changes)
 
 
 def _tell_deadline(headers: RequestHeaders, action: RouteAction) -> None:
-    """gRPC's caller may have said less than the route; the server learns what is left of it for one try."""
+    """Sets grpc-timeout to the deadline of one try: the caller's or the route's, whichever is shorter."""
     limit, single = _milliseconds(action.max_grpc_timeout), _milliseconds(action.retry_policy.per_try_timeout)
-    said = _DEADLINE.fullmatch(headers.value("grpc-timeout"))
-    if said is not None and said[2] in "un":
+    given = _DEADLINE.fullmatch(headers.value("grpc-timeout"))
+    if given is not None and given[2] in "un":
         headers.remove("grpc-timeout")
         headers.make_up("grpc-timeout")
         return
-    whole = int(said[1]) * _UNITS[said[2]] if said is not None else 0
+    whole = int(given[1]) * _UNITS[given[2]] if given is not None else 0
     if limit and (not whole or whole > limit):
         whole = limit
     left = min(single, whole) if single and whole else single or whole
@@ -385,12 +384,12 @@ def _tell_deadline(headers: RequestHeaders, action: RouteAction) -> None:
 def _patience(action: RouteAction) -> str:
     parts = []
     if action.HasField("timeout") and (seconds := _seconds(action.timeout)):
-        parts.append(f"answered within {seconds:g} s or 504")
+        parts.append(f"timeout {seconds:g} s, then 504")
     if action.HasField("retry_policy"):
         policy = action.retry_policy
         tries = policy.num_retries.value if policy.HasField("num_retries") else 1
-        limit = f", {_seconds(policy.per_try_timeout):g} s each" if policy.HasField("per_try_timeout") else ""
-        parts.append(f"tried again up to {tries} times on {policy.retry_on}{limit}")
+        limit = f", {_seconds(policy.per_try_timeout):g} s per try" if policy.HasField("per_try_timeout") else ""
+        parts.append(f"retried up to {tries} times on {policy.retry_on}{limit}")
     return "; ".join(parts)
 
 

@@ -1,5 +1,5 @@
-"""The server's side: which filter chain of `virtualInbound` a connection gets, whether the handshake ends well, and
-what the guards before the workload say."""
+"""The server's side of a connection: the filter chain of `virtualInbound` that matches, the TLS handshake, and the
+guards before the workload."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from weft.explain.world import EnvoyResources, ExplainedWorkload, World
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """What reaches the server's proxy."""
+    """A connection or request that reaches the server's proxy."""
 
     connection: IncomingConnection
-    headers: RequestHeaders | None  # None: not HTTP, as far as anybody knows
+    headers: RequestHeaders | None  # None: not known to be HTTP
     http2: bool = False
-    offer: tls.Offer | None = None  # where a caller's proxy speaks TLS; an application's own is bytes to all proxies
+    offer: tls.Offer | None = None  # TLS of the caller's proxy; an application's own TLS is bytes to all proxies
 
 
 def receive(walk: Walk, server: ExplainedWorkload, arrival: Arrival, request: Request, world: World) -> Verdict:
@@ -47,13 +47,13 @@ def receive(walk: Walk, server: ExplainedWorkload, arrival: Arrival, request: Re
         how = "TLS" if connection.speaks is Speaks.TLS else "plaintext"
         refusing = chains_of(listener, connection)
         sources = tuple(dict.fromkeys(source for each in refusing for source in _sources(resources, each)))
-        walk.tell(DecisionStage.INBOUND, f"no filter chain takes {how} on port {connection.port}", sources)
+        walk.tell(DecisionStage.INBOUND, f"no filter chain accepts {how} on port {connection.port}", sources)
         return walk.end(
-            Kind.CLOSED, f"{server.name} takes no {how} on port {connection.port}", detail="filter_chain_not_found"
+            Kind.CLOSED, f"{server.name} accepts no {how} on port {connection.port}", detail="filter_chain_not_found"
         )
     walk.tell(
         DecisionStage.INBOUND,
-        f"the filter chain {found.name} takes it{_criteria(found)}",
+        f"the filter chain {found.name} matches{_criteria(found)}",
         _sources(resources, found),
     )
     context = resources.opened(found.transport_socket.typed_config, DownstreamTlsContext)
@@ -62,7 +62,7 @@ def receive(walk: Walk, server: ExplainedWorkload, arrival: Arrival, request: Re
         return _unanswered(walk, server, connection)
     if context is not None:
         if arrival.offer is not None and not tls.takes_server(walk, arrival.offer, server.identity):
-            return walk.end(Kind.CLOSED, f"{server.name} is not who should answer", flags="UF", detail="tls_error")
+            return walk.end(Kind.CLOSED, f"{server.name} is not the expected server", flags="UF", detail="tls_error")
         identity = arrival.offer.identity if arrival.offer is not None else ""
         seen = GuardInput(connection, (identity,) if identity else (), headers=RequestHeaders())
         allowing, unmet = _allowing(resources, found, seen)
@@ -74,14 +74,14 @@ def receive(walk: Walk, server: ExplainedWorkload, arrival: Arrival, request: Re
 
 
 def _sources(resources: EnvoyResources, found: FilterChain) -> tuple[ObjectSource, ...]:
-    """Who says which connections are taken, before the services that share the port, whom its cluster names."""
+    """The objects that decide which connections the chain accepts, then the services that share the port."""
     cluster = resources.clusters.get(f"inbound|{found.filter_chain_match.destination_port.value}||")
     named = sources_of(cluster.metadata) if cluster is not None else ()
     return (*sources_of(found.metadata), *(each for each in named if each.kind != "DestinationRule"))
 
 
 def _allowing(resources: EnvoyResources, found: FilterChain, seen: GuardInput) -> tuple[tuple[ObjectSource, ...], str]:
-    """The policies one of which must let a connection in, and which of their conditions are not met."""
+    """The policies of which one must allow the connection, and their conditions that are not met."""
     opened = (resources.opened(each.typed_config, RBAC) for each in found.filters)
     rules = [each.rules for each in opened if each is not None and each.HasField("rules")]
     allowing = [each for each in rules if each.action == rbac_pb2.RBAC.ALLOW]
@@ -91,7 +91,7 @@ def _allowing(resources: EnvoyResources, found: FilterChain, seen: GuardInput) -
 
 
 def _unanswered(walk: Walk, server: ExplainedWorkload, connection: IncomingConnection) -> Verdict:
-    walk.tell(DecisionStage.TLS, f"no proxy answers the mesh's TLS on port {connection.port} of {server.name}")
+    walk.tell(DecisionStage.TLS, f"no proxy terminates mutual TLS on port {connection.port} of {server.name}")
     return walk.end(Kind.CLOSED, "the TLS handshake fails", flags="UF", detail="tls_error")
 
 
@@ -110,12 +110,12 @@ def _filters(
     end = pass_guards(walk, resources, found, seen)
     if isinstance(end, Verdict):
         return end
-    upgraded = arrival.http2 and request.speaks is Speaks.HTTP  # its caller's proxy has made it so
+    upgraded = arrival.http2 and request.speaks is Speaks.HTTP  # by the caller's proxy
     if isinstance(end, TcpProxy):
         if upgraded:
             walk.tell(
                 DecisionStage.INBOUND,
-                f"{server.name} takes port {connection.port} for bytes",
+                f"{server.name} treats port {connection.port} as TCP",
                 _sources(resources, found),
             )
             raise _as_it_is(server)
@@ -132,7 +132,7 @@ def _filters(
         return msgspec.structs.replace(result, route=walk.route)
     cluster = resources.clusters.get(result.cluster)
     if upgraded and cluster is not None and passes_on(resources, cluster):
-        what = f"{server.name} passes on what comes to port {connection.port} in the HTTP that it comes in"
+        what = f"{server.name} forwards requests to port {connection.port} in the HTTP version that they arrive in"
         walk.tell(DecisionStage.INBOUND, what, _sources(resources, found))
         raise _as_it_is(server)
     return _to_workload(walk, server, result.cluster, arrival, world)
@@ -140,7 +140,7 @@ def _filters(
 
 def _as_it_is(server: ExplainedWorkload) -> Unsure:
     return Unsure(
-        f"the application of {server.name} gets the HTTP/2 of the caller's proxy as it is: one that speaks only "
+        f"the application of {server.name} gets the HTTP/2 of the caller's proxy unchanged: one that speaks only "
         "HTTP/1.1 does not understand it, and the caller gets 502"
     )
 
@@ -149,7 +149,7 @@ def _to_workload(walk: Walk, server: ExplainedWorkload, cluster: str, arrival: A
     assert server.resources is not None  # noqa: S101 (the caller has looked)
     called = walk.cluster, walk.endpoint, walk.endpoints
     target = find(walk, server.resources, cluster, arrival.connection, server, world)
-    if called[0]:  # by a caller's proxy, whose choice it is that a person means
+    if called[0]:  # by a caller's proxy: the verdict reports its choice
         walk.cluster, walk.endpoint, walk.endpoints = called
     if isinstance(target, NoTarget):
         if arrival.headers is None:
@@ -160,7 +160,7 @@ def _to_workload(walk: Walk, server: ExplainedWorkload, cluster: str, arrival: A
 
 def _deliver(walk: Walk, server: ExplainedWorkload, arrival: Arrival, port: int) -> Verdict:
     if server.ports is not None and port and port not in server.ports:
-        walk.tell(DecisionStage.WORKLOAD, f"nobody listens on port {port} of {server.name}")
+        walk.tell(DecisionStage.WORKLOAD, f"nothing listens on port {port} of {server.name}")
         why = f"{server.name} does not listen on port {port}"
         if arrival.headers is None or server.resources is None:
             return walk.end(Kind.CLOSED, why)

@@ -1,6 +1,6 @@
-"""Tokens, as Envoy's jwt_authn filter judges them: where it looks for them, whom it believes, and what it does with
-what they say. Where the provider has its keys at hand, a token's signature is verified by them (`token.py`); where it
-fetches them from elsewhere, the signature is taken for good and that is said.
+"""Verifies tokens like Envoy's jwt_authn filter: where it looks for them, which issuers it accepts, and what it does
+with their claims. If the provider has its keys inline, the token's signature is verified (`token.py`); if it fetches
+them, the signature is assumed to be valid, and a step names that assumption.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class TokenDenied(msgspec.Struct, frozen=True):
 
 class _Found(msgspec.Struct, frozen=True):
     token: Token
-    provider: str  # that looks for tokens there
-    header: str = ""  # to be removed when the token is believed and not passed on
+    provider: str  # the provider that looks for tokens there
+    header: str = ""  # to be removed when the token is accepted and not forwarded
     parameter: str = ""
 
 
 def refused(walk: Walk, config: JwtAuthentication, request: Request, seen: GuardInput) -> TokenDenied | None:
-    """None if the request passes. What a believed token says goes into the metadata, and into headers."""
+    """None if the request passes. Claims of an accepted token go into the metadata, and into headers."""
     headers = seen.headers
     is_preflight = headers.value(":method") == "OPTIONS" and bool(
         headers.joined("origin") and headers.joined("access-control-request-method")
@@ -64,30 +64,29 @@ def refused(walk: Walk, config: JwtAuthentication, request: Request, seen: Guard
     check = _Check(config, request, seen)
     wrong = check.require(rule.requires)
     if wrong:
-        walk.tell(DecisionStage.TOKEN, f"the token is refused: {wrong}")
+        walk.tell(DecisionStage.TOKEN, f"the token is rejected: {wrong}")
         return TokenDenied(403 if wrong == _WRONG_AUDIENCE else 401, wrong)
     if check.payload:
         seen.metadata[FILTER] = {**seen.metadata.get(FILTER, {}), **check.payload}
         unchecked = ""
         if check.unchecked:
             unchecked = f": its signature is not checked here, as the keys are fetched from {check.unchecked}"
-            walk.provided = (
-                f"the token's signature is good, which was not checked: the keys of {check.issuer} are not here"
-            )
-        walk.tell(DecisionStage.TOKEN, f"the token of {check.issuer} is believed{unchecked}", about=check.issuer)
+            keys = f"the keys of {check.issuer} are not available here"
+            walk.provided = f"the token's signature is valid, which was not checked: {keys}"
+        walk.tell(DecisionStage.TOKEN, f"the token of {check.issuer} is accepted{unchecked}", about=check.issuer)
     else:
-        walk.tell(DecisionStage.TOKEN, "without a token it passes, and has no principal")
+        walk.tell(DecisionStage.TOKEN, "it has no token and passes, without a principal")
     return None
 
 
 class _Check:
-    """Each requirement answers "" if it is met, or what is wrong."""
+    """Evaluates requirements; each one returns "" if it is met, else what is wrong."""
 
     def __init__(self, config: JwtAuthentication, request: Request, seen: GuardInput) -> None:
         self._config, self._request, self._seen = config, request, seen
         self.payload: dict[str, Any] = {}
         self.issuer = ""
-        self.unchecked = ""  # where the keys are that would have been needed
+        self.unchecked = ""  # where the keys are that would verify the signature
 
     def require(self, requirement: JwtRequirement, used: tuple[str, ...] = ()) -> str:
         match requirement.WhichOneof("requires_type"):
@@ -105,10 +104,10 @@ class _Check:
             case None:
                 return ""
             case kind:
-                raise Unsure(f"a token is asked for by {kind}, which cannot be tried here")
+                raise Unsure(f"a token is required by {kind}, which is not simulated")
 
     def _any(self, requirements: list[JwtRequirement]) -> str:
-        """One is enough. Of what is wrong, the last that says more than "no such token" is told."""
+        """One met requirement is enough. Returns the last error other than a missing token or an unknown issuer."""
         used = tuple(each.provider_name for each in requirements if each.provider_name)
         told = last = ""
         for each in sorted(requirements, key=lambda one: one.WhichOneof("requires_type") == "allow_missing"):
@@ -132,7 +131,7 @@ class _Check:
         return ""
 
     def _good_or_missing(self, used: tuple[str, ...]) -> str:
-        """Whatever providers look for here may be missing; what is there must be good in the eyes of its issuer's."""
+        """A token may be missing; one that is present must be valid for the provider of its issuer."""
         names = used or tuple(sorted(self._config.providers))
         found = [each for name in names for each in self._look(name)]
         wrong = ""
@@ -213,7 +212,7 @@ class _Check:
         return found
 
     def _token(self, text: str) -> Token:
-        """A whole one speaks for itself; of one that is made up, only the request knows what it says."""
+        """Claims of a real JWT come from its payload; those of `--jwt '{...}'` from the request."""
         made_up = next((each for each in self._request.tokens if each.text == text and not each.signed), None)
         return made_up or read_token(text)
 
@@ -228,7 +227,7 @@ def _parameters(target: str) -> dict[str, str]:
 
 
 def _without_parameter(target: str, name: str) -> str:
-    """Envoy writes the others anew: decoded, and sorted by name."""
+    """Envoy rewrites the other parameters: decoded, and sorted by name."""
     path, _, query = target.partition("?")
     left = [part.partition("=") for part in query.split("&") if part.partition("=")[0] != name]
     decoded = [(unquote(key), unquote(value)) for key, _, value in left]
@@ -270,5 +269,5 @@ def _audiences(claims: Mapping[str, Any]) -> set[str]:
 
 
 def _tidy(audience: str) -> str:
-    """Envoy compares them without the scheme and without a slash at the end."""
+    """Envoy compares audiences without the scheme and without a trailing slash."""
     return re.sub(r"^https?://", "", audience).removesuffix("/")

@@ -1,5 +1,5 @@
-"""Which listener and which of its filter chains a connection gets. A chain is found criterion by criterion, each time
-by the most exact value that fits; Envoy never goes back to a less exact one, and neither is it done here."""
+"""The listener and the filter chain that a connection matches. A chain is found criterion by criterion, each time by
+the most specific value that matches; like Envoy, the search never goes back to a less specific one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TLS_INSPECTOR, _HTTP_INSPECTOR = "envoy.filters.listener.tls_inspector", "envoy
 
 
 class IncomingConnection(msgspec.Struct, frozen=True):
-    """What arrives at a proxy. Of TLS, whose it is does not matter here."""
+    """A connection that arrives at a proxy. TLS is that of the application or of another proxy."""
 
     source: str
     address: str
@@ -28,12 +28,12 @@ class IncomingConnection(msgspec.Struct, frozen=True):
     speaks: Speaks
     server_name: str = ""
     offers: tuple[str, ...] = ()
-    held: bool = False  # it has been, and goes on
+    held: bool = False  # it was held for on-demand configuration, and continues
 
 
 def outbound(resources: EnvoyResources, connection: IncomingConnection) -> Listener | None:
-    """`virtualOutbound` takes every connection, and hands it to the listener of its original destination. One that was
-    held is taken by another, which does the same."""
+    """`virtualOutbound` accepts every connection and hands it to the listener of its original destination. For a
+    connection that was held, `virtualOutboundAgain` does the same."""
     catching = resources.listeners.get(AGAIN if connection.held else OUTBOUND)
     if catching is None or not catching.use_original_dst.value:
         return catching
@@ -57,7 +57,7 @@ def chain(listener: Listener, connection: IncomingConnection) -> FilterChain | N
 
 
 def chains_of(listener: Listener, connection: IncomingConnection) -> list[FilterChain]:
-    """Those that may take connections to its port: the port's own, or, if it has none, those of every other."""
+    """The filter chains for the connection's port: those that name it, or else those that name no port."""
     named = [each for each in listener.filter_chains if _port(each) == connection.port]
     return named or [
         each for each in listener.filter_chains if not each.filter_chain_match.HasField("destination_port")
@@ -75,7 +75,7 @@ def _by_address(resources: EnvoyResources) -> dict[tuple[str, int], Listener]:
 
 
 def _detected(listener: Listener, connection: IncomingConnection) -> tuple[str, tuple[str, ...]]:
-    """What the listener's inspectors see of the first bytes."""
+    """The transport and application protocols that the listener's inspectors detect."""
     inspectors = {
         each.name
         for each in listener.listener_filters
@@ -130,7 +130,7 @@ def _by_value(
 
 
 def _by_name(chains: list[FilterChain], server_name: str) -> list[FilterChain]:
-    """The name itself, then `*.example.com` from the longest, then chains that ask for no name."""
+    """The name itself, then `*.example.com` from the longest, then chains without server names."""
     name = server_name.lower()
     wanted = [name] if name else []
     start = name.find(".", 1)
@@ -150,7 +150,7 @@ def _by_range(
         lengths = [one.prefix_len.value for one in listed if within(one, address)]  # type: ignore[attr-defined]
         length = max(lengths, default=-1) if listed else 0
         if listed and lengths:
-            length += 1  # any range is more exact than none, also one of length 0
+            length += 1  # any range is more specific than none, even one of length 0
         if length > best:
             best, found = length, [each]
         elif length == best and length >= 0:

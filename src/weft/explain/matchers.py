@@ -1,4 +1,4 @@
-"""Envoy's small matchers: of texts, headers, query parameters, paths, addresses, and values of metadata."""
+"""Envoy's small matchers: for strings, headers, query parameters, paths, addresses and metadata values."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def text(matcher: StringMatcher, value: str) -> bool:
             return value.endswith(wanted)
         case "contains":
             return wanted in value
-    raise Unsure(f"a text is matched by {kind or 'nothing'}, which cannot be tried here")
+    raise Unsure(f"a string is matched by {kind or 'nothing'}, which is not simulated")
 
 
 def header(matcher: HeaderMatcher, headers: RequestHeaders) -> bool:
-    """Several of one name are looked at one by one, and one that matches is enough. A header that is not there matches
-    nothing, inverted or not, unless it counts as empty."""
+    """If a header has several values, one that matches is enough. A missing header matches nothing, inverted or not,
+    unless it counts as empty."""
     kind = matcher.WhichOneof("header_match_specifier")
     if kind is None or kind == "present_match":
         wanted = matcher.present_match if kind else True
@@ -69,11 +69,11 @@ def _header_value(matcher: HeaderMatcher, kind: str, value: str) -> bool:
             return matcher.contains_match in value
         case "safe_regex_match":
             return regex.matches(matcher.safe_regex_match.regex, value)
-    raise Unsure(f"the header {matcher.name} is matched by {kind}, which cannot be tried here")
+    raise Unsure(f"the header {matcher.name} is matched by {kind}, which is not simulated")
 
 
 def query_parameters(target: str) -> dict[str, str]:
-    """Of a request's target, as they are written; of several with one name the first."""
+    """The query parameters of a request's target, not decoded; the first one if a name occurs twice."""
     _, _, query = target.partition("?")
     found: dict[str, str] = {}
     for part in query.split("&") if query else ():
@@ -126,11 +126,11 @@ def value(matcher: ValueMatcher, found: Any) -> bool:
             return any(value(each, found) for each in matcher.or_match.value_matchers)
         case "list_match" if matcher.list_match.HasField("one_of"):
             return isinstance(found, list) and any(value(matcher.list_match.one_of, each) for each in found)
-    raise Unsure(f"a value is matched by {kind or 'nothing'}, which cannot be tried here")
+    raise Unsure(f"a metadata value is matched by {kind or 'nothing'}, which is not simulated")
 
 
 def lower(value: str) -> str:
-    """Of ASCII only, as Envoy does it."""
+    """Lower case for ASCII letters only, as in Envoy."""
     return value.lower() if value.isascii() else "".join(each.lower() if each.isascii() else each for each in value)
 
 

@@ -1,5 +1,5 @@
-"""What becomes of a request's path before anybody matches it: as RFC 3986 normalizes it, slashes merged or decoded
-where a connection manager is told to. Envoy does it with Chromium's code, whose table this is."""
+"""Normalizes a request's path before it is matched: as in RFC 3986, with slashes merged or decoded where the connection
+manager is configured to. Envoy uses Chromium's code; the table of characters is Chromium's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DOTS_WITH_PARAMETERS = re.compile(r"(^|/)(\.{1,2});[^/]*")
 
 
 def normalized(manager: HttpConnectionManager, target: str) -> str | None:
-    """None if the request is refused for its path."""
+    """None if the request is rejected because of its path."""
     if "#" in target:
         return None
     path, mark, query = target.partition("?")
@@ -39,7 +39,7 @@ def normalized(manager: HttpConnectionManager, target: str) -> str | None:
 
 
 def _canonical(path: str) -> str | None:
-    """Dots with parameters behind them (`..;v=1`) are dots, if both are written plainly; then encoded ones are decoded.
+    """Dots followed by parameters (`..;v=1`) are dots if neither is encoded; then encoded dots are decoded.
     A path with an encoded NUL has no canonical form."""
     path = _DOTS_WITH_PARAMETERS.sub(r"\1\2", path)
     if "%00" in path:
@@ -62,7 +62,7 @@ def _canonical(path: str) -> str | None:
 
 
 def _decoded(path: str) -> str:
-    """What is decoded must not make an escape of a percent sign that began none: that sign is encoded."""
+    """Decodes plain characters. A percent sign that begins no escape is encoded if decoding would make it begin one."""
     result, lone, at = "", -1, 0  # `lone`: where in the result the last such sign is
     while at < len(path):
         if path[at] != "%":

@@ -1,4 +1,4 @@
-"""Policies as Envoy's RBAC filters hold them: who may do what, and what they only take note of."""
+"""Evaluates Envoy's RBAC filters: rules that allow, deny or log, and shadow rules, which only set metadata."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from weft.explain.rule import GuardInput, is_, permits
 from weft.explain.unmet import unmet
 from weft.explain.walk import Walk
 
-_MOST_TOLD = 4  # rules, of which is said why they do not match
+_MOST_TOLD = 4  # rules whose unmet conditions a message lists
 HTTP_FILTER, NETWORK_FILTER = "envoy.filters.http.rbac", "envoy.filters.network.rbac"
 
 
 def denied(walk: Walk, config: http_rbac.RBAC | network_rbac.RBAC, seen: GuardInput) -> str | None:
-    """Why it is, in Envoy's words; None if it is not. What the shadow rules say goes into the metadata."""
+    """Envoy's response_code_details of a denial; None if not denied. Results of shadow rules go into the metadata."""
     if config.HasField("shadow_rules"):
         _note(walk, config, seen)
     if not config.HasField("rules"):
@@ -34,20 +34,20 @@ def denied(walk: Walk, config: http_rbac.RBAC | network_rbac.RBAC, seen: GuardIn
             walk.tell(DecisionStage.POLICY, f"{_named(matched)} allows it", policy_source(matched))
             return None
         asked = tuple(source for name in sorted(rules.policies) for source in policy_source(name))
-        what = f"no rule that allows matches, so it is denied{unmet_of(rules, seen)}"
+        what = f"no ALLOW rule matches, so it is denied{unmet_of(rules, seen)}"
         walk.tell(DecisionStage.POLICY, what, tuple(dict.fromkeys(asked)))
         return detail("none")
     if matched:
         walk.tell(DecisionStage.POLICY, f"{_named(matched)} denies it", policy_source(matched))
         return detail(matched)
     asked = tuple(source for name in sorted(rules.policies) for source in policy_source(name))
-    if asked:  # else it is one that every gateway has, and nobody has written
-        walk.tell(DecisionStage.POLICY, "no rule that denies matches", tuple(dict.fromkeys(asked)))
+    if asked:  # else it is the built-in rule of every gateway, which no policy declares
+        walk.tell(DecisionStage.POLICY, "no DENY rule matches", tuple(dict.fromkeys(asked)))
     return None
 
 
 def effective(rules: RBAC, seen: GuardInput) -> str:
-    """The first policy that matches, by name as Envoy sorts them; "" if none does."""
+    """The first policy that matches, in Envoy's order (by name); "" if none does."""
     for name in sorted(rules.policies):
         policy = rules.policies[name]
         if any(permits(each, seen) for each in policy.permissions) and any(
@@ -60,10 +60,10 @@ def effective(rules: RBAC, seen: GuardInput) -> str:
 def unmet_of(rules: RBAC, seen: GuardInput) -> str:
     """Which conditions are not met, rule by rule."""
     found = [(name, unmet(rules.policies[name], seen)) for name in sorted(rules.policies)]
-    told = [f"{_named(name)}: {why}" for name, why in found if why]
-    if len(told) > _MOST_TOLD:
-        told = [*told[:_MOST_TOLD], f"and {len(told) - _MOST_TOLD} more"]
-    return f" ({'; '.join(told)})" if told else ""
+    reasons = [f"{_named(name)}: {why}" for name, why in found if why]
+    if len(reasons) > _MOST_TOLD:
+        reasons = [*reasons[:_MOST_TOLD], f"and {len(reasons) - _MOST_TOLD} more"]
+    return f" ({'; '.join(reasons)})" if reasons else ""
 
 
 def detail(policy: str) -> str:
@@ -79,7 +79,7 @@ def _note(walk: Walk, config: http_rbac.RBAC | network_rbac.RBAC, seen: GuardInp
     notes[f"{prefix}shadow_engine_result"] = "allowed" if allowed else "denied"
     if matched:
         notes[f"{prefix}shadow_effective_policy_id"] = matched
-        walk.tell(DecisionStage.POLICY, f"{_named(matched)} takes note of it", policy_source(matched))
+        walk.tell(DecisionStage.POLICY, f"{_named(matched)} matches it as a shadow rule", policy_source(matched))
 
 
 def _named(rule: str) -> str:

@@ -1,7 +1,7 @@
-"""Envoy's regular expressions are RE2's; Python's are near. An expression is rewritten so that both mean the same, and
-where that cannot be done (`\\pN`, flags in the middle) nobody guesses: `Unsure`.
+"""Evaluates Envoy's regular expressions (RE2) with Python's `re`. An expression is rewritten so that both match the
+same; one that cannot be rewritten (`\\pN`, flags in the middle) raises `Unsure`.
 
-Unlike RE2's, Python's time is not bound by the text's length; the expressions are those that an operator wrote.
+Unlike RE2, Python does not bound the time by the length of the text; the expressions are those that an operator wrote.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _HEXADECIMAL = re.compile(r"x\{([0-9A-Fa-f]+)\}|x([0-9A-Fa-f]{2})")
 
 
 def matches(expression: str, text: str) -> bool:
-    """The whole text, as Envoy matches."""
+    """Whether the whole text matches, as in Envoy."""
     return compiled(expression).fullmatch(text) is not None
 
 
 def replaced(expression: str, substitution: str, text: str) -> str:
-    """Every match, from left to right; `\\1` in the substitution is what the first group matched."""
+    """The text with every match replaced; `\\1` in the substitution is what the first group matched."""
     pattern = compiled(expression)
     parts, end, last = [], 0, -1
     for found in pattern.finditer(text):
         if found.start() == found.end() == last:
-            continue  # RE2 takes no empty match where the one before it ended
+            continue  # RE2 skips an empty match at the end of the previous match
         parts += [text[end : found.start()], _filled(substitution, found)]
         end = last = found.end()
     return "".join((*parts, text[end:]))
@@ -57,7 +57,7 @@ def compiled(expression: str) -> re.Pattern[str]:
     try:
         return re.compile(_Rewriter(expression).whole())
     except (re.error, OverflowError, RecursionError) as error:
-        raise Unsure(f"the expression {expression!r} cannot be tried here: {error}") from None
+        raise Unsure(f"the regular expression {expression!r} cannot be evaluated: {error}") from None
 
 
 def _filled(substitution: str, found: re.Match[str]) -> str:
@@ -111,7 +111,7 @@ class _Rewriter:
             return f"(?P<{found[1]}>"
         found = re.compile(r"\(\?[is]+(?:-[is]+)?:").match(self._left, at)
         if found is None:
-            raise Unsure(f"the expression {self._left!r} has flags that cannot be tried here")
+            raise Unsure(f"the expression {self._left!r} has flags that cannot be evaluated")
         self._at = found.end()
         return found[0]
 
@@ -140,7 +140,7 @@ class _Rewriter:
             case "A" | "a" | "f" | "t" | "n" | "r" | "v":
                 return f"\\{character}"
         if character.isalnum() or not character:
-            raise Unsure(f"the expression {self._left!r} holds \\{character}, which cannot be tried here")
+            raise Unsure(f"the expression {self._left!r} has \\{character}, which cannot be evaluated")
         return re.escape(character)
 
     def _class(self) -> str:
@@ -157,7 +157,7 @@ class _Rewriter:
             first = False
             if found := _POSIX_CLASS.match(self._left, self._at):
                 if found[1] or found[2] not in _POSIX:
-                    raise Unsure(f"the expression {self._left!r} holds {found[0]}, which cannot be tried here")
+                    raise Unsure(f"the expression {self._left!r} has {found[0]}, which cannot be evaluated")
                 parts.append(_POSIX[found[2]])
                 self._at = found.end()
                 continue
@@ -169,13 +169,13 @@ class _Rewriter:
         escaped = self._escape()
         if len(escaped) > 2 and escaped[0] == "[":
             if escaped[1] == "^":
-                raise Unsure(f"the expression {self._left!r} holds a class that cannot be tried here")
+                raise Unsure(f"the expression {self._left!r} has a class that cannot be evaluated")
             return escaped[1:-1]
         if escaped.startswith("("):
-            raise Unsure(f"the expression {self._left!r} holds a class that cannot be tried here")
+            raise Unsure(f"the expression {self._left!r} has a class that cannot be evaluated")
         return escaped
 
 
 def _literal(character: str) -> str:
-    """Inside a class; Python may give a meaning to some of these one day."""
+    """A character inside a class; escapes those that Python may give a meaning in a later version."""
     return f"\\{character}" if character in "[&~|" else character

@@ -1,4 +1,4 @@
-"""The request that is asked about, and its headers while proxies change them."""
+"""The request to explain, and its headers while proxies change them."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class Speaks(StrEnum):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """What is known of a token that the request carries somewhere: `text` is how it stands there."""
+    """A token that the request carries; `text` is how it is written there."""
 
     text: str
     claims: Mapping[str, Any] = msgspec.field(default_factory=dict)
     verified: bool = True  # whether its signature fits the keys of its issuer
-    malformed: str = ""  # what is wrong with it, if it is no token at all
-    signed: bool = False  # a whole one, whose signature decides where the keys are known; else made up for the question
+    malformed: str = ""  # what is wrong with it, if it is not a token
+    signed: bool = False  # a real JWT, whose signature is verified if the keys are known; else only claims
 
 
 class Request(msgspec.Struct, frozen=True):
-    """`address`: where the connection goes, if not to what the host's name resolves to."""
+    """`address`: where the connection goes, if not to the address that the host resolves to."""
 
     host: str
     port: int = 80
@@ -43,11 +43,11 @@ class Request(msgspec.Struct, frozen=True):
     caller: str = ""  # a workload's name, as the world knows it
     address: str = ""
     speaks: Speaks = Speaks.HTTP
-    server_name: str = ""  # of the application's own TLS, as are the protocols it offers
+    server_name: str = ""  # SNI of the application's own TLS; `offers` is its ALPN
     offers: tuple[str, ...] = ()
     tokens: tuple[Token, ...] = ()
-    source: str = ""  # the address of a caller from outside, who comes to a gateway
-    now: int = 0  # in seconds since 1970, for tokens; 0: none is too old or too young
+    source: str = ""  # the address of a client outside the mesh that calls a gateway
+    now: int = 0  # in seconds since 1970, for tokens; 0: expiry is not checked
 
     @property
     def is_http(self) -> bool:
@@ -55,11 +55,11 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class RequestHeaders:
-    """As Envoy holds them: lower case, several of one name, Host as `:authority`."""
+    """Headers as in Envoy: lower case, several values per name, Host as `:authority`."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
         self._pairs = [(_ALIASES.get(name.lower(), name.lower()), value) for name, value in pairs]
-        self._made_up: set[str] = set()  # there, but with a value that nobody knows beforehand
+        self._made_up: set[str] = set()  # present, but with a value that cannot be predicted
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(self._pairs)
@@ -76,11 +76,11 @@ class RequestHeaders:
     def values(self, name: str) -> list[str]:
         name = _ALIASES.get(name.lower(), name.lower())
         if name in self._made_up:
-            raise Unsure(f"a proxy makes up the value of the header {name}")
+            raise Unsure(f"a proxy generates the value of the header {name}")
         return [value for each, value in self._pairs if each == name]
 
     def joined(self, name: str) -> str | None:
-        """All values of a name; None if there is none."""
+        """All values of a name, joined with commas; None if there is none."""
         found = self.values(name)
         return ",".join(found) if found else None
 

@@ -1,4 +1,4 @@
-"""Which virtual host a request's authority belongs to, and which of its routes takes the request first."""
+"""The virtual host that matches a request's authority, and the first of its routes that matches the request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.explain.world import EnvoyResources
 class _Hosts(msgspec.Struct, frozen=True):
     """The domains of a configuration, by how they are looked up: the longest wildcard first."""
 
-    of: RouteConfiguration  # held, so that no other can come to stand where it stands in memory
+    of: RouteConfiguration  # kept alive, because its id() is the cache key
     exact: Mapping[str, VirtualHost]
     suffixes: tuple[tuple[str, VirtualHost], ...]  # of `*.example.com`, without the star
     prefixes: tuple[tuple[str, VirtualHost], ...]  # of `example.*`
@@ -65,7 +65,7 @@ def takes(match: RouteMatch, headers: RequestHeaders, target: str, path: str) ->
         return False
     for unknown in ("runtime_fraction", "tls_context", "dynamic_metadata", "filter_state"):
         if match.HasField(unknown) if unknown in ("runtime_fraction", "tls_context") else getattr(match, unknown):
-            raise Unsure(f"a route is chosen by {unknown}, which cannot be told beforehand")
+            raise Unsure(f"a route is chosen by {unknown}, which cannot be predicted")
     return True
 
 
@@ -75,7 +75,7 @@ def is_grpc(headers: RequestHeaders) -> bool:
 
 
 def without_port(authority: str) -> str:
-    """Of `host:80` and `[::1]:80`."""
+    """The host in `host:80` or `[::1]:80`."""
     start = authority.rfind(":")
     return authority if start < 0 or authority.rfind("]") > start else authority[:start]
 
@@ -87,7 +87,7 @@ def _takes_path(match: RouteMatch, path: str, *, is_connect: bool) -> bool:
     if kind == "safe_regex":
         return regex.matches(match.safe_regex.regex, path)
     if kind not in ("path", "prefix", "path_separated_prefix"):
-        raise Unsure(f"a path is matched by {kind or 'nothing'}, which cannot be tried here")
+        raise Unsure(f"a path is matched by {kind or 'nothing'}, which is not simulated")
     wanted: str = getattr(match, kind)
     if match.HasField("case_sensitive") and not match.case_sensitive.value:
         wanted, path = matchers.lower(wanted), matchers.lower(path)

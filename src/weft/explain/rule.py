@@ -1,5 +1,5 @@
-"""One rule of a policy, as Envoy holds it: whether what a guard sees is something that it is about (`permits`), by
-somebody that it is about (`is_`)."""
+"""Evaluates one policy of an RBAC filter against a request or connection: its permissions (`permits`) and its
+principals (`is_`)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from weft.explain.request import RequestHeaders
 
 
 class GuardInput(msgspec.Struct):
-    """What a guard can look at. Filters add to the metadata as they go."""
+    """The connection, identities, headers and metadata that RBAC rules match. Filters add metadata as they run."""
 
     connection: IncomingConnection
-    identities: tuple[str, ...] = ()  # of the certificate that the caller has shown
-    remote: str = ""  # who called first, as X-Forwarded-For says
+    identities: tuple[str, ...] = ()  # of the caller's certificate
+    remote: str = ""  # address of the original client, from X-Forwarded-For
     headers: RequestHeaders = msgspec.field(default_factory=RequestHeaders)
     http2: bool = False
     metadata: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
@@ -52,7 +52,7 @@ def permits(permission: Permission, seen: GuardInput) -> bool:
             return matchers.metadata(permission.metadata, seen.metadata)
         case "requested_server_name":
             return matchers.text(permission.requested_server_name, connection.server_name)
-    raise Unsure(f"a policy asks about {kind or 'nothing'}, which cannot be told here")
+    raise Unsure(f"a policy has the condition {kind or 'nothing'}, which is not simulated")
 
 
 def is_(principal: Principal, seen: GuardInput) -> bool:
@@ -82,9 +82,9 @@ def is_(principal: Principal, seen: GuardInput) -> bool:
             return _asks_for_path(seen) and matchers.path(principal.url_path, seen.headers.value(":path"))
         case "metadata":
             return matchers.metadata(principal.metadata, seen.metadata)
-    raise Unsure(f"a policy asks about {kind or 'nothing'}, which cannot be told here")
+    raise Unsure(f"a policy has the condition {kind or 'nothing'}, which is not simulated")
 
 
 def _asks_for_path(seen: GuardInput) -> bool:
-    """A CONNECT asks for a host alone: no path is its, and of those that are left out none is."""
+    """A CONNECT has a host and no path: it matches no path, and no excluded path."""
     return seen.headers.has(":path") and seen.headers.value(":method") != "CONNECT"

@@ -1,5 +1,5 @@
-"""An explanation as lines for a person: one for each decision, with where it comes from, and the verdict last. What all
-outcomes share is told once; of each after the first, where it parts from that, and what is decided otherwise."""
+"""Formats an explanation as text: one line for each decision, with its source objects, and the verdict last. The steps
+that all outcomes share are printed once; later outcomes show only the steps that differ from the first."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from weft.explain.decision import Explanation, Kind, ObjectSource, Outcome, Step, Verdict
 
-_MOST_SOURCES = 4  # of one decision; a port that twenty services share is no clearer for naming them all
-_FEWEST_ALIKE = 2  # decisions; to say of one that it is as above takes no less than to tell it
+_MOST_SOURCES = 4  # printed per decision; twenty services that share a port would not make it clearer
+_FEWEST_ALIKE = 2  # decisions; "1 decision as above" would be no shorter than the decision
 _MANY = ("Service", "AuthorizationPolicy")
 
 
@@ -43,16 +43,16 @@ def verdict(found: Verdict) -> str:
     grpc = f" (gRPC status {found.grpc_status})" if found.grpc_status else ""
     late = f" after {found.delay:g} s" if found.delay else ""
     more = ", ".join(part for part in (found.flags, found.detail) if part)
-    said = f"{found.kind}{status}{grpc}{late}: {found.why}"
+    text = f"{found.kind}{status}{grpc}{late}: {found.why}"
     if found.kind is Kind.DELIVERED and found.path:
-        said = f"{said} as {found.method} {found.host}{found.path}"
-    said = f"{said} ({more})" if more else said
-    said = f"{said}, provided that {found.provided}" if found.provided else said
-    return f"{said}{_listed(found.sources)}"
+        text = f"{text} as {found.method} {found.host}{found.path}"
+    text = f"{text} ({more})" if more else text
+    text = f"{text}, provided that {found.provided}" if found.provided else text
+    return f"{text}{_listed(found.sources)}"
 
 
 def _listed(sources: tuple[ObjectSource, ...]) -> str:
-    """Cut are only objects of which many stand side by side, and of those each is named before its second rule."""
+    """The list of sources. Only kinds with many objects are cut, and each object is listed before its second rule."""
     seen: set[tuple[str, str, str]] = set()
     kept: list[tuple[bool, ObjectSource]] = []
     others: list[tuple[bool, ObjectSource]] = []
@@ -70,7 +70,7 @@ def _listed(sources: tuple[ObjectSource, ...]) -> str:
 
 
 def _alike(first: Outcome, other: Outcome, start: int) -> int:
-    """How many decisions, from the one at this place on, are the same but for the names of whom they are about."""
+    """The number of decisions, from `start` on, that differ only in names."""
     count = 0
     for one, another in zip(_nameless(first, start), _nameless(other, start), strict=False):
         if one != another:
@@ -80,7 +80,7 @@ def _alike(first: Outcome, other: Outcome, start: int) -> int:
 
 
 def _nameless(outcome: Outcome, start: int) -> Iterator[Step]:
-    """The decisions without the names that the way it goes has of its own: cluster, server name, endpoints, proxy."""
+    """The decisions without the names of this outcome: cluster, server name, endpoints, proxy."""
     found = outcome.verdict
     names = [found.cluster, found.cluster.replace("|", "_."), *(endpoint for endpoint, _ in found.endpoints)]
     names += dict.fromkeys(step.proxy for step in outcome.steps if step.proxy != outcome.steps[0].proxy)

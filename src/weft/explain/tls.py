@@ -1,5 +1,5 @@
-"""TLS between two proxies: whether a caller's proxy uses it towards an endpoint, what it offers, and whether each side
-takes the other's certificate."""
+"""TLS between two proxies: whether a caller's proxy uses TLS to an endpoint, its ALPN and SNI, and whether each side
+accepts the other's certificate."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from weft.explain.world import EnvoyResources
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """How a caller's proxy opens a connection."""
+    """The TLS parameters of a caller's proxy for a connection."""
 
     server_name: str
     offers: tuple[str, ...]
-    identity: str  # of the certificate that it shows, if it shows one
-    names: tuple[SubjectAltNameMatcher, ...]  # one of which the server must have; none: any will do
-    foreign: bool  # not the mesh's: whom it trusts is written in files
-    sources: tuple[ObjectSource, ...] = ()  # who says so
+    identity: str  # of its client certificate; "" if it presents none
+    names: tuple[SubjectAltNameMatcher, ...]  # the server must have one of them; empty: any name is accepted
+    foreign: bool  # not the mesh's TLS: the trusted CAs are in files
+    sources: tuple[ObjectSource, ...] = ()  # the objects that require it
 
 
 def offer(
@@ -38,11 +38,11 @@ def offer(
     instead: tuple[str, ...],
     identity: str,
 ) -> Offer | None:
-    """None for plaintext. `instead`: what the chain's connections offer whatever the cluster would."""
+    """None for plaintext. `instead`: ALPN that the filter chain sets, in place of the cluster's."""
     socket, why = _socket(cluster, place)
     sources = sources_of(cluster.metadata)
     if (header := _header(resources, socket)) is not None:
-        walk.tell(DecisionStage.TLS, "before anything else goes a PROXY header, which says who called", sources)
+        walk.tell(DecisionStage.TLS, "a PROXY header with the caller's address is sent first", sources)
         socket = header.transport_socket
     context = resources.opened(socket.typed_config, UpstreamTlsContext) if socket else None
     if context is None:
@@ -58,23 +58,23 @@ def offer(
         )
         != "api_config_source"
     )
-    told = f"with TLS ({why}), offering {', '.join(offers) or 'nothing'}"
-    walk.tell(DecisionStage.TLS, f"{told} for {context.sni}" if context.sni else told, sources)
+    what = f"with TLS ({why}), ALPN {', '.join(offers) or 'none'}"
+    walk.tell(DecisionStage.TLS, f"{what}, SNI {context.sni}" if context.sni else what, sources)
     return Offer(context.sni, offers, shown, tuple(names), foreign, sources)
 
 
 def announces(resources: EnvoyResources, cluster: Cluster, place: EndpointShare) -> bool:
-    """Whether a PROXY header goes first, which proxies of the mesh do not read."""
+    """Whether a PROXY header is sent first, which proxies of the mesh do not read."""
     return _header(resources, _socket(cluster, place)[0]) is not None
 
 
 def takes_server(walk: Walk, made: Offer, identity: str) -> bool:
-    """Whether the caller's proxy believes that it has reached the service."""
+    """Whether the caller's proxy accepts the server's identity."""
     if not made.names or any(matchers.text(each.matcher, identity) for each in made.names):
         walk.tell(DecisionStage.TLS, f"the server is {identity}, as expected")
         return True
     expected = ", ".join(each.matcher.exact or str(each.matcher).strip() for each in made.names)
-    walk.tell(DecisionStage.TLS, f"the server is {identity or 'nobody'}, and not {expected}", made.sources)
+    walk.tell(DecisionStage.TLS, f"the server is {identity or 'without an identity'}, not {expected}", made.sources)
     return False
 
 
@@ -86,22 +86,22 @@ def takes_client(
     policies: tuple[ObjectSource, ...] = (),
     unmet: str = "",
 ) -> bool:
-    """Whether the server's proxy lets the caller finish the handshake. `sources`: who made the filter chain;
-    `policies`: whose rules say who may come in, which the handshake asks already; `unmet`: why none of them does."""
+    """Whether the server's proxy accepts the caller's certificate. `sources`: the objects of the filter chain;
+    `policies`: the ALLOW policies, which the handshake enforces already; `unmet`: why none of them matches."""
     if not identity:
         if context.require_client_certificate.value:
-            walk.tell(DecisionStage.TLS, "the caller shows no certificate, and must", sources)
+            walk.tell(DecisionStage.TLS, "the caller presents no certificate, but one is required", sources)
         return not context.require_client_certificate.value
     names = validation(context.common_tls_context).match_typed_subject_alt_names
     if not names or any(matchers.text(each.matcher, identity) for each in names):
         walk.tell(DecisionStage.TLS, f"the caller is {identity}")
         return True
-    of_mesh = any(each.matcher.HasField("prefix") for each in names)  # all of a trust domain: no policy is asked
+    of_mesh = any(each.matcher.HasField("prefix") for each in names)  # a whole trust domain: not from a policy
     if policies and not of_mesh:
-        what = f"the caller is {identity}, and no rule that allows matches, so it is denied{unmet}"
+        what = f"the caller is {identity}, and no ALLOW rule matches, so it is denied{unmet}"
         walk.tell(DecisionStage.POLICY, what, policies)
     else:
-        walk.tell(DecisionStage.TLS, f"the caller is {identity}, whom nothing lets in here")
+        walk.tell(DecisionStage.TLS, f"the caller is {identity}, which is not accepted here")
     return False
 
 
@@ -120,8 +120,11 @@ def _socket(cluster: Cluster, place: EndpointShare) -> tuple[TransportSocket | N
     for match in cluster.transport_socket_matches:
         wanted = {name: value.string_value for name, value in match.match.fields.items()}
         if wanted.items() <= marks.items():
-            told = ", ".join(f"{name}: {value}" for name, value in sorted(wanted.items()))
-            return match.transport_socket, f"the endpoint is marked {told}" if told else "the endpoint is not marked"
+            marked = ", ".join(f"{name}: {value}" for name, value in sorted(wanted.items()))
+            return (
+                match.transport_socket,
+                f"the endpoint is marked {marked}" if marked else "the endpoint is not marked for TLS",
+            )
     if cluster.HasField("transport_socket"):
-        return cluster.transport_socket, "the cluster always does"
-    return None, "nothing asks for TLS"
+        return cluster.transport_socket, "the cluster always uses it"
+    return None, "TLS is not configured"

@@ -1,8 +1,7 @@
-"""One token, as Envoy reads it: text comes in, and what it says leaves, or what is wrong with it in Envoy's words. And
-its signature, where the keys are known.
+"""Parses a JWT like Envoy: returns its claims, or Envoy's error message. Verifies its signature if the keys are known.
 
-Rule: what Envoy takes is taken, though it is laxer than the standard; the library for signatures is slow to import, and
-few questions carry a token.
+Rule: accepts what Envoy accepts, although that is laxer than the standard. The library for signatures is imported only
+when needed: it is slow to import, and few requests carry a token.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _ED25519_BYTES = 64
 
 
 def read_token(text: str) -> Token:
-    """What it says; nobody has looked at its signature yet."""
+    """The parsed token; its signature is not verified yet."""
     parts = [part for part in text.split(".") if part]
     if len(parts) != 3:
         return Token(text, malformed=_FORM)
@@ -48,7 +47,7 @@ def read_token(text: str) -> Token:
 
 
 def wrong_signature(text: str, key_set: str) -> str:
-    """Of a token that can be read: nothing, if one of these keys has signed it."""
+    """Envoy's error for the signature of a parsed token; "" if one of the keys signed it."""
     head, payload, signature = (part for part in text.split(".") if part)
     header, signed = json.loads(_decoded(head) or b""), f"{head}.{payload}".encode()
     wrong = _NO_SUCH_KEY
@@ -94,7 +93,7 @@ def _wrong_claims(claims: Mapping[str, Any]) -> str:
 
 
 def _opened(part: str, name: str) -> dict[str, Any] | str:
-    """Or what is wrong with it."""
+    """The decoded JSON object, or an error message."""
     decoded = _decoded(part)
     if decoded is None:
         return f"Jwt {name} is an invalid Base64url encoded"
@@ -106,7 +105,7 @@ def _opened(part: str, name: str) -> dict[str, Any] | str:
 
 
 def _decoded(part: str) -> bytes | None:
-    part = "".join(part.split())  # which Envoy passes over
+    part = "".join(part.split())  # Envoy ignores whitespace
     if not _ENCODED.fullmatch(part):
         return None
     try:
@@ -126,7 +125,7 @@ def _has_signed(key: Mapping[str, str], algorithm: str, signed: bytes, signature
 
 
 def _verify(key: Mapping[str, str], algorithm: str, signed: bytes, signature: bytes) -> None:
-    """Raises InvalidSignature; ValueError, if it is no key."""
+    """Raises InvalidSignature, or ValueError for an invalid key."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa, utils
 
@@ -153,7 +152,7 @@ def _verify(key: Mapping[str, str], algorithm: str, signed: bytes, signature: by
 
 
 def _hash(algorithm: str, key_type: str) -> HashAlgorithm:
-    """SHA-256 also where the algorithm is of another type of key."""
+    """SHA-256 also if the algorithm is for another type of key."""
     from cryptography.hazmat.primitives import hashes
 
     kinds = ("ES",) if key_type == "EC" else ("RS", "PS")

@@ -1,7 +1,7 @@
-"""Why a rule of a policy does not match: the rule as Envoy holds it and what a guard sees come in, and the conditions
-that are not met leave, in words: `method POST is not GET or HEAD`.
+"""Describes why a rule of a policy does not match. Input: an RBAC policy and the request. Output: the conditions that
+are not met, as text: `method POST is not GET or HEAD`.
 
-Rule: it is asked after the decision and never decides anything; what it has no words for it leaves out.
+Rule: runs after the decision and never decides anything; conditions that it cannot describe are left out.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from envoy.type.matcher.v3.value_pb2 import ValueMatcher
 from weft.explain import matchers
 from weft.explain.rule import GuardInput, is_, permits
 
-_MOST_NAMED = 4  # values that would have been good
+_MOST_NAMED = 4  # accepted values that a message lists
 _SPIFFE = "spiffe://"
 _NAMED = {":method": "method", ":authority": "host"}
 _NAMESPACE = re.compile(r"spiffe://\.\+/ns/((?:\[\^/\]\*|[^/])*)/\.\*")
 _ACCOUNT = re.compile(r"spiffe://\.\+/ns/([^/]*)/\(\?:\.\+/\)\?sa/([^/]*)\(\?:/\.\+\)\?")
 
-# What was looked at, as the subject of a sentence, and what it should have been; None: the subject says it all.
+# The checked property, as the subject of a sentence, and the accepted value; None: the subject is the whole message.
 Miss = tuple[str, str | None]
 
 
 def unmet(policy: Policy, seen: GuardInput) -> str:
-    """Nothing, if there are no words for it. A rule needs one of its permissions and one of its principals."""
+    """ "" if no condition can be described. A rule needs one of its permissions and one of its principals."""
     misses: list[Miss] = []
     if not any(permits(each, seen) for each in policy.permissions):
         misses += _of_ways([[*_of_permission(each, seen)] for each in policy.permissions])
@@ -42,12 +42,14 @@ def unmet(policy: Policy, seen: GuardInput) -> str:
 
 
 def _of_ways(ways: list[list[Miss]]) -> list[Miss]:
-    """Where one of several would have been enough. Values of one subject are listed together; what is about different
-    ones is told apart."""
-    told = [way for way in ways if way]
-    if all(len(way) == 1 for way in told) and len({way[0][0] for way in told}) == 1:
-        return [way[0] for way in told]
-    return told[0] if len(told) == 1 else [("; or else ".join(map(_told, told)), None)] if told else []
+    """The misses of alternatives. Values of one subject are listed together; different subjects are joined with
+    `or else`."""
+    described = [way for way in ways if way]
+    if all(len(way) == 1 for way in described) and len({way[0][0] for way in described}) == 1:
+        return [way[0] for way in described]
+    if len(described) == 1:
+        return described[0]
+    return [("; or else ".join(map(_told, described)), None)] if described else []
 
 
 def _told(misses: Iterable[Miss]) -> str:
@@ -67,7 +69,8 @@ def _either(values: list[str]) -> str:
 
 
 def _of_permission(permission: Permission, seen: GuardInput) -> Iterable[Miss]:
-    """Of one that does not match; of what stands under `not_rule`, one that does."""
+    """The misses of a permission that does not match; under `not_rule`, those of a permission that
+    matches."""
     kind = permission.WhichOneof("rule")
     connection = seen.connection
     match kind:
@@ -113,9 +116,9 @@ def _of_principal(principal: Principal, seen: GuardInput) -> Iterable[Miss]:
         case "authenticated":
             return [_of_caller(principal.authenticated.principal_name, seen)]
         case "direct_remote_ip" | "source_ip":
-            return [(f"address {seen.connection.source}", _range(getattr(principal, kind)))]
+            return [(f"source address {seen.connection.source}", _range(getattr(principal, kind)))]
         case "remote_ip":
-            return [(f"first caller's address {seen.remote or seen.connection.source}", _range(principal.remote_ip))]
+            return [(f"remote address {seen.remote or seen.connection.source}", _range(principal.remote_ip))]
         case "header":
             return [_of_header(principal.header, seen)]
         case "url_path":
@@ -126,13 +129,13 @@ def _of_principal(principal: Principal, seen: GuardInput) -> Iterable[Miss]:
 
 
 def _left_out(about: Iterable[Miss]) -> list[Miss]:
-    """What a rule leaves out (`notMethods`) is there."""
-    return [(f"{subject} is left out", None) for subject in dict.fromkeys(subject for subject, _ in about)]
+    """The request has a value that the rule excludes (`notMethods`)."""
+    return [(f"{subject} is excluded", None) for subject in dict.fromkeys(subject for subject, _ in about)]
 
 
 def _of_caller(wanted: StringMatcher, seen: GuardInput) -> Miss:
     if not seen.identities:
-        return "the caller has shown no certificate", None
+        return "the caller has presented no certificate", None
     return f"caller {seen.identities[0].removeprefix(_SPIFFE)}", _identity(wanted)
 
 
@@ -155,7 +158,7 @@ def _of_metadata(matcher: MetadataMatcher, known: Mapping[str, Any]) -> Miss:
         return f"{matcher.filter} {'.'.join(keys)}", ", ".join(_values(matcher.value)) or None
     found: Any = known.get(matcher.filter, {}).get("payload", {})
     if not found:
-        return "there is no token that was verified", None
+        return "there is no verified token", None
     claim = ".".join(keys[1:])
     for key in keys[1:]:
         found = found.get(key) if isinstance(found, Mapping) else None
@@ -180,14 +183,14 @@ def _values(matcher: ValueMatcher) -> Iterator[str]:
 def _identity(wanted: StringMatcher) -> str:
     pattern = wanted.safe_regex.regex
     if found := _NAMESPACE.fullmatch(pattern):
-        return f"of namespace {_unescaped(found[1])}"
+        return f"in namespace {_unescaped(found[1])}"
     if found := _ACCOUNT.fullmatch(pattern):
         return f"service account {_unescaped(found[1])}/{_unescaped(found[2])}"
     return _text(wanted).removeprefix(_SPIFFE)
 
 
 def _text(wanted: StringMatcher) -> str:
-    """As a policy writes it."""
+    """The matcher in the notation of a policy."""
     kind = wanted.WhichOneof("match_pattern")
     match kind:
         case "exact":
@@ -198,7 +201,7 @@ def _text(wanted: StringMatcher) -> str:
             return f"*{wanted.suffix}"
         case "safe_regex":
             pattern = wanted.safe_regex.regex
-            return "anything" if pattern == ".+" else f"what matches {pattern}"
+            return "anything" if pattern == ".+" else f"a match of {pattern}"
     return "anything"
 
 

@@ -1,4 +1,4 @@
-"""A request out of what a person types: a URL, and what belongs to it."""
+"""Builds a Request from a URL and the options of a command."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class BadUrl(Exception):
 
 class BadMethod(Exception):
     def __init__(self, method: str) -> None:
-        what = f"`{method}` is no method of HTTP"
+        what = f"`{method}` is not an HTTP method"
         super().__init__(what)
-        self.problem = Problem(Where(), what, "it is one word, for example: -X POST")
+        self.problem = Problem(Where(), what, "a method is one word, for example: -X POST")
 
 
 class BadSource(Exception):
-    def __init__(self, source: str, what: str = "is no address") -> None:
+    def __init__(self, source: str, what: str = "is not an IP address") -> None:
         what = f"`{source}` {what}"
         super().__init__(what)
-        hint = "it is where a caller from outside is, at a gateway: weft explain GATEWAY --source-address 198.51.100.7"
+        hint = "the address of a client outside the mesh: weft explain GATEWAY --source-address 198.51.100.7"
         self.problem = Problem(Where(), what, hint)
 
 
@@ -56,7 +56,7 @@ def request_of(
     source: str = "",
     now: int = 0,
 ) -> Request:
-    """Without a scheme it is HTTP. Raises BadUrl, BadMethod, BadSource."""
+    """The default scheme is http. Raises BadUrl, BadMethod, BadSource."""
     if source and not is_address(source):
         raise BadSource(source)
     try:
@@ -66,19 +66,19 @@ def request_of(
         raise BadUrl(url, str(error).lower()) from error
     scheme = split.scheme.lower()
     if scheme == "udp":
-        raise BadUrl(url, "UDP goes past the proxies: it is sent as without a mesh, and no route or policy holds")
+        raise BadUrl(url, "UDP bypasses the proxies: it is sent as without a mesh, and no route or policy applies")
     if scheme not in _PORTS:
-        raise BadUrl(url, f"`{scheme}` is not a scheme that can be explained")
+        raise BadUrl(url, f"the scheme `{scheme}` is not supported")
     if not host:
-        raise BadUrl(url, "it names no host")
+        raise BadUrl(url, "the URL names no host")
     address = host if ":" in host or host.replace(".", "").isdigit() else ""
     if address and not is_address(address):
         raise BadUrl(url, f"{address} is neither a name nor an address")
     if given_port == 0:
-        raise BadUrl(url, "nobody can be called on port 0")
+        raise BadUrl(url, "port 0 cannot be called")
     port = given_port or _PORTS[scheme]
     if not port:
-        raise BadUrl(url, "it names no port")
+        raise BadUrl(url, "the URL names no port")
     if not _METHOD.fullmatch(method):
         raise BadMethod(method)
     sent = [*headers]
@@ -90,7 +90,7 @@ def request_of(
     if carried and "authorization" not in given:
         sent.append(("authorization", f"Bearer {carried[0].text}"))
     is_http = _SPEAKS[scheme] in (Speaks.HTTP, Speaks.HTTP2)
-    # Clients leave the port out of Host where it is the scheme's own.
+    # Clients leave the scheme's default port out of Host.
     shown = f"[{host}]" if ":" in host else host
     if is_http and port != _PORTS[scheme] and "host" not in given:
         sent.append(("host", f"{shown}:{port}"))

@@ -1,5 +1,5 @@
-"""One way through all decisions. Where chance decides, the walk asks for a choice; `every` goes again for each choice
-that has not been taken, until all ways have been gone, so that the stages themselves read straight down."""
+"""One path through all decisions. Where the result is random, a stage calls `Walk.choose`; `every` repeats the walk for
+each choice not yet taken, until all paths are covered, so that the stages themselves contain no branching."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from weft.explain.request import RequestHeaders
 T = TypeVar("T")
 
 _MOST_WAYS = 128
-# To a gRPC caller, what a proxy says itself is an answer of status 200 that carries gRPC's own status.
+# To a gRPC caller, a proxy's own response has status 200 and carries a gRPC status.
 _GRPC_OF_HTTP = {400: 13, 401: 16, 403: 7, 404: 12, 429: 14, 502: 14, 503: 14, 504: 14}
-_BARE = ("NC", "NR")  # answers without a body
+_BARE = ("NC", "NR")  # flags of responses without a body
 
 
 class Walk:
     def __init__(self, given: tuple[int, ...] = ()) -> None:
         self.steps: list[Step] = []
         self.odds = 1.0
-        self.proxy = ""  # whose decisions are being told
+        self.proxy = ""  # the proxy whose decisions are being recorded
         self.taken: list[tuple[int, int]] = []  # the choice, and of how many
-        self.route = self.cluster = self.endpoint = self.workload = ""  # what the verdict will say of the way
+        self.route = self.cluster = self.endpoint = self.workload = ""  # for the verdict
         self.endpoints: tuple[tuple[str, float], ...] = ()
         self.delay = 0.0
         self.provided = ""
-        self.grpc = False  # whether the proxy that decides is asked by gRPC
-        self.web = False  # whether one on the way makes gRPC of gRPC-Web, and an answer to that of any with a body
+        self.grpc = False  # whether the request is gRPC at the proxy that decides
+        self.web = False  # whether a proxy converts the request from gRPC-Web, and converts every response with a body
         self._given = given
 
     def tell(self, stage: DecisionStage, what: str, sources: tuple[ObjectSource, ...] = (), about: str = "") -> None:
@@ -55,15 +55,17 @@ class Walk:
         location: str = "",
         headers: RequestHeaders | None = None,
     ) -> Verdict:
-        """The verdict at this place, with what has been told of the way."""
+        """The verdict at this stage, with the route, cluster and endpoint recorded so far."""
         arriving = list(headers) if headers is not None else []
         pseudo = dict(pair for pair in arriving if pair[0].startswith(":"))
-        said = 0 if not status or detail == "cors_response" else status
+        failure = 0 if not status or detail == "cors_response" else status
         return Verdict(
             kind,
             why,
-            status=200 if self.grpc and said else status,
-            grpc_status=_GRPC_OF_HTTP.get(said, 2) if said and (self.grpc or (self.web and flags not in _BARE)) else 0,
+            status=200 if self.grpc and failure else status,
+            grpc_status=_GRPC_OF_HTTP.get(failure, 2)
+            if failure and (self.grpc or (self.web and flags not in _BARE))
+            else 0,
             flags=f"DI,{flags}" if flags and self.delay else flags,
             detail=detail,
             location=location,
@@ -82,7 +84,8 @@ class Walk:
         )
 
     def choose(self, options: Sequence[tuple[float, T]]) -> T:
-        """One of these, with its share of all weights. What has no weight is never chosen."""
+        """Chooses an option, and multiplies the odds by its share of the weights; an option of weight 0 is never
+        chosen."""
         possible = [option for option in options if option[0] > 0]
         if not possible:
             raise Unsure("there is nothing to choose from")
@@ -109,12 +112,12 @@ def every(journey: Callable[[Walk], Verdict]) -> Explanation:
         given = _next(walk.taken)
     if given is not None:
         rest = 1.0 - sum(outcome.odds for outcome in outcomes)
-        outcomes.append(Outcome(rest, (), Verdict(Kind.UNKNOWN, f"more than {_MOST_WAYS} ways it may go")))
+        outcomes.append(Outcome(rest, (), Verdict(Kind.UNKNOWN, f"more than {_MOST_WAYS} possible paths")))
     return Explanation(tuple(sorted(_once(outcomes), key=lambda outcome: -outcome.odds)))
 
 
 def _once(outcomes: list[Outcome]) -> Iterable[Outcome]:
-    """Ways that end alike in everything are one outcome, told by the first of them."""
+    """Merges paths with equal verdicts into one outcome, with the steps of the first."""
     found: dict[Verdict, Outcome] = {}
     for outcome in outcomes:
         same = found.get(outcome.verdict)
@@ -125,7 +128,7 @@ def _once(outcomes: list[Outcome]) -> Iterable[Outcome]:
 
 
 def _next(taken: list[tuple[int, int]]) -> tuple[int, ...] | None:
-    """The choices of the next way, as one counts: the last that has another option takes it."""
+    """The choices of the next path, in counting order: the last choice with another option advances."""
     for position in reversed(range(len(taken))):
         choice, number = taken[position]
         if choice + 1 < number:

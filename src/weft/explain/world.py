@@ -1,4 +1,4 @@
-"""What an explanation is told from outside: names and addresses, who stands at them, and what their proxies got."""
+"""The inputs of an explanation: names and addresses, the workloads at them, and the resources of their proxies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LISTENER, _ROUTE, _CLUSTER, _ENDPOINT = (
 
 
 class EnvoyResources:
-    """What one proxy has, by name. What is packed inside is opened once."""
+    """The resources of one proxy, by name. Packed messages (`Any`) are decoded once."""
 
     def __init__(
         self,
@@ -39,11 +39,13 @@ class EnvoyResources:
         self.clusters: Mapping[str, Cluster] = {each.name: each for each in clusters}
         self.endpoints: Mapping[str, ClusterLoadAssignment] = {each.cluster_name: each for each in endpoints}
         self._opened: dict[tuple[str, bytes], Anything] = {}
-        self.kept: dict[object, Anything] = {}  # what stages have worked out of resources, under keys of their own
+        self.kept: dict[
+            object, Anything
+        ] = {}  # cache of values that stages derive from the resources, under their own keys
 
     @classmethod
     def from_bytes(cls, sent: Iterable[tuple[str, bytes]]) -> EnvoyResources:
-        """Of pairs of a type URL and the resource as it was sent; other types are passed over."""
+        """From pairs of a type URL and a serialized resource; other types are ignored."""
         by_type: dict[str, list[bytes]] = {_LISTENER: [], _ROUTE: [], _CLUSTER: [], _ENDPOINT: []}
         for type_url, body in sent:
             if type_url in by_type:
@@ -56,7 +58,7 @@ class EnvoyResources:
         )
 
     def opened(self, packed: Any, kind: type[M]) -> M | None:
-        """The message inside, if it is of this kind."""
+        """The decoded message, if it is of this type."""
         if not packed.Is(kind.DESCRIPTOR):  # type: ignore[arg-type]
             return None
         key = (packed.type_url, packed.value)
@@ -67,38 +69,40 @@ class EnvoyResources:
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """A server of a gateway by which nobody comes in."""
+    """A server of a gateway that accepts no connections."""
 
     port: int  # at which it would listen
     hosts: tuple[str, ...]
     why: str
-    what: str  # the same, with whose server it is
+    what: str  # the same, with the Gateway that declares the server
     sources: tuple[ObjectSource, ...] = ()
 
 
 class ExplainedWorkload(msgspec.Struct, frozen=True, eq=False):
-    """Somebody at an address, with a proxy or without."""
+    """A workload at an address, with a proxy or without."""
 
     name: str
     addresses: tuple[str, ...] = ()
-    identity: str = ""  # what its proxy's certificate says, a SPIFFE id
+    identity: str = ""  # the SPIFFE ID in its proxy's certificate
     resources: EnvoyResources | None = None  # None: no proxy
     ports: frozenset[int] | None = None  # on which its application listens; None: not known, so on all
-    doors: Mapping[int, int] | None = None  # of a gateway: where each port leads that callers know; None: it is none
+    doors: Mapping[int, int] | None = (
+        None  # of a gateway: port that callers use -> port that the proxy listens on; None: not a gateway
+    )
     closed: tuple[Closed, ...] = ()  # of a gateway
-    published: Mapping[int, int] = {}  # of a gateway: where each port of the machine leads
-    unread: Mapping[str, str] = {}  # of a gateway: Secrets that its proxy has refused and never had, and what it said
+    published: Mapping[int, int] = {}  # of a gateway: port of the machine -> port that the proxy listens on
+    unread: Mapping[str, str] = {}  # of a gateway: Secret that its proxy rejected and never had -> error
 
 
 class NoPort(msgspec.Struct, frozen=True):
-    """A service that has its own address, and not the port that is called there."""
+    """A service with an address of its own, but without the called port."""
 
     why: str
     sources: tuple[ObjectSource, ...] = ()
 
 
 class Unseen(msgspec.Struct, frozen=True):
-    """A service that has an address, and that the caller's proxy is not shown."""
+    """A service with an address that is not visible to the caller's proxy."""
 
     why: str
     sources: tuple[ObjectSource, ...] = ()
@@ -108,43 +112,43 @@ class World(Protocol):
     def workload(self, name: str) -> ExplainedWorkload | None: ...
 
     def at(self, address: str) -> ExplainedWorkload | None:
-        """Who stands at an address; None for whoever the mesh does not know."""
+        """The workload at an address; None if the mesh does not know the address."""
         ...
 
     def behind(self, address: str, port: int) -> tuple[tuple[str, int], ...] | None:
-        """To whom the network itself sends what is for a service's own address, where no proxy has chosen; None if it
-        is no such address."""
+        """The endpoints to which the network forwards a connection to a service's address, where no proxy chooses one;
+        None if it is not a service's address."""
         ...
 
     def no_port(self, address: str, port: int) -> NoPort | None:
-        """Whose own address it is, if it is that of a service without this port: nobody answers there."""
+        """The service that has this address, if it does not have this port."""
         ...
 
     def unseen(self, caller: ExplainedWorkload, address: str, port: int) -> Unseen | None:
-        """Whose own address and port it is, if he is hidden from the caller's proxy."""
+        """The service that has this address and port, if it is not visible to the caller's proxy."""
         ...
 
     def is_shown(self, caller: ExplainedWorkload, address: str, port: int) -> bool:
-        """Whether there is anybody of whom the caller's proxy is told if this is called."""
+        """Whether the caller's proxy gets configuration for this address on demand."""
         ...
 
     def uncalled(self, caller: ExplainedWorkload, cluster: str) -> str:
-        """Why the caller's proxy may call nobody of a cluster that has no endpoints; "" if nobody knows."""
+        """Why a cluster of the caller's proxy has no endpoints; "" if the reason is not known."""
         ...
 
     def resolve(self, host: str, caller: ExplainedWorkload, *, by_proxy: bool = False) -> tuple[str, ...]:
-        """The addresses of a name, as the caller's application learns them, or its proxy; the name itself where a proxy
-        asks somebody outside of the mesh."""
+        """The addresses of a name for the caller's application, or for its proxy; the name itself where a proxy
+        resolves it outside the mesh."""
         ...
 
     def after_call(self, caller: ExplainedWorkload, address: str) -> EnvoyResources:
-        """What the caller's proxy has once it has been told of whoever has this address."""
+        """The resources of the caller's proxy after it got the configuration for this address."""
         ...
 
     def on_demand(self, caller: ExplainedWorkload) -> str:
-        """Why calls of what the caller's proxy was not told of are held."""
+        """Why calls to destinations that the caller's proxy has no configuration for are held."""
         ...
 
     def intercepts(self, workload: ExplainedWorkload, address: str, port: int, *, inbound: bool) -> bool:
-        """Whether a connection to this address and port meets the workload's proxy, on its way in or out."""
+        """Whether the workload's proxy intercepts a connection to this address and port, inbound or outbound."""
         ...

@@ -1,1 +1,1 @@
-"""YAML on disk: a directory comes in, and leaves as changes of objects, with the line of every field."""
+"""YAML on disk: turns a directory into changes of objects, with the line of every field."""

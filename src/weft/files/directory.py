@@ -1,10 +1,10 @@
-"""What a directory of files says, over time. Contents of files come in, changes of objects leave. Pure: reading and
-waiting are the watcher's.
+"""The objects of a directory over time. Input: contents of files. Output: changes of objects. Pure: `watch.py` reads
+files and waits for events.
 
-Rules: a bad document never removes what was good before. An object goes only when the file that held it shows that
-it is gone, and even then in two steps, `apply` and `settle`, so that a file caught half-written, or an object on its
-way from one file to another, takes nothing away. Of two files that hold the same object, the first by path wins;
-but an object that would be refused takes no place from one that would not, unless a good version of it is in force.
+Rules: an invalid document never removes a valid object. An object is deleted only when the file that held it no longer
+has it, and even then in two steps, `apply` and `settle`, so that a half-written file, or an object that moves from one
+file to another, deletes nothing. If two files hold the same object, the first by path wins; but an object that would be
+rejected does not win over one that would not, unless a good version of it is in force.
 Whether an object is valid, and which version of it is in force, is answered by the component that takes it in.
 """
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """A file that is there and cannot be read; what it held before stays."""
+    """A file that exists and cannot be read; its previous objects stay."""
 
     problem: Problem
 
@@ -76,7 +76,7 @@ class Directory:
         return frozenset(self._leaving)
 
     def apply(self, contents: Mapping[str, Content]) -> list[Change]:
-        """Files are now this. Returns what is new or different; what seems gone waits for `settle`."""
+        """Take the new contents of files. Returns objects that are new or different; deletions wait for `settle`."""
         touched: set[ObjectKey] = set()
         for path, content in contents.items():
             before = self._files.pop(path, None) or _File()
@@ -87,7 +87,7 @@ class Directory:
         return list(self._compare(touched))
 
     def settle(self, keys: Iterable[ObjectKey]) -> list[Change]:
-        """Those of the keys that still are in no file are gone."""
+        """Delete those of the keys that are still in no file."""
         gone = sorted(self._leaving.intersection(keys))
         self._leaving.difference_update(gone)
         for key in gone:
@@ -103,7 +103,7 @@ class Directory:
 
     def _file(self, path: str, content: bytes | Unreadable, before: _File) -> _File:
         shown = printable(f"{self._shown}/{path}" if self._shown else path)
-        # Who saves in place empties the file first: what it held until then has not left yet.
+        # A program that saves in place truncates the file first: its objects are not deleted yet.
         left = {key: self._live[key] for key in self._leaving if self._live[key].file == shown}
         held = {**left, **before.kept, **before.documents}
         if isinstance(content, Unreadable):
@@ -112,12 +112,12 @@ class Directory:
         directory = f"{self._root}/{below}" if self._root and below else self._root
         reading = read_documents(content, shown, printable(directory))
         documents = {document.key: document for document in reading.documents}
-        # One that keeps others out must be known of, even if nothing of it was ever good.
+        # An object that restricts access must be known even if no version of it was ever valid: it fails closed.
         broken = {document.key: document for document in reading.broken if may_close(document)}
         named = {document.key for document in reading.broken}
         missing = {key: document for key, document in held.items() if key not in documents}
         kept = {key: document for key, document in missing.items() if reading.unidentified or key in named}
-        # What is not readable any more and what is missing are one and the same, most probably, and that one is kept.
+        # The unreadable document and the missing object are most probably the same; the object is kept.
         new = (each for each in reading.guessed if all(each.key.kind != key.kind for key in missing))
         guessed = {document.key: document for document in new if document.key not in documents}
         kept = guessed | broken | kept

@@ -1,6 +1,6 @@
-"""The text of one file becomes documents, each with the lines of its fields. The watcher comes in with bytes;
-documents and problems leave. Rule: one bad document takes no other with it, and what it might have held is said: the
-objects it names (`broken`), or that it could have been anything (`unidentified`)."""
+"""Splits the bytes of one file into documents, each with the lines of its fields, and problems. Rule: an invalid
+document affects no other, and the result names what it might have held: the objects it names (`broken`), or that it
+could have been any object (`unidentified`)."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _RIGHTLY_THERE = ("apiVersion", "kind", "metadata", "spec", "name", "namespace",
 class FileReading(msgspec.Struct, frozen=True):
     documents: tuple[Document, ...] = ()
     problems: tuple[Problem, ...] = ()
-    broken: tuple[Document, ...] = ()  # objects that stand here, but not readably
-    unidentified: bool = False  # something stands here that could be any object
-    guessed: tuple[Document, ...] = ()  # which object that seems to be, where one keeps others out
+    broken: tuple[Document, ...] = ()  # objects that are in here, but cannot be parsed
+    unidentified: bool = False  # something in here could be any object
+    guessed: tuple[Document, ...] = ()  # which access-restricting object that seems to be
 
 
 def read_documents(content: bytes, file: str, directory: str = "") -> FileReading:
@@ -112,7 +112,7 @@ class _Reading:
         self._objects(composed)
 
     def _guess(self, text: str, line: int) -> None:
-        """A policy with a bracket too few is still meant to keep somebody out."""
+        """A policy with a missing bracket is still meant to restrict access, so its object is guessed from the text."""
         found = dict(reversed(_WRITTEN.findall(text)))  # the first of each
         kind, name = found.get("kind", ""), found.get("name", "")
         if not name or kind not in KINDS or KINDS[kind].closed is None:
@@ -155,7 +155,7 @@ class _Reading:
         return key
 
     def _key(self, value: Mapping[str, Any], lines: Mapping[Path, int], line: int) -> ObjectKey | None:
-        """Which object this is; a problem for each thing that is missing to say so."""
+        """The document's object key, or a problem for each field that is missing for it."""
         kind, metadata = value.get("kind"), value.get("metadata")
         before = len(self._problems)
         for name in ("apiVersion", "kind"):

@@ -1,7 +1,7 @@
-"""Problems of a running mesh, at the lines of the fields that they are about. Nobody keeps those lines in memory; they
-are read again from the files, when something was found in them.
+"""Adds line numbers to the problems of a running mesh. The lines of fields are not kept in memory; they are read again
+from the files that have a problem.
 
-Rule: this reads files, so it is no work for the loop that serves proxies.
+Rule: this reads files, so it must not run in the loop that serves proxies.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ MOST_READ = 1 << 20  # bytes of a file; in a larger one a problem is at its obje
 
 
 def with_lines(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Never raises: a file that cannot be read leaves its problems where they were."""
+    """Never raises: the problems of a file that cannot be read keep their place."""
     found = tuple(problems)
     return located(found, _written({problem.where.file for problem in found if problem.where.field}))
 
 
 def located(problems: Iterable[Problem], documents: Iterable[Document]) -> tuple[Problem, ...]:
-    """Each at the line of its field, where the document has lines. Of two lines the lower one is the narrower place."""
+    """Put each problem at the line of its field, if the document has lines; of two, the larger is more precise."""
     written = {str(document.key): document for document in documents if document.lines}
     found = []
     for problem in problems:

@@ -1,4 +1,4 @@
-"""One look at a directory: which files that could hold objects are there, and has each changed since the last look.
+"""Lists the files of a directory that may hold objects, and which have changed since the last scan.
 Symbolic links are followed, so a ConfigMap's swapped `..data` shows; scratch files of editors do not count."""
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Signature = tuple[int, int, int, int, int]
 
 
 class DirectoryScan(msgspec.Struct, frozen=True):
-    root: tuple[int, int]  # device and inode: another directory may come to stand under the same name
+    root: tuple[int, int]  # device and inode: the name may refer to another directory later
     files: dict[str, Signature]  # by path relative to the root
-    blind: dict[str, Problem]  # directories that could not be looked into; what is below them stays as it was
-    passed_over: dict[str, Problem] = {}  # files that hold something else, though their names do not say so
+    blind: dict[str, Problem]  # directories that could not be read; objects below them stay as they were
+    passed_over: dict[str, Problem] = {}  # files that hold something else, although their names suggest objects
 
     def hides(self, path: str) -> bool:
-        """Whether a path that was not seen may still be there."""
+        """Whether a path that was not listed may still exist."""
         return any(not above or path.startswith(f"{above}/") for above in self.blind)
 
 
@@ -39,7 +39,7 @@ def holds_objects(name: str) -> bool:
 
 
 def shown(path: str | Path) -> str:
-    """A path as people are shown it: as they wrote it, but without detours such as `bad/../good`."""
+    """A path for messages: as the user wrote it, but without detours such as `bad/../good`."""
     written = str(path)
     tidy = os.path.normpath(written)
     # `..` after a link leads elsewhere than it seems.
@@ -47,7 +47,7 @@ def shown(path: str | Path) -> str:
 
 
 def look(root: str, shown: str) -> DirectoryScan:
-    """Raises OSError if the root itself is not there."""
+    """Raises OSError if the root itself does not exist."""
     found = Path(root).stat()
     if not stat.S_ISDIR(found.st_mode):
         raise NotADirectoryError(f"{root} is not a directory")
@@ -58,7 +58,7 @@ def look(root: str, shown: str) -> DirectoryScan:
 
 
 def read(root: str, path: str, shown: str) -> Content:
-    """A file's content; None if it has vanished since it was seen."""
+    """A file's content; None if it was deleted since the scan."""
     whole = f"{root}/{path}"
     try:
         with open(whole, "rb", opener=_without_waiting) as file:

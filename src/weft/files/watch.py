@@ -1,7 +1,7 @@
 """A directory of YAML, watched: the first batch is everything there is, each later one what a save changed. The
 kernel's events only say when to look again; what is true is what a look finds, so missed, doubled and misleading
-events do no harm. Rule: nothing that happens to the directory ends the loop, and nothing is removed while the
-directory is away."""
+events do no harm. Rule: nothing that happens to the directory ends the loop, and no object is deleted while the
+directory does not exist."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from weft.files import scan
 from weft.files.directory import Content, Directory, DocumentReader
 from weft.model.names import ObjectKey
 
-# What seems gone is looked for once more after SETTLE, which is longer than any save takes.
+# A missing object is looked for once more after SETTLE, which is longer than any save takes.
 SETTLE = 0.3
 TICK = 0.5  # seconds between checks that the directory is still the same one
-SWEEP = 5.0  # seconds between looks that no event asked for: links out of the directory have no events
+SWEEP = 5.0  # seconds between scans without an event: symbolic links out of the directory have no events
 
 
 class FileBatch(msgspec.Struct, frozen=True):
@@ -145,7 +145,7 @@ class _Watcher:
         return FileBatch(tuple(changes), (*away, *scan.problems_of(self._seen), *self._directory.problems()))
 
     def _moved(self) -> bool:
-        """Whether another directory, or none, stands where the one we listen to was."""
+        """Whether the path is now another directory than the watched one, or none."""
         try:
             found = Path(self._root).stat()
         except OSError:
@@ -153,7 +153,7 @@ class _Watcher:
         return self._listening != (found.st_dev, found.st_ino)
 
     def _listen(self) -> None:
-        """Ask the kernel for events of the directory that stands there now."""
+        """Watch the directory that the path names now."""
         self._unlisten()
         found = Path(self._root).stat()
         self._listening = (found.st_dev, found.st_ino)
@@ -170,7 +170,7 @@ class _Watcher:
             self._events = None
 
     def _worth_a_look(self, events: set[tuple[Event, str]]) -> bool:
-        """Remembers which files were named. A log file or compiled script beside the YAML is not our business."""
+        """Whether an event is about YAML; other files in the directory are ignored. Records the files it names."""
         worth = False
         for kind, path in events:
             name = path.rpartition("/")[2]

@@ -1,1 +1,2 @@
-"""A mesh as one group sees it, to Envoy's resources. Pure functions: equal views give equal bytes."""
+"""Translates the mesh, as one group of proxies sees it, to Envoy's resources. Pure functions: equal views give equal
+bytes."""

@@ -1,9 +1,10 @@
-"""The access log, where the mesh wants one. None by default: a line per request costs, and must be asked for.
+"""Access logs. There are none by default: a line per request has a cost, so logs must be configured.
 
-What a proxy answers by itself is counted always, by a logger that writes nothing: no upstream's statistics know of it.
+Responses that a proxy sends itself are always counted, by a logger that writes nothing: no upstream's statistics
+include them.
 
-/dev/stdout and /dev/stderr are Envoy's own streams and not files: what they point to was opened by somebody else, and a
-proxy with a user of its own may not open it again.
+/dev/stdout and /dev/stderr are Envoy's stdout and stderr loggers, not files: another process opened what they point to,
+and a proxy that runs as another user may not open it again.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ _COUNTER = {
     "stats_scope": {"prefix": "weft"},
     "counters": [
         {
-            "value_fixed": "1",  # as Envoy itself writes a 64-bit number: its dump then says what was sent
+            "value_fixed": "1",  # as Envoy itself writes a 64-bit number, so that its dump equals what was sent
             "stat": {
                 "name": "answered_by_proxy",
                 "tags": [
-                    # Known before anybody is called, also which of several by weight; empty where there is none.
+                    # Known before an upstream is called, also for weighted clusters; empty if there is none.
                     {"name": "cluster", "value_format": "%UPSTREAM_CLUSTER_RAW%"},
                     {"name": "virtual_host", "value_format": "%CEL(xds.virtual_host_name)%"},
                     {"name": "response_code", "value_format": "%RESPONSE_CODE%"},
@@ -58,10 +59,10 @@ _COUNTER = {
         }
     ],
 }
-# An injected fault, no route, no cluster. All other failures are the router's, which counts them for the upstream.
+# An injected fault, no route, no cluster. The router counts all other failures for the upstream.
 _FLAGS = ("FI", "NR", "NC")
 
-# Istio's fields first and in Istio's order, so that whoever reads Istio's lines reads these; weft's own follow by name.
+# Istio's fields first and in Istio's order, so that parsers of Istio's lines work; weft's own follow by name.
 _TEXT = (
     '[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% '
     '%RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% "%UPSTREAM_TRANSPORT_FAILURE_REASON%" %BYTES_RECEIVED% '
@@ -101,10 +102,10 @@ _OURS = {
     "downstream_transport_failure_reason": "%DOWNSTREAM_TRANSPORT_FAILURE_REASON%",
     "upstream_peer": "%UPSTREAM_PEER_URI_SAN%",
 }
-# Whose other end is the application itself, and proves nothing.
+# Fields about the local application, which presents no certificate.
 _NEVER = {Reporter.CLIENT: "downstream_", Reporter.SERVER: "upstream_"}
-# What policies said, by the prefixes and keys under which Envoy's filter keeps it. On TCP a policy that lets a
-# connection in leaves no trace, and one that does not stands among the termination details.
+# Results of policies, by the prefixes and keys in the metadata of Envoy's RBAC filter. For TCP, a policy that allows a
+# connection leaves no metadata, and one that denies it is named in the termination details.
 _RESULT, _POLICY = "shadow_engine_result", "shadow_effective_policy_id"
 _OF_POLICIES = {
     "policy": ("", "enforced_effective_policy_id"),
@@ -117,8 +118,8 @@ _OF_POLICIES = {
     "audit_policy": (AUDITED, _POLICY),
 }
 
-# A connection that failed before its handshake was done. One that breaks off later is the system's failure, not TLS's;
-# and of plaintext that is welcome, the TLS inspector also notes why it is no TLS, without the colon.
+# A connection that failed before the handshake was complete. A later failure is the system's, not TLS's. For accepted
+# plaintext, the TLS inspector also records why it is not TLS, without the colon.
 _NO_HANDSHAKE = (
     "connection.transport_failure_reason.startsWith('TLS_error:|') && "
     "!connection.transport_failure_reason.contains('system library')"
@@ -129,22 +130,22 @@ _WITHOUT_QUERY = "REQ_WITHOUT_QUERY"
 
 @lru_cache(maxsize=64)
 def access_logs(settings: Settings, noted: frozenset[str] = frozenset()) -> tuple[AccessLog, ...]:
-    """A line for each request. `noted`: what its guards may leave in the metadata, see `authorization.noted`."""
+    """A line for each request. `noted`: what its guards may write into the metadata, see `authorization.noted`."""
     return tuple(_written(log, _ours(settings, HTTP_FILTER, noted, log)) for log in settings.logs)
 
 
 @lru_cache(maxsize=64)
 def connection_logs(settings: Settings, noted: frozenset[str] = frozenset()) -> tuple[AccessLog, ...]:
-    """A line for each connection that carries anything but HTTP. Those that the listener tells of are left to it."""
-    told = settings.reporter is Reporter.SERVER and settings.listener_logs
-    only = (_by_expression(_HANDSHAKE),) if told else ()
+    """A line for each connection that is not HTTP, except for those that the listener logs."""
+    by_listener = settings.reporter is Reporter.SERVER and settings.listener_logs
+    only = (_by_expression(_HANDSHAKE),) if by_listener else ()
     return tuple(_written(log, _ours(settings, NETWORK_FILTER, noted, log), *only) for log in settings.logs)
 
 
 @lru_cache(maxsize=64)
 def listener_logs(settings: Settings) -> tuple[AccessLog, ...]:
-    """A line for each connection that ended before any filter saw it: nothing is there for what it wants (NR), such as
-    for plaintext where only TLS is welcome, or it could not prove who it is."""
+    """A line for each connection that ended before any network filter: no filter chain matched (NR), such as for
+    plaintext where only TLS is accepted, or the TLS handshake failed."""
     if not settings.listener_logs:
         return ()
     refused = AccessLogFilter(response_flag_filter=ResponseFlagFilter(flags=("NR",)))
@@ -174,16 +175,16 @@ def _written(log: FileLog, ours: dict[str, str], *only: AccessLogFilter) -> Acce
 
 
 def _ours(settings: Settings, policies: str, noted: frozenset[str], log: FileLog) -> dict[str, str]:
-    """In text only what this proxy can have something to say of; JSON has the same names everywhere."""
+    """Text has only the fields that this proxy can fill; JSON has the same names everywhere."""
     more = sorted(prefix for prefix in noted if prefix.startswith(ASKED) and prefix != ASKED)
     found = {**_OF_POLICIES, **{f"asked_policy_{number}": (each, _POLICY) for number, each in enumerate(more, start=2)}}
-    said = {
+    results = {
         name: f"%DYNAMIC_METADATA({policies}:{prefix}{key})%"
         for name, (prefix, key) in found.items()
         if prefix in noted or log.encoding is Encoding.JSON
     }
     never = _NEVER.get(settings.reporter) if log.encoding is Encoding.TEXT else None
-    return {name: command for name, command in _OURS.items() if not (never and name.startswith(never))} | said
+    return {name: command for name, command in _OURS.items() if not (never and name.startswith(never))} | results
 
 
 def _by_expression(expression: str) -> AccessLogFilter:
@@ -196,7 +197,7 @@ def _by_expression(expression: str) -> AccessLogFilter:
 
 @lru_cache(maxsize=1)
 def own_answers() -> AccessLog:
-    """Counts the requests that nobody upstream has seen. Of any other it looks at the flags and at one key of its
+    """Counts the requests that no upstream has received. For other requests it only checks the flags and one key of the
     metadata, and formats nothing."""
     marked = MetadataFilter()
     marked.matcher.filter = MARKS
@@ -205,7 +206,7 @@ def own_answers() -> AccessLog:
     marked.match_if_key_not_found.value = False
     flagged = ResponseFlagFilter(flags=_FLAGS)
     either = OrFilter(filters=[AccessLogFilter(response_flag_filter=flagged), AccessLogFilter(metadata_filter=marked)])
-    # As JSON, because the generated messages do not know `stats_scope` yet, and Envoy warns of its predecessor.
+    # As JSON, because the generated messages lack `stats_scope`, and Envoy warns about its predecessor.
     config = TypedStruct(type_url="type.googleapis.com/envoy.extensions.access_loggers.stats.v3.Config")
     config.value.update(_COUNTER)
     result = AccessLog(name="envoy.access_loggers.stats", typed_config=packed(config))

@@ -1,5 +1,5 @@
-"""What happens to a request that a route matched: where it goes, how long and how often it is tried, what is changed on
-the way; or an answer without asking anyone."""
+"""Translates the action of a route: destinations, timeout, retries, rewrites and header changes; or a redirect or
+direct response."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def act(route: Route, written: HttpRoute, view: ServiceView, port: int) -> None:
 
 
 def plain(view: ServiceView, port: int) -> RouteAction:
-    """Straight to the service, as without any VirtualService."""
+    """The action without a VirtualService: to the service itself."""
     action = RouteAction(cluster=names.outbound_cluster(view.host, port))
     wait(action, None)
     action.retry_policy.CopyFrom(retries.by_default())
@@ -66,7 +66,7 @@ def plain(view: ServiceView, port: int) -> RouteAction:
 def wait(action: RouteAction, timeout: timedelta | None) -> None:
     """No timeout unless one is written; a gRPC caller's own deadline counts, up to that timeout."""
     action.timeout.CopyFrom(duration(timeout or timedelta(0)))
-    # Its successor, max_stream_duration, would make Envoy pass over `timeout` altogether.
+    # Its successor, max_stream_duration, would make Envoy ignore `timeout`.
     action.max_grpc_timeout.CopyFrom(duration(timeout or timedelta(0)))
 
 
@@ -78,7 +78,7 @@ def destination_cluster(view: ServiceView, destination: Destination, port: int) 
 
 
 def destination_port(view: ServiceView, destination: Destination, port: int) -> int:
-    """The one that is written; else the service's only one; else the one that was called."""
+    """The configured port; else the service's only port; else the called port."""
     if destination.port:
         return destination.port
     if view.service is not None and destination.host == view.host:
@@ -101,7 +101,7 @@ def change_headers(message: Route | WeightedCluster.ClusterWeight, headers: Head
 
 
 def taking_part(destinations: tuple[WeightedDestination, ...]) -> tuple[WeightedDestination, ...]:
-    """Weight 0 takes nothing, unless there is nobody else to take it."""
+    """The destinations with weight; if all have weight 0, the first one."""
     return tuple(entry for entry in destinations if entry.weight > 0) or destinations[:1]
 
 
@@ -113,7 +113,9 @@ def _forward(route: Route, written: HttpRoute, view: ServiceView, port: int) -> 
         only = destinations[0]
         action.cluster = destination_cluster(view, only.destination, port)
         change_headers(route, only.headers)
-        host = host or _authority(only.headers)  # as of several destinations, where Envoy takes the route's last
+        host = host or _authority(
+            only.headers
+        )  # as with several destinations, where Envoy applies the route's value last
     else:
         for entry in destinations:
             cluster = action.weighted_clusters.clusters.add()
@@ -153,11 +155,11 @@ def _forward(route: Route, written: HttpRoute, view: ServiceView, port: int) -> 
 
 
 def replace_prefix(action: RouteAction | RedirectAction, new: str, match: RouteMatch) -> None:
-    """Another prefix in the place of the one that was matched, so that between the two parts there is one slash."""
+    """Replaces the matched prefix, so that there is exactly one slash between the two parts."""
     matched, kept = match.path_separated_prefix, new.rstrip("/")
     if not matched:
         if kept:
-            action.prefix_rewrite = f"{kept}/"  # "/" itself was matched, and goes with its slash
+            action.prefix_rewrite = f"{kept}/"  # "/" itself was matched, and its slash is replaced too
     elif kept:
         action.prefix_rewrite = kept
     else:
@@ -213,7 +215,7 @@ def _redirect(redirect: Redirect, port: int, match: RouteMatch, *, encrypted: bo
         redirect.derive_port == "FROM_REQUEST_PORT"
         and port != _USUAL[redirect.scheme or ("https" if encrypted else "http")]
     ):
-        result.port_redirect = port  # a route belongs to one port, so that is the request's
+        result.port_redirect = port  # a route belongs to one port, so this is the request's port
     elif redirect.derive_port == "FROM_PROTOCOL_DEFAULT" and redirect.scheme and port not in _USUAL.values():
         result.port_redirect = _USUAL[redirect.scheme]  # else Envoy would keep the port that the request names
     return result
@@ -250,6 +252,6 @@ def _addition(name: str, value: str, action: HeaderValueOption.HeaderAppendActio
 
 
 def _authority(headers: Headers) -> str:
-    """Setting or adding Host is a rewrite of where the request says it goes; there can be only one."""
+    """Setting or adding the Host header becomes a rewrite of the authority; there can be only one."""
     changes = (*headers.request.set, *headers.request.add)
     return next((value for name, value in changes if name.lower() in _AUTHORITY), "")

@@ -1,5 +1,5 @@
-"""The PROXY header, by which a server that stands behind proxies learns who called: before anything else, and before
-TLS, on each connection that a cluster makes."""
+"""The PROXY protocol header, which gives an upstream the address of the client. Each connection of the cluster begins
+with it, before TLS."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VERSIONS = {ProxyProtocol.V1: ProxyProtocolConfig.V1, ProxyProtocol.V2: ProxyPr
 
 
 def announce_caller(cluster: Cluster, version: ProxyProtocol) -> None:
-    """Around whatever the cluster's connections are by now."""
+    """Wraps the transport sockets that the cluster has so far."""
     if not cluster.transport_socket_matches:
         cluster.transport_socket.CopyFrom(_around(cluster.transport_socket, version))
     for match in cluster.transport_socket_matches:

@@ -1,4 +1,5 @@
-"""Policies to the filters that enforce them, in the order of their actions: CUSTOM, AUDIT, DENY, ALLOW.
+"""Translates AuthorizationPolicies to RBAC and ext_authz filters, in the order of their actions: CUSTOM, AUDIT, DENY,
+ALLOW.
 
 A DENY that matches denies; an ALLOW policy that selects the workload denies whatever no ALLOW rule matches. What a dry
 run or an AUDIT policy matches is only written into the request's metadata, under the prefixes below.
@@ -31,25 +32,25 @@ from weft.translate.view import GroupView
 HTTP_FILTER = "envoy.filters.http.rbac"  # also the name under which its results are found in a request's metadata
 NETWORK_FILTER = "envoy.filters.network.rbac"
 
-# What stands before `shadow_engine_result` and `shadow_effective_policy_id` in the metadata, and in the statistics.
+# Prefixes of `shadow_engine_result` and `shadow_effective_policy_id` in the metadata, and in the statistics.
 DRY_RUN_ALLOW, DRY_RUN_DENY, DRY_RUN_CUSTOM = "istio_dry_run_allow_", "istio_dry_run_deny_", "istio_dry_run_custom_"
 AUDITED = "istio_audit_"
 ASKED = "istio_ext_authz_"
 
 DISGUISED_PATH, DISGUISED_HEADER = "weft-disguised-path", "weft-disguised-header"
-_MOST_SPELLED_OUT = 4  # dashes of a header's name, for each of which there may be an underscore
+_MOST_SPELLED_OUT = 4  # dashes of a header's name, each of which may also be an underscore
 
 
 class _Decision(msgspec.Struct, frozen=True):
-    """One RBAC filter: what it enforces, and what it only takes note of."""
+    """One RBAC filter: the rules that it enforces, and its shadow rules."""
 
     rules: RBAC | None = None
     shadow: RBAC | None = None
-    prefix: str = ""  # of what the shadow says
+    prefix: str = ""  # of the metadata that the shadow rules write
 
 
 def http_filters(view: GroupView, *, published: int = 0) -> tuple[HttpFilter, ...]:
-    """`published`: the port of a gateway whose socket these stand behind, see `rbac.py`."""
+    """`published`: the port of a gateway whose published socket these filters guard, see `rbac.py`."""
     policies = _in_force(view)
     result: list[HttpFilter] = []
     if disguises := _disguises(policies):
@@ -70,7 +71,7 @@ def network_filters(view: GroupView, *, published: int = 0) -> tuple[Filter, ...
     result: list[Filter] = []
     for name, chosen, prefix in _by_provider(policies):
         provider = view.authorizer(name)
-        if provider is None or not provider.grpc:  # an HTTP authorizer cannot be asked about a connection
+        if provider is None or not provider.grpc:  # an HTTP authorizer cannot decide about a connection
             result.append(_network(_unanswered(chosen, name, view.settings, http=False, published=published)))
             continue
         result.append(_network(_question(chosen, name, prefix, view.settings, http=False, published=published)))
@@ -80,10 +81,10 @@ def network_filters(view: GroupView, *, published: int = 0) -> tuple[Filter, ...
 
 
 def noted(view: GroupView) -> frozenset[str]:
-    """The prefixes under which these filters note in a request's metadata what they find; "" where they decide."""
+    """The prefixes under which these filters write their results into a request's metadata; "" for enforced rules."""
     policies = _in_force(view)
     found = {prefix for _, _, prefix in _by_provider(policies)}
-    found |= {"" for each in view.authentication if each.refused}  # by a filter of the same sort
+    found |= {"" for each in view.authentication if each.refused}  # enforced by an RBAC filter, too
     for policy in policies:
         if policy.dry_run:
             tried = {Action.ALLOW: DRY_RUN_ALLOW, Action.DENY: DRY_RUN_DENY, Action.CUSTOM: DRY_RUN_CUSTOM}
@@ -94,7 +95,7 @@ def noted(view: GroupView) -> frozenset[str]:
 
 
 def rule_id(policy: AuthorizationPolicy, number: int) -> str:
-    """How a rule is called wherever a decision is told."""
+    """The name of a rule in Envoy's config, logs and explanations."""
     name = f"ns[{policy.namespace}]-policy[{policy.name}]"
     return f"{name}-refused" if policy.refused else f"{name}-rule[{number}]"
 
@@ -131,7 +132,7 @@ def _decisions(
 def _by_provider(
     policies: tuple[AuthorizationPolicy, ...],
 ) -> Iterable[tuple[str, list[AuthorizationPolicy], str]]:
-    """Who is asked, about what, and under which prefix it is noted that he is to be asked."""
+    """Per external authorizer: its name, its policies, and the metadata prefix that marks requests for it."""
     chosen = [policy for policy in policies if policy.action is Action.CUSTOM and not policy.dry_run]
     for number, name in enumerate(dict.fromkeys(policy.provider for policy in chosen)):
         prefix = f"{ASKED}{number}_" if number else ASKED
@@ -141,7 +142,7 @@ def _by_provider(
 def _question(
     policies: list[AuthorizationPolicy], provider: str, prefix: str, settings: Settings, *, http: bool, published: int
 ) -> _Decision:
-    """The note also says who is asked: his denial names neither himself nor the rule."""
+    """Marks the requests for an authorizer. The mark names authorizer and rule, because its denial names neither."""
     rules = _named(_rules(policies, settings, http=http, published=published), f"provider[{provider}]")
     return _Decision(shadow=rules, prefix=prefix)
 
@@ -149,7 +150,7 @@ def _question(
 def _unanswered(
     policies: list[AuthorizationPolicy], provider: str, settings: Settings, *, http: bool, published: int
 ) -> _Decision:
-    """Nobody can be asked: what he would have been asked about is denied."""
+    """The authorizer does not exist: requests that need its decision are denied."""
     return _Decision(
         _named(_rules(policies, settings, http=http, published=published), f"provider[{provider}]-not-available")
     )
@@ -163,7 +164,7 @@ def _named(rules: RBAC, more: str) -> RBAC:
 
 
 def _rules(policies: Iterable[AuthorizationPolicy], settings: Settings, *, http: bool, published: int) -> RBAC:
-    """Of policies with one action."""
+    """The rules of policies with one action."""
     result = RBAC()
     for policy in policies:
         if policy.action is not Action.ALLOW:
@@ -178,9 +179,9 @@ def _rules(policies: Iterable[AuthorizationPolicy], settings: Settings, *, http:
 
 
 def _disguises(policies: Iterable[AuthorizationPolicy]) -> Mapping[str, RbacPolicy]:
-    """Spellings that only serve to get round a policy: dot segments that normalization does not see, and a header that
-    some servers take for the one that a policy looks at, or whose value is between spaces, which HTTP/2 carries and the
-    servers take away. Only where a policy that is enforced looks at paths or headers at all."""
+    """Denies spellings that only serve to bypass a policy: dot segments that normalization misses, a header that some
+    servers treat as the one that a policy matches, and a header value between spaces, which HTTP/2 carries and servers
+    strip. Only where an enforced policy matches paths or headers at all."""
     enforced = (policy for policy in policies if not policy.dry_run and policy.action is not Action.AUDIT)
     rules = [rule for policy in enforced for rule in policy.rules]
     result: dict[str, RbacPolicy] = {}
@@ -202,7 +203,7 @@ def _disguises(policies: Iterable[AuthorizationPolicy]) -> Mapping[str, RbacPoli
 
 
 def _spellings(header: str) -> Iterable[str]:
-    """CGI and its heirs do not tell `x-role` from `x_role`."""
+    """The spellings of a header with underscores: CGI and its successors read `x_role` as `x-role`."""
     parts = header.split("-")
     if len(parts) - 1 > _MOST_SPELLED_OUT:
         return [header.replace("-", "_")]
@@ -223,7 +224,7 @@ def _filled(config: http_rbac.RBAC | network_rbac.RBAC, decision: _Decision) -> 
     if decision.rules is not None:
         config.rules.CopyFrom(decision.rules)
         if decision.rules.action == RBAC.LOG and isinstance(config, http_rbac.RBAC):
-            config.rules_stat_prefix = decision.prefix  # else it would say that it has decided
+            config.rules_stat_prefix = decision.prefix  # else the metadata would look like an enforced decision
     if decision.shadow is not None:
         config.shadow_rules.CopyFrom(decision.shadow)
         config.shadow_rules_stat_prefix = decision.prefix

@@ -1,5 +1,5 @@
-"""Whose fault a refused route configuration is. It is made of everybody's virtual hosts, and Envoy refuses all of it
-for one of them: one that is not in the version it took last."""
+"""Finds the virtual host that caused the rejection of a route configuration. The configuration holds the virtual hosts
+of all services, and Envoy rejects all of it for one of them: one that is not in the last accepted version."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from weft.translate.contribution import VirtualHost
 
 
 def put_back(hosts: Iterable[tuple[str, VirtualHost]], accepted: bytes) -> dict[str, VirtualHost | None]:
-    """For each host whose routes are not as they were in the accepted configuration: what it was there, if anything."""
+    """For each host whose routes differ from the accepted configuration: its accepted version, if there is one."""
     good = {host.name: host for host in RouteConfiguration.FromString(accepted).virtual_hosts}
     result: dict[str, VirtualHost | None] = {}
     for host, new in hosts:
-        if not new.name:  # nobody's: it only keeps the configuration there
+        if not new.name:  # of no service: it only keeps the configuration in existence
             continue
         before = good.get(new.name)
         if before is None:
@@ -27,7 +27,7 @@ def put_back(hosts: Iterable[tuple[str, VirtualHost]], accepted: bytes) -> dict[
 
 
 def _routes(host: EnvoyVirtualHost) -> bytes:
-    """Without the domains: losing one to another host is not what Envoy refuses."""
+    """The host without its domains: Envoy does not reject a host for losing a domain to another host."""
     routes: bytes = EnvoyVirtualHost(routes=host.routes).SerializeToString(deterministic=True)
     return routes
 

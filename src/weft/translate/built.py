@@ -1,7 +1,7 @@
-"""What translation yields: a named Envoy resource, ready to send.
+"""The result of translation: a named Envoy resource, ready to send.
 
 The message is serialized once, here; from then on only bytes travel. The version is the content's digest, so equal
-content is equal everywhere, and nobody has to count.
+content has the same version everywhere, without a counter.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from google.protobuf.message import Message
 
 from weft.model.names import ObjectKey
 
-_LARGE = 4096  # bytes; how a smaller body was joined is not worth knowing
+_LARGE = 4096  # bytes; smaller bodies are not kept in parts
 
 
 class Built(msgspec.Struct, frozen=True, eq=False, weakref=True):
     type_url: str
     name: str
     version: str
-    parts: tuple[bytes, ...]  # joined, they are the body; several where it is large and much of it is also in others
+    parts: tuple[bytes, ...]  # the body, in pieces; several if it is large and shares pieces with other bodies
     sources: tuple[ObjectKey, ...] = ()  # the objects that made it, the deciding one first
 
     @property
     def body(self) -> bytes:
-        """The serialized resource itself, not wrapped in an Any. A large one is joined whenever it is asked for: a
-        thousand hosts seen from a hundred namespaces are the same few parts, and would be a hundred bodies."""
+        """The serialized resource itself, not wrapped in an Any. A large one is joined at each access: a thousand hosts
+        seen from a hundred namespaces are the same few parts, but would be a hundred bodies."""
         return b"".join(self.parts)
 
 
@@ -36,7 +36,7 @@ def build(name: str, message: Message, sources: tuple[ObjectKey, ...] = ()) -> B
 
 
 def from_parts(message_name: str, name: str, parts: Iterable[bytes], sources: tuple[ObjectKey, ...] = ()) -> Built:
-    """By protobuf's rules, messages joined as bytes are one with all of their fields."""
+    """In protobuf, concatenated serialized messages are one message with the fields of all of them."""
     parts = tuple(parts)
     if sum(map(len, parts)) < _LARGE:
         parts = (b"".join(parts),)

@@ -1,8 +1,9 @@
-"""Who can be let in at all, as far as names tell: so that a caller whom no ALLOW rule names is turned away in the TLS
-handshake already.
+"""The identities that the ALLOW policies of a workload may accept, so that the TLS handshake already rejects a caller
+that no ALLOW rule names.
 
-Envoy decides about a connection when the caller's first bytes come. A server that speaks first would be heard until
-then by everybody; where names alone keep a caller out, the handshake does. It is never stricter than the policies.
+Envoy evaluates network RBAC when the caller's first bytes arrive; until then, any caller could read what a server that
+speaks first sends. Where identities alone exclude a caller, the handshake rejects it. It is never stricter than the
+policies.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ _BY_NAME = ("source.principal", "source.namespace", "source.serviceAccount")
 
 
 def known_callers(view: GroupView) -> tuple[str, ...] | None:
-    """Expressions for the names of all who may be let in where no HTTP is spoken, none for nobody; None if names do not
-    decide."""
+    """Regular expressions for the identities that may be allowed on ports that are not HTTP; empty: no caller is. None
+    if identities alone do not decide."""
     policies = [
         policy
         for policy in view.authorization
@@ -58,7 +59,7 @@ def _as_source(condition: Condition) -> Source:
 
 
 def _names(source: Source, view: GroupView) -> tuple[str, ...] | None:
-    """All fields of a source must match, so any one of them may stand for it."""
+    """All fields of a source must match, so any one of them is a sufficient restriction."""
     settings = view.inbound_settings
     domains = "|".join(map(re.escape, trust_domains(settings)))
     if source.service_accounts:
@@ -75,7 +76,7 @@ def _names(source: Source, view: GroupView) -> tuple[str, ...] | None:
 
 
 def _is_vague(principal: str) -> bool:
-    """Whether it could mean another trust domain, which the mesh never lets in."""
+    """Whether it could match another trust domain, which the mesh never accepts."""
     return principal.startswith("*") or (principal.endswith("*") and "/" not in principal)
 
 

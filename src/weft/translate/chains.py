@@ -1,4 +1,4 @@
-"""The filters at the end of a connection: HTTP to a route table, or bytes to a cluster."""
+"""The terminal filters of filter chains: an HTTP connection manager with routes, or a TCP proxy to a cluster."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from weft.translate.matches import route_match
 from weft.translate.protos import duration, from_control_plane, packed
 from weft.translate.resilience import end_alone, limit_windows
 
-# What the HTTP inspector says of a connection. HTTP/1.0 is HTTP: old load generators speak nothing else.
+# Protocols that the HTTP inspector detects. HTTP/1.0 is HTTP: old load generators speak nothing else.
 DETECTED_HTTP = ("http/1.0", "http/1.1", "h2c")
-# Envoy wants names. WebSocket; Kubernetes' `exec` and `port-forward`; the `attach` of container engines. For CONNECT
-# there are routes (`connects.py`).
+# Envoy needs the names of upgrades: WebSocket; Kubernetes' `exec` and `port-forward`; `attach` of container engines.
+# CONNECT has routes of its own (`connects.py`).
 UPGRADES = ("websocket", "spdy/3.1", "tcp")
 
 
-# What Envoy's authors recommend for an edge. A caller's connection is its own, and so are those whom it holds up.
+# What Envoy's authors recommend for an edge. A client has its own connection, so it only delays its own requests.
 _STREAMS_OUTSIDE = 100
 _WINDOWS_OUTSIDE = (64 << 10, 1 << 20)  # of a stream, of a connection
 _QUIET_OUTSIDE = timedelta(minutes=5)
@@ -51,11 +51,11 @@ _UNDERSCORES = {
 
 
 class End(Enum):
-    """Who is met by a connection manager."""
+    """The downstream side of a connection manager."""
 
     OUTBOUND = "the workload's own application"
-    INBOUND = "another proxy of the mesh, or whoever comes to a workload"
-    GATEWAY = "anybody from outside"
+    INBOUND = "another proxy of the mesh, or any other client of a workload"
+    GATEWAY = "any client outside the mesh"
 
 
 def http_by_route(prefix: str, route_name: str, settings: Settings) -> Filter:
@@ -72,7 +72,7 @@ def http_at_gateway(
     *,
     grpc_web: bool = False,
 ) -> Filter:
-    """From outside: past the guards, by routes that come from the control plane."""
+    """Gateway: guards, then routes that come from the control plane."""
     return _routed(manager(prefix, settings, End.GATEWAY, noted), route_name, guards, grpc_web=grpc_web)
 
 
@@ -87,10 +87,10 @@ def http_to_workload(
     certified: bool = False,
     grpc_web: bool = False,
 ) -> Filter:
-    """Inbound: past the guards, one way, to the workload. A request that meets a connection which the workload has just
-    closed is tried again if its method allows it (`retries.py`). A caller that has shown a certificate is named to the
-    workload in `x-forwarded-client-cert`, after what that proxy says of others; from anybody else the header is taken
-    away, as it is from every application on its way out."""
+    """Inbound: guards, then one route, to the workload. A request on a connection that the workload has just closed is
+    retried if its method allows it (`retries.py`). The identity of a caller with a certificate is appended to
+    `x-forwarded-client-cert`; the header of any other caller is removed, as is that of every application on its way
+    out."""
     result = manager(prefix, settings, End.INBOUND, noted)
     if certified:
         result.forward_client_cert_details = HttpConnectionManager.APPEND_FORWARD
@@ -105,18 +105,18 @@ def http_to_workload(
     host = EnvoyVirtualHost(name=host_name, domains=["*"], routes=routes if guards else with_connects(routes))
     result.route_config.CopyFrom(RouteConfiguration(name=cluster, virtual_hosts=[host]))
     result.route_config.validate_clusters.value = False
-    # HTTP/1.0 need not say for whom it is. Outbound nothing else would tell; here it is the workload's in any case.
+    # HTTP/1.0 needs no Host. Outbound, nothing else would name the host; here every request is for the workload.
     result.http_protocol_options.default_host_for_http_10 = "localhost"
     return Filter(name="envoy.filters.network.http_connection_manager", typed_config=packed(result))
 
 
 def manager(prefix: str, settings: Settings, end: End, noted: frozenset[str] = frozenset()) -> HttpConnectionManager:
-    """What every connection manager has, and what it must have for those whom it meets."""
+    """The settings of every connection manager, and those for its downstream side."""
     result = HttpConnectionManager(
         stat_prefix=prefix,
         access_log=access_logs(settings, noted),
         proxy_100_continue=True,
-        # The application's own name stays; only an answer that Envoy itself gives says `envoy`.
+        # The application's own `server` header stays; only Envoy's own responses have `envoy`.
         server_header_transformation=HttpConnectionManager.APPEND_IF_ABSENT,
     )
     _normalize_paths(result, settings.path_normalization)
@@ -127,7 +127,7 @@ def manager(prefix: str, settings: Settings, end: End, noted: frozenset[str] = f
     result.http_protocol_options.enable_trailers = True
     if end is End.GATEWAY:
         _distrust(result)
-        # An application that reads `x_user` as `x-user` would take it for a header that the mesh has checked.
+        # An application that reads `x_user` as `x-user` would treat it as a header that the mesh has checked.
         result.common_http_protocol_options.headers_with_underscores_action = _UNDERSCORES[settings.underscores]
         result.xff_num_trusted_hops = settings.trusted_proxies
         return result
@@ -135,13 +135,14 @@ def manager(prefix: str, settings: Settings, end: End, noted: frozenset[str] = f
     result.stream_idle_timeout.CopyFrom(duration(timedelta(0)))  # a quiet stream is the application's business
     limit_windows(result.http2_protocol_options)
     if end is End.INBOUND:
-        end_alone(result.http2_protocol_options)  # many callers' requests come by one connection
+        end_alone(result.http2_protocol_options)  # one connection carries many callers' requests
     return result
 
 
 def _distrust(manager: HttpConnectionManager) -> None:
-    """Who calls from outside is who the connection says, not who a header says; and nobody holds a connection, a stream
-    or memory for as long as he likes. What he says of certificates is replaced by what he has shown here."""
+    """For clients outside the mesh: the client address is that of the connection, not that of a header; timeouts and
+    limits bound connections, streams and memory. `x-forwarded-client-cert` is replaced by the certificate shown
+    here."""
     manager.use_remote_address.value = True
     manager.forward_client_cert_details = HttpConnectionManager.SANITIZE_SET
     details = manager.set_current_client_cert_details
@@ -172,7 +173,7 @@ def bytes_to(
     hash_source: bool = False,
     tunnel: Tunnel | None = None,
 ) -> Filter:
-    """To one cluster, or to several by weight; perhaps within an HTTP request to it, whose version is the cluster's."""
+    """A TCP proxy to one cluster, or to several by weight; optionally tunneled in HTTP of the cluster's version."""
     proxy = TcpProxy(stat_prefix=clusters[0][0], access_log=connection_logs(settings, noted))
     if len(clusters) == 1:
         proxy.cluster = clusters[0][0]
@@ -197,8 +198,8 @@ def chain(name: str, *filters: Filter) -> FilterChain:
 
 
 def going_round(name: str, port: int, settings: Settings) -> FilterChain:
-    """Of a listener that passes on what comes to where it was going: what comes to its own port would go round for
-    ever."""
+    """Closes connections to the listener's own port, which a listener that forwards to the original destination would
+    send to itself for ever."""
     result = chain(f"{name}-blackhole", bytes_to(((names.BLACK_HOLE, 1),), settings))
     result.filter_chain_match.destination_port.value = port
     return result
@@ -217,9 +218,9 @@ def original_destination() -> ListenerFilter:
 
 
 def _normalize_paths(manager: HttpConnectionManager, wanted: PathNormalization) -> None:
-    """On both ends, so that the caller's routes see the same path as the workload's policies. The application gets what
-    comes out: merged slashes and decoded ones are other resources to some, so they are asked for and not the default.
-    Policies do not depend on it: `rbac_matchers` knows all these spellings."""
+    """On both sides, so that the caller's routes see the same path as the workload's policies. The application gets the
+    normalized path. Merging and decoding slashes is not the default, because they are different resources to some
+    applications. Policies do not depend on it: `rbac_matchers` knows all these spellings."""
     manager.normalize_path.value = wanted is not PathNormalization.NONE
     if wanted in (PathNormalization.MERGE_SLASHES, PathNormalization.DECODE_AND_MERGE_SLASHES):
         manager.merge_slashes = True

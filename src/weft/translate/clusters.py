@@ -1,5 +1,5 @@
-"""Where traffic goes to: a cluster per port of a service and per subset of its DestinationRule, a cluster per inbound
-port, and the three that need no service. Between two proxies of the mesh HTTP is HTTP/2, which costs a third less CPU
+"""Clusters: one per port of a service and per subset of its DestinationRule, one per inbound port, and three that need
+no service. Between two proxies of the mesh HTTP is HTTP/2, which costs a third less CPU
 than HTTP/1.1; the receiving proxy speaks to its application as the port declares.
 """
 
@@ -37,21 +37,21 @@ from weft.translate.view import ServiceView
 _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _NEVER = Duration(seconds=9223372035)  # Istio's number: the largest that Envoy's milliseconds can hold
 _DNS_REFRESH = Duration(seconds=60)
-EDGE_BUFFER = 32 << 10  # bytes of a connection; what Envoy's authors recommend for an edge, towards either side
+EDGE_BUFFER = 32 << 10  # bytes per connection, upstream and downstream; what Envoy's authors recommend for an edge
 
 
 class UpstreamHttp(Enum):
-    """Which HTTP a cluster speaks."""
+    """The HTTP version of a cluster."""
 
     HTTP1 = 1
     HTTP2 = 2
-    AS_CALLED = 3  # whatever the caller speaks
+    AS_CALLED = 3  # the caller's version
 
 
 def outbound(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Built, ...]:
-    """The cluster of a service port and one for each subset, with the secrets that they name. Where others' routes lead
-    to a headless service, nobody has named a pod: for them there are the same again as if it were not headless.
-    Whatever a Sidecar says that its callers speak, who is called is spoken to as the service declares."""
+    """The cluster of a service port and one for each subset, with the secrets that they name. If routes of other hosts
+    lead to a headless service, the caller has named no pod: they get a second set of clusters, as if the service were
+    not headless. The protocol is that of the service, whatever a Sidecar declares for callers."""
     if view.service is None:
         return ()
     port = view.service.port(port.number) or port
@@ -61,14 +61,15 @@ def outbound(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[
 
 
 def together(view: ServiceView) -> ServiceView:
-    """A headless service, as it is to the routes of other hosts: all its pods, and none that was named."""
+    """A headless service as routes of other hosts see it: the proxy chooses among all its pods."""
     service = view.service
     return msgspec.structs.replace(view, service=msgspec.structs.replace(service, headless=False)) if service else view
 
 
 def inbound(port: InboundPort, settings: Settings) -> tuple[Built, ...]:
-    """To the workload itself, which sees 127.0.0.6 and not its own address as the caller. It is spoken to as a service
-    declares; callers of one that does not are passed on as they come, by a second cluster if there is a first."""
+    """To the workload itself, which sees 127.0.0.6 as the caller instead of its own address. The protocol is that of a
+    service that declares one; for services that declare none, requests keep their HTTP version, in a second cluster if
+    there is a first."""
     made = _inbound(port, settings, names.inbound_cluster(port.number), inbound_upstream(port))
     if not port.carried.both_ways:
         return (made,)
@@ -77,7 +78,7 @@ def inbound(port: InboundPort, settings: Settings) -> tuple[Built, ...]:
 
 
 def inbound_upstream(port: InboundPort) -> UpstreamHttp | None:
-    """None where no HTTP is spoken."""
+    """None if the port is not HTTP."""
     spoken, pool = port.carried.spoken, port.connection_pool
     if spoken is None:
         return UpstreamHttp.AS_CALLED if port.carried.as_called else None
@@ -99,7 +100,7 @@ def _inbound(port: InboundPort, settings: Settings, name: str, spoken: UpstreamH
 
 
 def fixed(settings: Settings) -> tuple[Built, ...]:
-    """To wherever the caller wanted to go, to nowhere, and to the workload on a port that no service names."""
+    """To the original destination, to nowhere, and to the workload on a port that no service names."""
     passthrough = _original_destination(names.PASSTHROUGH, settings, IDLE_TO_OUTSIDE)
     received = _original_destination(names.INBOUND_PASSTHROUGH, settings, IDLE_TO_WORKLOAD)
     received.upstream_bind_config.CopyFrom(_FROM_LOOPBACK)
@@ -113,10 +114,10 @@ def nowhere(settings: Settings) -> tuple[Built, ...]:
 
 
 def upstream(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> UpstreamHttp | None:
-    """None for what is not HTTP at all."""
+    """None if it is not HTTP."""
     pool = chosen.connection_pool
     if port.protocol is Protocol.UNDECLARED:
-        # A gateway's caller has agreed with the gateway what to speak, and knows nothing of who is called there.
+        # A gateway's client negotiates its HTTP version with the gateway, not with the upstream.
         as_called = view.caller.kind is not ProxyKind.GATEWAY or (pool is not None and pool.use_client_protocol)
         return UpstreamHttp.AS_CALLED if as_called else UpstreamHttp.HTTP1
     if not port.protocol.is_http:
@@ -132,8 +133,9 @@ def upstream(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> Ups
 
 
 def _meets_proxies(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> bool:
-    """Whether all who may answer have one. A headless service is called by address, and the address may be anyone's:
-    only what the port declares is sure. TLS that a rule asks for goes to the application, past its proxy's eyes."""
+    """Whether all endpoints have a proxy. A headless service is called by address, which may be that of any workload:
+    only the declared protocol is certain. TLS of a DestinationRule is for the application; its proxy does not see
+    inside."""
     by_address = view.service is None or (view.service.headless and view.caller.kind is not ProxyKind.GATEWAY)
     return port.number in view.meshed and not by_address and not is_foreign(chosen.tls)
 
@@ -166,7 +168,9 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
         announce_caller(cluster, chosen.proxy_protocol)
     sources = keys(view.service.origin, *(view.rule.origins if view.rule else ()))
     cluster.metadata.CopyFrom(of_objects(sources))
-    asked_by = keys(*view.rule.origins) if view.rule else sources  # alone: the service knows nothing of the files
+    asked_by = (
+        keys(*view.rule.origins) if view.rule else sources
+    )  # without the service's: it knows nothing of the files
     held = secrets(name, foreign, asked_by, view.credentials) if foreign is not None else ()
     return (build(name, cluster, sources), *held)
 
@@ -182,7 +186,7 @@ def _locate(
     service = view.service
     assert service is not None  # noqa: S101 (the caller has looked)
     if policy.is_closed(chosen):
-        cluster.type = Cluster.STATIC  # with nobody in it
+        cluster.type = Cluster.STATIC  # without endpoints
     elif policy.by_callers_address(service, chosen, view.caller.kind):
         cluster.type = Cluster.ORIGINAL_DST
         cluster.lb_policy = Cluster.CLUSTER_PROVIDED
@@ -203,11 +207,11 @@ def _locate(
         cluster.cluster_type.typed_config.CopyFrom(
             packed(
                 DnsCluster(
-                    # Each address may be a host of its own: one of a family that the pod lacks would fail its share.
+                    # Each address may be a separate host: one of a family that the pod lacks would fail its share.
                     dns_lookup_family=DnsLookupFamily.V4_PREFERRED,
                     dns_refresh_rate=_DNS_REFRESH,
                     respect_dns_ttl=True,
-                    # One logical host is one name; Envoy refuses to see one in none or in several.
+                    # A logical DNS cluster has one name; Envoy rejects none or several.
                     all_addresses_in_single_endpoint=service.resolution is Resolution.DNS_ROUND_ROBIN
                     and len(members) == 1,
                 )
@@ -223,7 +227,7 @@ def _members(view: ServiceView, port: ServicePort, subset: Subset | None) -> tup
 def _assign(
     cluster: Cluster, members: tuple[Endpoint, ...], view: ServiceView, chosen: TrafficPolicy, settings: Settings
 ) -> None:
-    """The endpoints in the cluster itself, those near the caller first."""
+    """Puts the endpoints into the cluster itself, those near the caller first."""
     found = near(chosen, members, view.caller.whereabouts, settings.locality)
     cluster.load_assignment.CopyFrom(assignment(cluster.name, found))
 
@@ -236,7 +240,7 @@ def _secure(
     chosen: TrafficPolicy,
     settings: Settings,
 ) -> None:
-    """As the rule says; where it says nothing, by the mesh's own TLS to everyone who takes it."""
+    """TLS as the DestinationRule declares; by default mutual TLS to every endpoint that accepts it."""
     service, written = view.service, chosen.tls
     assert service is not None  # noqa: S101 (the caller has looked)
     if written is None and (service.external or not settings.auto_mtls):
@@ -259,7 +263,7 @@ def _secure(
         cluster.transport_socket.CopyFrom(socket)
     elif not policy.by_callers_address(service, chosen, view.caller.kind):
         tls.automatic(cluster, socket)
-    elif port.number in view.secured:  # an address says nothing about who is there, so all of them must take it
+    elif port.number in view.secured:  # an address does not identify its endpoint, so all endpoints must accept it
         cluster.transport_socket.CopyFrom(socket)
 
 
@@ -273,7 +277,7 @@ def _locate_inbound(cluster: Cluster, port: InboundPort) -> None:
     else:
         cluster.type = Cluster.ORIGINAL_DST
         cluster.lb_policy = Cluster.CLUSTER_PROVIDED
-        # The only address that comes in here is the pod's own: forgetting it while idle saves nothing.
+        # The only address used here is the pod's own: removing it while idle saves nothing.
         cluster.cleanup_interval.CopyFrom(_NEVER)
         cluster.upstream_bind_config.CopyFrom(_FROM_LOOPBACK)
         if number and int(number) != port.number:
@@ -343,7 +347,7 @@ def _original_destination(name: str, settings: Settings, idle: timedelta) -> Clu
 
 
 def _idle(timeout: timedelta) -> HttpProtocolOptions:
-    """How long a connection without a request is kept; what a rule says takes its place."""
+    """How long an idle connection is kept; a DestinationRule overrides it."""
     result = HttpProtocolOptions()
     result.common_http_protocol_options.idle_timeout.CopyFrom(duration(timeout))
     return result

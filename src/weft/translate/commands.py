@@ -1,6 +1,6 @@
-"""Header values may hold Envoy's commands: `%DOWNSTREAM_REMOTE_ADDRESS%`, `%REQ(x-user)%`.
+"""Header values may contain Envoy's command operators: `%DOWNSTREAM_REMOTE_ADDRESS%`, `%REQ(x-user)%`.
 
-Envoy refuses every route of a port for one command that it does not know, so such a command is sent as plain text
+Envoy rejects every route of a port for one command that it does not know, so such a command is sent as plain text
 instead. The names are those that Envoy 1.40 accepts in a header.
 """
 
@@ -14,7 +14,7 @@ _TOKEN = re.compile(r"%%|%(?P<name>[A-Z0-9_]+)(?P<given>\([^%()]*(?:%[^%()]*)*\)
 
 
 def harmless(value: str) -> str:
-    """The value with every command that Envoy would refuse written as the text it is."""
+    """The value, with every command that Envoy would reject escaped as plain text."""
     if "%" not in value:
         return value
     parts: list[str] = []

@@ -1,8 +1,8 @@
-"""CONNECT: a request for a tunnel, which an application that is a proxy answers and a sidecar passes on. It has no
-path, and its authority says where the tunnel should lead, not who is asked for it. So it can be passed on only where
-the connection alone says for whom it is: at a listener of one service, and on the way in.
+"""CONNECT requests, which a sidecar forwards to an application that is itself a proxy. A CONNECT has no path, and its
+authority is the destination of the tunnel, not the service that is called. So it is forwarded only where the connection
+alone identifies the service: at a listener of one service, and inbound.
 
-Rule: what is within a tunnel no filter sees. Where policies look at requests, CONNECT is not passed on at all.
+Rule: filters do not see inside a tunnel. Where policies check requests, CONNECT is not forwarded at all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CONNECT = "CONNECT"
 
 
 def with_connects(routes: Iterable[Route]) -> list[Route]:
-    """Each route that takes every path takes a CONNECT, too, on the same conditions."""
+    """Each route that matches every path also matches CONNECT, under the same conditions."""
     written = list(routes)
     return [*(_for_connect(route) for route in written if _takes_connect(route)), *written]
 

@@ -1,5 +1,5 @@
-"""A route that hands over to another VirtualService, written out: each of the delegate's routes with both matches
-joined. A delegate can only narrow what the root gave it; a route that would widen it is left out."""
+"""Expands a route that delegates to another VirtualService: each route of the delegate, with both matches joined. A
+delegate can only narrow the match of the root; a route that would widen it is left out."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from weft.model.virtual_service import Headers, HttpMatch, HttpRoute, MatchKind,
 
 
 class DelegatedRoute(msgspec.Struct, frozen=True):
-    """A route and who wrote it: the deciding object first, so that `line` is a line of its file."""
+    """A route and the objects that it comes from: the deciding one first, so that `line` is a line of its file."""
 
     route: HttpRoute
     origins: tuple[Origin, ...] = ()
 
 
 class Dropped(msgspec.Struct, frozen=True):
-    """A route that came to nothing."""
+    """A route that is left out."""
 
     routing: VirtualService
     route: HttpRoute
@@ -69,7 +69,7 @@ def _inherited(root: HttpRoute, leaf: HttpRoute, match: tuple[HttpMatch, ...]) -
 
 
 def _joined(roots: tuple[HttpMatch, ...], leaves: tuple[HttpMatch, ...]) -> tuple[HttpMatch, ...] | None:
-    """None if some match of the delegate lies in none of the root's."""
+    """None if some match of the delegate is within no match of the root."""
     if not roots or not leaves:
         return roots or leaves
     joined: list[HttpMatch] = []

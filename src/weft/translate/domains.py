@@ -1,5 +1,5 @@
-"""Under which names a caller may ask for a host: the full one, with a trailing dot, the short ones of its namespace,
-and the addresses. `NAME` alone exists only inside the own namespace; elsewhere it means somebody else."""
+"""The names by which a caller may call a host: the full one, with a trailing dot, the short ones of its namespace, and
+the addresses. `NAME` alone exists only inside the host's own namespace; elsewhere it means another service."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def domains(host: str, service: Service | None, namespace: str, domain: str) -> 
 
 
 def addresses(service: Service) -> list[str]:
-    """The virtual addresses as they stand in a Host header; ranges are no names."""
+    """The virtual addresses as in a Host header; ranges are left out."""
     return [f"[{address}]" if ip_address(address).version == 6 else address for address in virtual_addresses(service)]
 
 

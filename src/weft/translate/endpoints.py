@@ -1,6 +1,6 @@
-"""Who answers: the load assignments of a service port and of its subsets. They depend on who asks only where a rule has
-callers go to those near them; else they are made once for the whole mesh. An endpoint's own message is made once,
-however often it is sent."""
+"""The load assignments of a service port and of its subsets. They depend on the caller only where locality load
+balancing is on; else they are built once for the whole mesh. The message of an endpoint is built once, however often
+it is sent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weft.translate.provenance import keys
 from weft.translate.tls import ENDPOINT_MATCH, ENDPOINT_METADATA
 
 _MESSAGE = ClusterLoadAssignment.DESCRIPTOR.full_name
-# What stands before each locality: its field, and that a length follows.
+# The tag before each locality: field number and wire type.
 _ENDPOINTS = bytes([ClusterLoadAssignment.DESCRIPTOR.fields_by_name["endpoints"].number << 3 | 2])
 
 _ALL_ALIKE = LocalitySetting()
@@ -38,9 +38,9 @@ def assignments(
     caller: Whereabouts | None = None,
     mesh: LocalitySetting = _ALL_ALIKE,
 ) -> tuple[Built, ...]:
-    """For the service port itself and each subset; none where the proxy finds the addresses by itself, as Envoy does
-    where the caller's own address is used. gRPC's client cannot do that, and is told the endpoints. `mesh`: what
-    holds for places where the rule says nothing."""
+    """For the service port itself and each subset; none where the proxy needs no endpoints, as Envoy for the original
+    destination. gRPC's xDS client cannot use that, and gets the endpoints. `mesh`: the locality settings where the rule
+    has none."""
     # A UDP port may have the number of a TCP port, and so the name of its cluster.
     if service.resolution is not Resolution.STATIC or port.protocol is Protocol.UDP:
         return ()
@@ -72,7 +72,7 @@ def subset_endpoints(endpoints: tuple[Endpoint, ...], subset: Subset | None) -> 
 def near(
     chosen: TrafficPolicy, endpoints: tuple[Endpoint, ...], caller: Whereabouts | None, mesh: LocalitySetting
 ) -> tuple[LocalityGroup, ...]:
-    """The endpoints by their places, as the policy that holds has this caller turn to them."""
+    """The endpoints by locality, with the priorities that the effective policy gives them for this caller."""
     return places(endpoints, caller or Whereabouts(), setting_for(chosen, mesh))
 
 
@@ -82,13 +82,13 @@ def assignment(name: str, found: tuple[LocalityGroup, ...]) -> ClusterLoadAssign
 
 
 def _assigned(name: str, found: tuple[LocalityGroup, ...]) -> bytes:
-    """The serialized assignment, joined from the endpoints' own bytes: thousands of them are not parsed to be written
+    """The serialized assignment, joined from the bytes of the endpoints, so that thousands of them are not serialized
     again."""
     parts: list[bytes] = [ClusterLoadAssignment(cluster_name=name).SerializeToString()]
     for place in found:
         entry = LocalityLbEndpoints(priority=place.priority)
         entry.load_balancing_weight.value = place.weight
-        # Always present, even when empty: gRPC's client refuses endpoints without a locality.
+        # Always present, even when empty: gRPC's xDS client rejects endpoints without a locality.
         entry.locality.SetInParent()
         entry.locality.region, entry.locality.zone, entry.locality.sub_zone = parts_of(place.locality)
         body = b"".join((*map(_fragment, place.endpoints), entry.SerializeToString()))
@@ -97,7 +97,7 @@ def _assigned(name: str, found: tuple[LocalityGroup, ...]) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """How protobuf writes a length."""
+    """A length in protobuf's encoding."""
     written = bytearray()
     while number > 0x7F:
         written.append(number & 0x7F | 0x80)
@@ -108,7 +108,7 @@ def _varint(number: int) -> bytes:
 
 @lru_cache(maxsize=65536)
 def _fragment(endpoint: Endpoint) -> bytes:
-    """One endpoint as a locality that holds nothing else, so that joined bytes are a locality with all of them."""
+    """One endpoint as a locality that contains nothing else: concatenated bytes are a locality with all of them."""
     result = LocalityLbEndpoints()
     entry = result.lb_endpoints.add()
     entry.endpoint.address.CopyFrom(socket_address(endpoint.address, endpoint.port))

@@ -1,5 +1,5 @@
-"""Somebody outside the proxy decides (Envoy's ext_authz): about a request, or about a connection. A filter before has
-noted what he is to be asked about; about the rest he is not."""
+"""External authorization (Envoy's ext_authz) of requests or connections. An RBAC filter before it marks in the metadata
+what the authorizer must decide; it is not called for anything else."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _where_noted(noted_by: str, note: str) -> MetadataMatcher:
 def _grpc(provider: Authorizer) -> GrpcService:
     result = GrpcService(timeout=duration(provider.timeout))
     result.envoy_grpc.cluster_name = names.outbound_cluster(provider.host, provider.port)
-    result.envoy_grpc.authority = provider.host  # a cluster's name holds characters that an authority may not
+    result.envoy_grpc.authority = provider.host  # a cluster's name has characters that an authority may not have
     return result
 
 

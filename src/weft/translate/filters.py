@@ -1,8 +1,9 @@
-"""What a route asks of the HTTP filters: faults, CORS, gRPC-Web, and a mark on what the proxy answers itself.
+"""HTTP filters that routes enable: faults, CORS, gRPC-Web, and a metadata mark on responses that the proxy sends
+itself.
 
-These filters stand in every outbound connection manager, disabled: a route's own config switches them on for its
-requests. A request of any other route pays a lookup each in an empty map and nothing else, and writing a fault into a
-VirtualService changes routes only: no listener is replaced, no connection drained.
+These filters are in every outbound connection manager, disabled; the per-route config enables them. A request of any
+other route only costs a lookup per filter in an empty map, and adding a fault to a VirtualService changes routes only:
+no listener is replaced, no connection drained.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ GRPC_WEB = "envoy.filters.http.grpc_web"
 MARK = "envoy.filters.http.header_to_metadata"
 ROUTER = "envoy.filters.http.router"
 
-# Redirects and direct responses carry no flag that would tell them from an upstream's: their routes leave this mark.
+# Redirects and direct responses have no response flag that distinguishes them from an upstream's: their routes set this
+# mark.
 MARKS = "weft"
 ANSWERED = "answered_by_proxy"
 
@@ -56,7 +58,7 @@ def outbound_filters(*, grpc_web: bool = False) -> tuple[HttpFilter, ...]:
 
 
 def inbound_filters(*, grpc_web: bool = False) -> tuple[HttpFilter, ...]:
-    """The caller's proxy keeps the statistics of an upstream; here they would only say the same again."""
+    """Without upstream statistics: the caller's proxy has the same ones."""
     router = Router()
     router.dynamic_stats.value = False
     end = HttpFilter(name=ROUTER, typed_config=packed(router))
@@ -73,7 +75,7 @@ def enable(route: Route, written: HttpRoute) -> None:
 
 
 def translate_grpc_web(route: Route) -> None:
-    """A browser's gRPC becomes gRPC here; a caller that has a proxy needs no other translator."""
+    """Converts gRPC-Web of browsers to gRPC; a caller with a proxy needs no other converter."""
     route.typed_per_filter_config[GRPC_WEB].CopyFrom(_as_it_stands())
 
 
@@ -95,7 +97,7 @@ def _mark() -> Any:
 
 
 def _fault(written: Fault) -> HTTPFault | None:
-    """None if it hits nobody, as one without a percentage does."""
+    """None if it affects no request, as a fault without a percentage."""
     result = HTTPFault()
     if written.delay is not None and written.delay.percentage > 0:
         result.delay.CopyFrom(

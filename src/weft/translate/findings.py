@@ -1,5 +1,5 @@
-"""What translation could not do as its author meant it: a destination that nobody answers for, a route that came to
-nothing, a port that cannot be told from others. Each is a warning: the rest works."""
+"""Problems that translation finds: a destination that does not exist, a route that is left out, a port that cannot be
+distinguished from others. Each is a warning: the rest works."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BY_NAME = (Resolution.DNS, Resolution.DNS_ROUND_ROBIN)
 
 
 def problems_of(view: ServiceView, mesh: Mesh) -> tuple[Problem, ...]:
-    """In the words of the objects that the view was gathered from; `mesh` only tells hidden hosts from unknown ones."""
+    """The problems of the objects behind a view; `mesh` only distinguishes hidden hosts from unknown ones."""
     return (
         *_of_destinations(view, mesh),
         *_of_routes(view, mesh),
@@ -55,14 +55,14 @@ def _of_routes(view: ServiceView, mesh: Mesh) -> Iterator[Problem]:
 
 
 def _why_not_handed_over(dropped: Dropped, mesh: Mesh) -> str:
-    """Of a delegate that is there, and does not serve as one."""
+    """Why an existing VirtualService cannot be the delegate; "" if there is no such VirtualService."""
     delegate = dropped.route.delegate
     found = mesh.get(ObjectKey("VirtualService", delegate.namespace, delegate.name)) if delegate else ()
     if delegate is None or not found:
         return ""
     name = f"{delegate.namespace}/{delegate.name}"
     if any(isinstance(value, VirtualService) and value.hosts for value in found):
-        return f"{name} has `hosts`, and so it is no delegate"
+        return f"{name} has `hosts`, so it is not a delegate"
     return f"the delegate {name} is not exported to namespace {dropped.routing.namespace}"
 
 
@@ -85,7 +85,7 @@ def _taken(view: ServiceView) -> tuple[VirtualService, ...]:
 
 def _of_ports(view: ServiceView) -> Iterator[Problem]:
     service = view.service
-    if service is None or view.caller.kind is ProxyKind.GATEWAY:  # which is asked at its own ports
+    if service is None or view.caller.kind is ProxyKind.GATEWAY:  # which is called at its own ports
         return
     for port in view.ports:
         if port.number in TAKEN_PORTS and not (service.addresses or service.headless):
@@ -100,7 +100,7 @@ def _of_ports(view: ServiceView) -> Iterator[Problem]:
 
 
 def _of_grpc_clients(view: ServiceView, mesh: Mesh) -> Iterator[Problem]:
-    """They have no proxy and no identity here, so all they can do is plaintext."""
+    """gRPC's own clients have no proxy and no identity, so they can only use plaintext."""
     service = view.service
     if service is None or view.caller.kind is not ProxyKind.GRPC:
         return
@@ -110,11 +110,9 @@ def _of_grpc_clients(view: ServiceView, mesh: Mesh) -> Iterator[Problem]:
         }
         what = ""
         if asks_for_tls(effective(view.rule, port.number)):
-            what = f"gRPC's own clients do not call port {port.number} of {view.host}: its DestinationRule asks for TLS"
+            what = f"gRPC's own clients do not call port {port.number} of {view.host}: its DestinationRule requires TLS"
         elif TlsMode.STRICT in modes:
-            what = (
-                f"gRPC's own clients call port {port.number} of {view.host} in plaintext, and it takes only mutual TLS"
-            )
+            what = f"gRPC's own clients call port {port.number} of {view.host} in plaintext, but it requires mutual TLS"
         if what:
             yield _warning(
                 "WFT0314", service.origin, what, "call it through a sidecar, or let PeerAuthentication be PERMISSIVE"
@@ -122,7 +120,7 @@ def _of_grpc_clients(view: ServiceView, mesh: Mesh) -> Iterator[Problem]:
 
 
 def _against(destination: Destination, view: ServiceView, mesh: Mesh) -> tuple[str, str, str]:
-    """The check that finds a destination wrong, what is wrong, and a hint; empty if nothing."""
+    """The code of the check that a destination fails, the message, and a hint; empty if it is valid."""
     host = destination.host
     if host == view.host and view.service is not None:
         ports = tuple(port.number for port in view.service.ports)
@@ -158,5 +156,5 @@ def _against(destination: Destination, view: ServiceView, mesh: Mesh) -> tuple[s
 
 
 def _warning(code: str, origin: Origin | None, what: str, hint: str, *, line: int = 0, field: str = "") -> Problem:
-    """Codes are those of `weft analyze`, and stand in its table."""
+    """Codes are those of `weft analyze`, and are listed in its table."""
     return Problem(where_of(origin, line=line, field=field), what, hint, Severity.WARNING, code)

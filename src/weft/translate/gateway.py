@@ -1,5 +1,5 @@
-"""What a gateway gets: what a host adds to it, and what it has by itself. `service.py` hands over here by the kind of
-proxy. Rule: a gateway has no more than its routes name; clusters are those of everybody else."""
+"""The config of a gateway: the contribution of a host, and the gateway's own listeners. `service.py` calls this module
+for gateways. Rule: a gateway has only what its routes name; its clusters are the same as those of other proxies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.translate.view import GroupView, ServiceView
 
 
 def contribute(view: ServiceView, settings: Settings) -> Contribution:
-    """The clusters of a host that routes lead to, and the virtual hosts of one that is answered for."""
+    """The clusters of a host that routes lead to, and the virtual hosts of a host that the gateway serves."""
     return Contribution(
         clusters=tuple(
             made
@@ -24,8 +24,8 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
 
 
 def base(view: GroupView) -> Contribution:
-    """Its listeners, with what they show. Route configurations are there before anybody adds to them, so that a server
-    without routes answers, too."""
+    """The listeners, with their certificates. Route configurations exist even without virtual hosts, so that a server
+    without routes responds, too."""
     named = dict.fromkeys(each.bound.route_name for each in view.servers if each.bound.server.is_http)
     return Contribution(
         clusters=(

@@ -1,8 +1,8 @@
-"""Where callers from outside arrive: a bound listener for each port that a gateway serves. Servers inside TLS share it
-by the name that a caller asks for (SNI); who asks for a name that nobody has is not answered.
+"""Listeners of a gateway: a bound listener for each port that it serves. TLS servers share a port by server name (SNI);
+a connection for any other name is closed.
 
-The same guards stand in every chain. A server whose certificate is not there keeps its names, and closes: nobody else
-may answer for them.
+Every chain has the same guards. A server whose certificate is missing keeps its names and closes connections: no other
+server may serve them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def listeners(view: GroupView) -> tuple[Built, ...]:
 
 
 def _published(port: int) -> Listener:
-    """For who comes by way of the machine: only there is a caller's address believed that a PROXY header tells."""
+    """The listener for connections through the machine's port: only there the address in a PROXY header is trusted."""
     result = Listener(name=names.listener("published", port))
     result.address.pipe.path = published_socket(port)
     result.listener_filters.append(
@@ -76,7 +76,7 @@ def _filled(result: Listener, held: list[ServerView], view: GroupView, guards: G
     result.per_connection_buffer_limit_bytes.value = EDGE_BUFFER
     result.filter_chains.extend(_chains(name, held, view, guards))
     if not result.filter_chains:
-        return ()  # Envoy refuses a listener without any; nobody listens, and nobody is answered
+        return ()  # Envoy rejects a listener without filter chains; the port stays closed
     if any(served.bound.server.encrypted for served in held):
         result.listener_filters.append(tls_inspector())
     sources = keys(*(served.bound.origin for served in held))
@@ -94,15 +94,15 @@ def _chains(name: str, held: list[ServerView], view: GroupView, guards: Guards) 
 
 
 def _apart(found: list[FilterChain]) -> Iterator[FilterChain]:
-    """Envoy refuses a listener with two chains for the same address and name: the first has it. And it looks at
-    addresses before names, and never goes back: within each range stand all the chains that may be meant there."""
+    """Envoy rejects a listener with two chains for the same address and name: the first one is kept. Envoy matches
+    addresses before names and never goes back, so each range gets all chains that can match inside it."""
     ranges = dict.fromkeys(_network(each) for made in found for each in made.filter_chain_match.prefix_ranges)
     taken: set[tuple[_Network | None, str]] = set()
     for made in found:
         wanted = made.filter_chain_match.server_names or ("",)
         own = [_network(each) for each in made.filter_chain_match.prefix_ranges]
         kept: dict[tuple[str, ...], list[_Network]] = {}
-        for each in (None, *ranges):  # None: whatever is in no range
+        for each in (None, *ranges):  # None: addresses in no range
             if own and not any(each is not None and _within(each, wider) for wider in own):
                 continue
             if left := tuple(server_name for server_name in wanted if (each, server_name) not in taken):
@@ -151,7 +151,7 @@ def _of_server(name: str, served: ServerView, view: GroupView, guards: Guards) -
         found.append(chain(bound.route_name, _http(name, [served], view, guards)))
     elif socket is not None:
         found.extend(_streams(served, view, guards))
-    # Its names are its own even where nothing can be done: what no chain before has is closed.
+    # The server owns its names even without a certificate: connections that no chain before matches are closed.
     found.append(chain(bound.route_name if server.is_http else "", _closing(view)))
     for made in found:
         _narrow(made, hosts)
@@ -159,7 +159,9 @@ def _of_server(name: str, served: ServerView, view: GroupView, guards: Guards) -
             continue
         if socket is not None:
             made.transport_socket.CopyFrom(socket)
-            made.transport_socket_connect_timeout.CopyFrom(_HANDSHAKE)  # nobody holds a connection by never ending one
+            made.transport_socket_connect_timeout.CopyFrom(
+                _HANDSHAKE
+            )  # no client holds a connection open with an unfinished handshake
         yield made
 
 
@@ -179,7 +181,7 @@ def _http(name: str, sharing: list[ServerView], view: GroupView, guards: Guards)
 
 
 def _streams(served: ServerView, view: GroupView, guards: Guards) -> Iterator[FilterChain]:
-    """By the `tls` routes where a caller's TLS is passed on as it is, else by the `tcp` routes."""
+    """By the `tls` routes where TLS is passed through, else by the `tcp` routes."""
     seen, bound = served.streams, served.bound
     if seen is None:
         return
@@ -190,7 +192,7 @@ def _streams(served: ServerView, view: GroupView, guards: Guards) -> Iterator[Fi
                 through = not match.gateways or bound.gateway in match.gateways
                 if not through or not applies(_anywhere(match), seen.caller, bound.server.port.number):
                     continue
-                if not route.route and route.failing:  # nobody else may answer for it
+                if not route.route and route.failing:  # no other server may serve it
                     made = chain("", _closing(view))
                     made.filter_chain_match.CopyFrom(matching(match.sni_hosts, match.destination_subnets))
                 elif route.route:
@@ -201,19 +203,19 @@ def _streams(served: ServerView, view: GroupView, guards: Guards) -> Iterator[Fi
                     made.filters.extend([*guards.network, end])
                 else:
                     continue
-                # In the chain and not in the listener: another route's name replaces this chain alone.
+                # In the chain and not in the listener: a new route name replaces only this chain.
                 made.metadata.CopyFrom(of_objects(keys(routing.origin)))
                 yield made
 
 
 def _anywhere(match: L4Match) -> L4Match:
-    """Whether it is for this gateway has been looked at; where from a connection comes is nothing that a caller outside
-    can be known by."""
+    """The match without its gateways, which were checked before. Source labels and namespace stay: a client outside the
+    mesh has neither, so a match with them never applies."""
     return L4Match(port=match.port, source_labels=match.source_labels, source_namespace=match.source_namespace)
 
 
 def _narrow(made: FilterChain, hosts: tuple[str, ...]) -> None:
-    """To the names that the server has."""
+    """Restricts the chain to the server's names."""
     wanted = tuple(made.filter_chain_match.server_names) or ("*",)
     found = dict.fromkeys(narrower(host.lower(), name.lower()) for name in wanted for host in hosts)
     made.filter_chain_match.server_names[:] = [] if "*" in found else [name for name in found if name]

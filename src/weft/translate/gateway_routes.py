@@ -1,5 +1,5 @@
-"""How a gateway answers for a name: the routes of all VirtualServices that are bound to it, merged. It knows nothing of
-TLS or ports to bind."""
+"""The virtual host of a name at a gateway: the merged routes of all VirtualServices that are bound to it. Independent
+of TLS and of ports to bind."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from weft.translate.provenance import keys, of_objects
 from weft.translate.routes import routes
 from weft.translate.view import ServiceView
 
-# Connections buffer little; what is to be tried again or mirrored must be kept whole.
+# Connections buffer little; a request that may be retried or mirrored must be buffered whole.
 _KEPT_BODY = 1 << 20
 
 
 def virtual_host(view: ServiceView, door: ServedName) -> VirtualHost:
     sources = keys(*(routing.origin for routing in door.routes))
-    # With a dot at its end it is the same name; who wrote it so must not be taken for somebody else's caller.
+    # A name with a trailing dot is the same name, and must not go to the catch-all host.
     claimed = (view.host,) if view.host == "*" else (view.host, f"{view.host}.")
     host = EnvoyVirtualHost(name=f"{view.host}:{door.port}", domains=claimed)
     if door.misdirected:
@@ -38,13 +38,13 @@ def virtual_host(view: ServiceView, door: ServedName) -> VirtualHost:
 
 
 def _elsewhere() -> Route:
-    """By the standard's word for it, upon which a browser comes again by a connection for that name."""
+    """421 (Misdirected Request), upon which a browser retries on a connection for that name."""
     result = Route(name="misdirected", match=route_match(None))
     result.direct_response.status = 421
     return result
 
 
 def through(view: ServiceView, door: ServedName) -> ServiceView:
-    """As it is seen at one door of several."""
+    """The view of the host at one of several doors (gateway server and port)."""
     caller = msgspec.structs.replace(view.caller, gateways=door.gateways, encrypted=door.encrypted)
     return msgspec.structs.replace(view, caller=caller, routes=door.routes)

@@ -1,8 +1,8 @@
-"""TLS that a gateway ends: what it shows to callers from outside, and whom it lets in.
+"""TLS termination at a gateway: its certificates, and the client certificates that it accepts.
 
-Certificates come as secrets of their own, so that a renewed one replaces no listener: out of a Secret by Istio's names
+Certificates are separate SDS secrets, so that a renewed one replaces no listener: from a Secret, under Istio's names
 (`kubernetes://NAME`, `NAME-cacert`), or with the paths of files, which Envoy reads itself and again whenever they are
-replaced. Rule: where anything that a server needs is missing, it has no socket at all, and closes.
+replaced. Rule: a server with a missing certificate has no TLS socket, and closes connections.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class CertificateText(msgspec.Struct, frozen=True):
 
 
 class _Shown(msgspec.Struct, frozen=True):
-    """What one server needs, by the names of its secrets."""
+    """The certificates of one server, by the names of their SDS secrets."""
 
     pairs: tuple[tuple[str, Credential | CertificateFiles], ...] = ()
     roots: tuple[str, Credential | CertificateText | str] | None = None  # a credential, certificates, or a file
-    revoked: str = ""  # a file
+    revoked: str = ""  # a file with a revocation list
 
 
 def downstream(server: GatewayServer, view: GroupView) -> TransportSocket | None:
-    """None if something that it needs is not there."""
+    """None if a certificate that the server needs is missing."""
     written = server.tls
     if written is None:
         return None
@@ -76,7 +76,7 @@ def downstream(server: GatewayServer, view: GroupView) -> TransportSocket | None
 
 
 def secrets(view: GroupView) -> tuple[Built, ...]:
-    """What all of its servers need, each once."""
+    """The SDS secrets of all servers, each once."""
     found: dict[str, Built] = {}
     for served in view.servers:
         shown = _shown(served.bound.server.tls, view) if served.bound.server.tls else None
@@ -87,10 +87,9 @@ def secrets(view: GroupView) -> tuple[Built, ...]:
 
 
 def missing(tls: ServerTls, view: GroupView) -> tuple[str, ...]:
-    """The Secrets that a server needs and may not use, that are not there, or do not have what they should: each with
-    why."""
+    """Why the server's Secrets cannot be used: they do not exist, may not be used, or lack a key or certificate."""
     if tls.terminates and tls.mode is not ServerTlsMode.ISTIO_MUTUAL and not tls.credentials and not tls.files:
-        return ("it may use no certificate that it names",)
+        return ("it may not use any certificate that it names",)
     found = []
     for reference in tls.credentials:
         held = _credential(reference, view)
@@ -100,19 +99,19 @@ def missing(tls: ServerTls, view: GroupView) -> tuple[str, ...]:
             found.append(f"the Secret {_place(reference, view)} has no certificate with its key")
     if tls.asks and not tls.authorities and not tls.roots and not found and _authorities(tls, view) is None:
         named = tls.authorities_credential or (tls.credentials[0] if tls.credentials else CredentialRef(""))
-        found.append(f"no Secret says whom to trust: {_place(named, view)} has no `ca.crt`")
+        found.append(f"no Secret has the trusted CA: {_place(named, view)} has no `ca.crt`")
     return tuple(found)
 
 
 def credential_name(reference: CredentialRef, namespace: str) -> str:
-    """How a proxy of a namespace asks for a Secret."""
+    """The SDS name of a Secret for a proxy of a namespace."""
     if reference.namespace in ("", namespace):
         return f"kubernetes://{reference.name}"
     return f"kubernetes-gateway://{reference.namespace}/{reference.name}"
 
 
 def roots_name(roots: str) -> str:
-    """Of the secret with whom callers must have their certificates from, where that is written out."""
+    """The name of the SDS secret with the CA of client certificates, where the CA is given inline."""
     return f"{ROOTS}{sha256(roots.encode()).hexdigest()[:16]}"
 
 
@@ -142,8 +141,8 @@ def _shown(written: ServerTls, view: GroupView) -> _Shown | None:
 
 
 def _roots_name(written: ServerTls, trusted: Credential, view: GroupView) -> str:
-    """What comes with a certificate is asked for by Istio's name, wherever it was found. A Secret that is named for it
-    has a name of its own: `NAME-cacert` may be another one, which other servers trust."""
+    """A CA that belongs to a certificate has Istio's name, wherever it was found. A Secret that is configured as CA has
+    a name of its own: `NAME-cacert` may be a different one, which other servers trust."""
     if written.authorities_credential is not None:
         return f"{credential_name(trusted.reference, view.namespace)}~authorities"
     return f"{credential_name(written.credentials[0], view.namespace)}{AUTHORITIES}"

@@ -1,6 +1,6 @@
-"""The same mesh for gRPC's own xDS client, which is its own proxy: an API listener under each name that a target may
-have, its routes, and clusters with only what that client accepts. It refuses a whole resource for one policy it does
-not know, so what it cannot do is left out here instead of being sent in hope."""
+"""The config for gRPC's own xDS client (proxyless): an API listener for each name of a target, its routes, and clusters
+with only the features that this client accepts. It rejects a whole resource for one unknown policy, so unsupported
+features are left out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
             _cluster(view, port, subset, settings)
             for port in (*ports, *behind)
             for subset in subsets
-            # What this client does not do here: it has no such cluster then, and no call goes out in plaintext.
+            # Not supported by this client: without the cluster, no call goes out in plaintext.
             if not asks_for_tls(policy.effective(view.rule, port.number, subset))
         ),
         listeners=tuple(
@@ -87,7 +87,7 @@ def _listener(name: str, route_name: str, service: Service) -> Built:
 
 
 def _host(view: ServiceView, port: ServicePort) -> VirtualHost:
-    """The listener already tells the service, so the host takes every name."""
+    """The listener already identifies the service, so the virtual host matches every name."""
     made = host_of(view, port.number, ("*",))
     message = RouteConfiguration.FromString(made.fragment)
     for route in message.virtual_hosts[0].routes:

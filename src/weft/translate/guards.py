@@ -1,5 +1,5 @@
-"""Who stands before a workload and turns callers away: tokens are checked first, then policies are asked. The same
-guards stand in every inbound chain, also in those of ports that no service names."""
+"""The filters that protect a workload: request authentication first, then authorization policies. Every inbound chain
+has the same guards, also those of ports that no service names."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from weft.translate.view import GroupView
 
 class Guards(msgspec.Struct, frozen=True):
     http: tuple[HttpFilter, ...] = ()
-    network: tuple[Filter, ...] = ()  # of chains that carry anything but HTTP
-    unknown: tuple[Filter, ...] = ()  # of those that carry what was not taken for HTTP, and may be
-    noted: frozenset[str] = frozenset()  # what they may say in the access log, see `authorization.noted`
+    network: tuple[Filter, ...] = ()  # of chains that are not HTTP
+    unknown: tuple[Filter, ...] = ()  # of chains for bytes that were not detected as HTTP, but may be HTTP
+    noted: frozenset[str] = frozenset()  # what they may add to the access log, see `authorization.noted`
 
 
 def guards_of(view: GroupView, *, published: int = 0) -> Guards:
-    """`published`: they stand behind the socket at which a gateway's port is published."""
+    """`published`: the guards are behind the socket on which a gateway's port is published."""
     network = authorization.network_filters(view, published=published)
     return Guards(
         http=(*request_authentication.filters(view), *authorization.http_filters(view, published=published)),

@@ -1,11 +1,12 @@
-"""A first call is held, not lost. Where a proxy has only what its workload calls, a connection to any other address of
-the mesh waits here until the proxy has been told of the service: Envoy asks for a cluster named after the address, and
-keeps the connection. The answer, sent when all else has been taken, leads to where the call was going, by a connection
-with a mark; the pod's rules (`netns/interception.py`) send what has it back into this proxy, to be met as a call that
-has just come, by the service's own listener. Nothing is put before what the caller sends, and nobody reads it here.
+"""Holds the first call to a service, for proxies with on-demand config. Such a proxy has config only for what its
+workload calls. A connection to any other address of the mesh waits here until the proxy has the service's config: Envoy
+requests a cluster named after the address (on-demand CDS) and keeps the connection. The control plane sends that
+cluster after all other config is accepted. It connects to the original destination with a mark (DSCP); the pod's rules
+(`netns/interception.py`) redirect marked connections back into this proxy, where the service's own listener accepts
+them like new calls. Nothing is sent before the caller's bytes, and no filter reads them here.
 
-Rule: every way leads on. Which one a call takes says the port it has come to, and that no caller can choose: from the
-first it comes again, and from there, if it is held once more, it goes where all go who are nobody's.
+Rule: no call is held for ever. The port at which a call arrives, which no caller can choose, decides: a held call comes
+back at the first port; if it is held there again, it goes where calls to unknown destinations go.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ _HOLD = "hold"
 CHAINS = (_HOLD, names.AGAIN, names.UNKNOWN)
 
 _MOST = 2**32 - 1
-# Whether it is of IPv6: where a connection's mark is set, and how far its packets may go.
+# By whether it is IPv6: the socket options of a connection's mark, and of its hop limit.
 _OPTIONS = {
     False: (socket.IPPROTO_IP, socket.IP_TOS, socket.IP_TTL),
     True: (socket.IPPROTO_IPV6, socket.IPV6_TCLASS, socket.IPV6_UNICAST_HOPS),
 }
-_NO_HOPS = 1  # should a pod's rules not know the mark, the next router drops what would leave unprotected
+_NO_HOPS = 1  # if a pod's rules do not know the mark, the next router drops packets that would leave in plaintext
 
 
 def chains(ranges: tuple[str, ...]) -> tuple[FilterChain, ...]:
-    """For a listener that others share: calls to these ranges are held."""
+    """Filter chains for a shared listener that hold calls to these ranges."""
     if not ranges:
         return ()
     held = chain(_HOLD, _cluster_by_address(), _wait_for_cluster())
@@ -57,14 +58,15 @@ def chains(ranges: tuple[str, ...]) -> tuple[FilterChain, ...]:
 
 
 def without(ranges: tuple[str, ...], taken: Iterable[str]) -> tuple[str, ...]:
-    """Envoy refuses a listener with two chains for the same range: what somebody wrote has it."""
+    """Envoy rejects a listener with two chains for the same range: configured ranges take precedence."""
     written = {ip_network(each, strict=False) for each in taken if _is_range(each)}
     return tuple(each for each in ranges if ip_network(each) not in written)
 
 
 def listeners(rest: str, settings: Settings) -> tuple[Built, Built]:
-    """Where held calls come back to. The first hands them to the listener of where they are going. Who meets none goes
-    where an unknown call goes (`rest`), and so does who meets one that holds: by the second, which hands on nobody."""
+    """The listeners that held calls come back to. The first hands them to the listener of their original destination; a
+    call without such a listener goes where unknown calls go (`rest`). So does a call that is held again: through the
+    second listener, which hands nothing over."""
     again = _on_loopback(names.AGAIN, AGAIN_PORT, rest, settings)
     again.use_original_dst.value = True
     unknown = _on_loopback(names.UNKNOWN, UNKNOWN_PORT, rest, settings)
@@ -74,7 +76,7 @@ def listeners(rest: str, settings: Settings) -> tuple[Built, Built]:
 
 @lru_cache(maxsize=16384)
 def answer(name: str) -> Built:
-    """The cluster that a held call goes on by, one of `names.held`."""
+    """The cluster through which a held call continues, one of `names.held`."""
     result = Cluster(
         name=name,
         type=Cluster.ORIGINAL_DST,
@@ -98,13 +100,13 @@ def _on_loopback(name: str, port: int, rest: str, settings: Settings) -> Listene
     result = Listener(name=name, traffic_direction=TrafficDirection.OUTBOUND)
     result.address.CopyFrom(socket_address("127.0.0.1", port))
     result.additional_addresses.append(AdditionalAddress(address=socket_address("::1", port)))
-    result.freebind.value = True  # in a pod without IPv6 there is no ::1, and nobody comes that way
+    result.freebind.value = True  # in a pod without IPv6 there is no ::1, and no connection to it
     result.filter_chains.extend([going_round(name, port, settings), chain(name, bytes_to(((rest, 1),), settings))])
     return result
 
 
 def _cluster_by_address() -> Filter:
-    """Without the called port: who tries one after the other makes one cluster."""
+    """Without the called port: a caller that tries many ports creates one cluster."""
     state = FilterStateValue(object_key="envoy.tcp_proxy.cluster")
     state.format_string.text_format_source.inline_string = (
         f"{names.HOLD}%DOWNSTREAM_DIRECT_LOCAL_PORT%|%DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT%"
@@ -115,7 +117,7 @@ def _cluster_by_address() -> Filter:
 
 
 def _wait_for_cluster() -> Filter:
-    """Nothing is logged, and nothing ends it: that is for who meets the connection next."""
+    """No access log and no idle timeout: those are for the listener that accepts the connection next."""
     proxy = TcpProxy(stat_prefix="hold", cluster=names.BLACK_HOLE)
     proxy.on_demand.odcds_config.CopyFrom(from_control_plane())
     proxy.on_demand.timeout.CopyFrom(duration(WAIT))

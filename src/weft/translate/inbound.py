@@ -1,10 +1,10 @@
-"""Where inbound connections arrive: `virtualInbound`, the filter chains of each port that services or the workload
-itself name, and a way through for all other ports.
+"""The inbound listener `virtualInbound`: the filter chains of each port that services or the workload itself declare,
+and a passthrough for all other ports.
 
-Whether a connection may come in without TLS is decided by which chains there are: a connection that fits none of its
-port's is closed. So there is no default chain. What is declared and disabled is never looked into.
+The set of filter chains decides whether plaintext is accepted: a connection that matches no chain of its port is
+closed. So there is no default chain. Ports with a declared protocol and mTLS disabled need no inspector.
 
-Services may say different things of one port (`model/carried.py`): inside the mesh's TLS, ALPN tells who comes.
+Services may declare different protocols for one port (`model/carried.py`): inside mutual TLS, ALPN distinguishes them.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from weft.translate.view import GroupView
 _TLS = "tls"
 _PLAIN = "raw_buffer"
 _HANDSHAKE = Duration(seconds=15)
-_HELLO = Duration(seconds=5)  # how late a caller may begin to speak
+_HELLO = Duration(seconds=5)  # how long a caller may take to send its first bytes
 _OWN_PORTS = (INBOUND_PORT, OUTBOUND_PORT)
 _UNKNOWN = Carried((Protocol.UNDECLARED,))
 
 
 class _Entrance(msgspec.Struct, frozen=True):
-    """One port, or with the number 0 all those without an entrance of their own."""
+    """One port; number 0 is all ports without an entrance of their own."""
 
     number: int
     carried: Carried
@@ -66,7 +66,7 @@ class _Entrance(msgspec.Struct, frozen=True):
 
 
 class _Sockets(msgspec.Struct, frozen=True):
-    """The mesh's TLS. Where no HTTP is spoken, it takes only those whom a policy may let in."""
+    """Mutual TLS sockets. The one for ports that are not HTTP accepts only callers that a policy may allow."""
 
     http: TransportSocket
     bytes: TransportSocket
@@ -78,7 +78,7 @@ def virtual_inbound(view: GroupView) -> Built:
     result = Listener(name=name, traffic_direction=TrafficDirection.INBOUND)
     result.access_log.extend(listener_logs(settings))
     on_both_families(result, INBOUND_PORT)
-    # A connection to this very port would go round for ever.
+    # A connection to this listener's own port would loop for ever.
     loop = chain(f"{name}-blackhole", bytes_to(((names.BLACK_HOLE, 1),), settings))
     loop.filter_chain_match.destination_port.value = INBOUND_PORT
     result.filter_chains.append(loop)
@@ -89,12 +89,12 @@ def virtual_inbound(view: GroupView) -> Built:
     result.listener_filters.extend(_looking(tls_inspector(), entrances, _reads_tls))
     result.listener_filters.extend(_looking(http_inspector(), entrances, _reads_http))
     if all(each.mode is TlsMode.STRICT for each in entrances):
-        # Nobody else is let in anyway: a proxy on a busy machine need not be refused for being slow to begin.
+        # Other callers are rejected anyway; a proxy on a busy machine must not be rejected for a slow start.
         result.listener_filters_timeout.CopyFrom(_HELLO)
-        result.continue_on_listener_filters_timeout = True  # to nowhere, and the log says so
+        result.continue_on_listener_filters_timeout = True  # no chain matches then, and the log records it
     else:
         wait_for_first_bytes(result, settings)
-    # Whose fault it may be if a proxy refuses it.
+    # The objects that may be at fault if a proxy rejects it.
     return build(name, result, _policies(view))
 
 
@@ -108,8 +108,8 @@ def _entrances(view: GroupView) -> tuple[_Entrance, ...]:
 
 
 def _chains(entrance: _Entrance, view: GroupView, guards: Guards, sockets: _Sockets) -> list[FilterChain]:
-    """Plaintext comes in unless the mode is STRICT, TLS of the mesh unless it is DISABLE. TLS that is not the mesh's is
-    the application's own business where the port may carry more than HTTP."""
+    """Plaintext is accepted unless the mode is STRICT, mutual TLS unless it is DISABLE. Other TLS is passed to the
+    application where the port may carry more than HTTP."""
     ends = _Ends(entrance, view.inbound_settings, guards)
     found: list[FilterChain] = []
     if entrance.mode is not TlsMode.DISABLE:
@@ -117,7 +117,7 @@ def _chains(entrance: _Entrance, view: GroupView, guards: Guards, sockets: _Sock
     if entrance.mode is not TlsMode.STRICT:
         found.extend(_plain(entrance, ends))
     for entry in found:
-        # The services are named by the cluster alone: another one that shares the port must not drain its connections.
+        # Only the cluster names the services: another service that shares the port must not drain connections.
         if view.modes.sources:
             entry.metadata.CopyFrom(of_objects(view.modes.sources))
         if entrance.number:
@@ -130,15 +130,15 @@ def _chains(entrance: _Entrance, view: GroupView, guards: Guards, sockets: _Sock
 
 
 def _secured(entrance: _Entrance, ends: _Ends, sockets: _Sockets) -> Iterator[FilterChain]:
-    """By the mesh's TLS, which says what it carries. Where no other comes in, TLS that says nothing is the first
-    service's: so another one beside it changes none of its chains."""
+    """Chains for mutual TLS, whose ALPN declares the protocol inside. Where no other TLS is accepted, TLS without such
+    an ALPN belongs to the first service, so that another service on the port changes none of its chains."""
     carried, strict = entrance.carried, entrance.mode is TlsMode.STRICT
     of_http: tuple[str, ...] = () if strict else tls.OF_THE_MESH
     of_bytes = of_http
     if carried.http and carried.bytes:
         of_http = () if strict and carried.first.is_http else tls.OF_HTTP
         of_bytes = () if strict and not carried.first.is_http else tls.OF_BYTES
-    if carried.both_ways:  # HTTP/2 that says so is a proxy's, which relies on the workload's own to turn it back
+    if carried.both_ways:  # HTTP/2 in ALPN is a proxy's, which relies on the workload's proxy to convert it back
         yield _chain(ends.http(certified=True, as_called=True), _TLS, tls.OF_HTTP1, sockets.http)
         of_http = tuple(each for each in of_http if each not in tls.OF_HTTP1)
     if carried.http:
@@ -159,15 +159,15 @@ def _plain(entrance: _Entrance, ends: _Ends) -> Iterator[FilterChain]:
 
 
 class _Ends(msgspec.Struct, frozen=True):
-    """The filters behind an entrance."""
+    """The terminal filters of an entrance."""
 
     entrance: _Entrance
     settings: Settings
     guards: Guards
 
     def http(self, *, certified: bool, as_called: bool = False) -> tuple[Filter, ...]:
-        """`certified`: the caller has shown a certificate. `as_called`: what it speaks is passed on as it comes, beside
-        others'."""
+        """`certified`: the caller has presented a certificate. `as_called`: requests keep the caller's HTTP version,
+        while other chains of the port use the declared one."""
         number, port = self.entrance.number, self.entrance.port
         end = http_to_workload(
             names.INBOUND_PASSTHROUGH if port is None else f"inbound_{names.listener('0.0.0.0', number)}",
@@ -202,7 +202,9 @@ def _chain(
     result.filter_chain_match.application_protocols.extend(protocols)
     if socket is not None:
         result.transport_socket.CopyFrom(socket)
-        result.transport_socket_connect_timeout.CopyFrom(_HANDSHAKE)  # nobody holds a connection by never ending one
+        result.transport_socket_connect_timeout.CopyFrom(
+            _HANDSHAKE
+        )  # no client holds a connection open with an unfinished handshake
     return result
 
 
@@ -215,14 +217,14 @@ def _reads_tls(entrance: _Entrance) -> bool:
 
 
 def _reads_http(entrance: _Entrance) -> bool:
-    """Inside the mesh's TLS, ALPN tells."""
+    """Whether plaintext needs the HTTP inspector; inside mutual TLS, ALPN names the protocol."""
     return entrance.carried.detected and entrance.mode is not TlsMode.STRICT
 
 
 def _looking(
     inspector: ListenerFilter, entrances: Iterable[_Entrance], reads: Callable[[_Entrance], bool]
 ) -> tuple[ListenerFilter, ...]:
-    """The inspector, switched off at every entrance that does not need it; none if no entrance does."""
+    """The inspector, disabled at every entrance that does not need it; none if no entrance does."""
     *named, others = entrances
     if reads(others):
         unread = [entrance.number for entrance in named if not reads(entrance)]

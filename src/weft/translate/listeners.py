@@ -1,10 +1,10 @@
-"""Where outbound connections arrive. iptables sends them all to `virtualOutbound`, which hands each to the listener of
-its original destination: a service's own address, or a port that services share. None of those binds a socket.
+"""Outbound listeners. iptables sends all connections to `virtualOutbound`, which hands each to the listener of its
+original destination: a service's own address, or a port that services share. None of those binds a socket.
 
-Only a listener that has to find out what a connection speaks reads its first bytes. Where that may be anything, it
-never waits longer than `detection_timeout` for them: a server that speaks first is late by that, not broken. Where HTTP
-is declared, it waits for its caller: who connects early and speaks late, as pools of connections do, means HTTP too,
-and must not be passed on without the mesh's TLS.
+Only a listener that must detect the protocol reads the first bytes of a connection. If the protocol is undeclared, it
+waits at most `detection_timeout`: a server-first protocol is delayed by that, not broken. If HTTP is declared, it waits
+without a limit: a client that connects early and sends late, as connection pools do, means HTTP too, and must not be
+forwarded without mutual TLS.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from weft.translate.view import ServiceView, told_by_name
 
 
 def virtual_outbound(policy: Outbound, settings: Settings, ranges: tuple[str, ...] = ()) -> Built:
-    """`ranges`: in which addresses are called that the proxy has not been told of (`hold.py`)."""
+    """`ranges`: address ranges in which calls to destinations without config are held (`hold.py`)."""
     name = names.VIRTUAL_OUTBOUND
     result = Listener(name=name, traffic_direction=TrafficDirection.OUTBOUND)
     result.access_log.extend(listener_logs(settings))
@@ -61,7 +61,7 @@ def virtual_outbound(policy: Outbound, settings: Settings, ranges: tuple[str, ..
 
 @lru_cache(maxsize=4096)
 def http_port(number: int, policy: Outbound, settings: Settings, ranges: tuple[str, ...] = ()) -> Built:
-    """The listener of everything that is declared HTTP on a port, whoever asks for it."""
+    """The listener of all declared HTTP services on a port, for any caller."""
     return shared_port(number, (), policy, settings, ranges, http=True)
 
 
@@ -75,7 +75,7 @@ def shared_port(
     http: bool,
 ) -> Built:
     """`0.0.0.0_PORT`: HTTP if a service on the port is declared so, and the chains of services without an address.
-    What belongs to none of them goes where it was meant to go, or nowhere, as the policy says."""
+    Other connections go to their original destination, or nowhere, depending on the outbound policy."""
     name = names.listener("0.0.0.0", number)
     result = _unbound(name)
     on_both_families(result, number)
@@ -112,8 +112,8 @@ def shared_port(
 
 
 def own_addresses(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Built, ...]:
-    """A listener on each address that means only this service: its virtual ones, or a headless service's pods. HTTP has
-    them, too, where the others' calls to its port are held."""
+    """A listener on each address that belongs only to this service: its virtual addresses, or the pods of a headless
+    service. HTTP services have them, too, where calls to other addresses on the port are held."""
     if view.service is None or (shares_port(view, port) and (view.service.headless or not view.held)):
         return ()
     found = (own_stream(view, port),) if shares_port(view, port) else streams(view, port)
@@ -121,12 +121,12 @@ def own_addresses(view: ServiceView, port: ServicePort, settings: Settings) -> t
 
 
 def shares_port(view: ServiceView, port: ServicePort) -> bool:
-    """Whether the listener of the whole port does for it: its requests say for whom they are."""
+    """Whether the shared listener of the port is enough: HTTP requests name their host."""
     return port.protocol.is_http and not stands_alone(view, port)
 
 
 def chains_without_address(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Chain, ...]:
-    """What a TCP service adds to the shared listener of its port: by server name, by range of addresses, or all."""
+    """The chains of a TCP service in the shared listener of its port: by server name, by address range, or for all."""
     service = view.service
     if service is None or not port.protocol.is_tcp or service.headless or port.number in TAKEN_PORTS:
         return ()
@@ -135,7 +135,7 @@ def chains_without_address(view: ServiceView, port: ServicePort, settings: Setti
         return ()
     by_name = not ranges and told_by_name(view, port)
     if not ranges and not by_name and service.resolution is Resolution.STATIC:
-        # Better than the whole port: only what is sent to the endpoints' own addresses can mean this service.
+        # Better than the whole port: only connections to the endpoints' own addresses can be for this service.
         known = dict(view.endpoints).get(port.number, ())
         ranges = tuple(dict.fromkeys(endpoint.address for endpoint in known if is_address(endpoint.address)))
         if not ranges:
@@ -223,7 +223,7 @@ def _unbound(name: str) -> Listener:
 
 
 def rest(policy: Outbound) -> str:
-    """Where calls go that belong to nobody."""
+    """The cluster for calls to unknown destinations."""
     if isinstance(policy, Destination):
         return names.outbound_cluster(policy.host, policy.port, policy.subset)
     return names.PASSTHROUGH if policy is OutboundPolicy.ALLOW_ANY else names.BLACK_HOLE

@@ -1,8 +1,8 @@
-"""Which names pods can look up, and what they mean: services, headless services' pods, hosts of ServiceEntries.
+"""DNS names that pods can look up, and their addresses: services, pods of headless services, hosts of ServiceEntries.
 
-Built anew from the mesh when it changes; `local/dns.py` asks it, and so does who explains a request. It answers three
-ways: these addresses (none of that family is an answer too), no such name, or not ours, which sends the question on to
-the machine's own resolvers. Questions for the name of a mesh's address are always ours.
+Rebuilt from the mesh when it changes; `local/dns.py` and `weft explain` use it. There are three results: addresses
+(possibly none of the requested family), no such name, or not ours, which forwards the query to the machine's own
+resolvers. Reverse lookups of the mesh's addresses are always ours.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from weft.model.service import Service
 
 
 class Found(msgspec.Struct, frozen=True):
-    """The name exists; it may have no address of the family that was asked for."""
+    """The name exists; it may have no address of the requested family."""
 
     addresses: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()  # for a reverse question: whose address it is
+    names: tuple[str, ...] = ()  # for a reverse lookup: the names of the address
 
     def of_version(self, version: int) -> tuple[str, ...]:
         return tuple(address for address in self.addresses if ip_address(address).version == version)
 
 
 class NoSuchName(msgspec.Struct, frozen=True):
-    """The name would be ours, but nothing has it."""
+    """The name would belong to the mesh, but does not exist."""
 
 
 class NotOurs(msgspec.Struct, frozen=True):
-    """Somebody else's name."""
+    """The name does not belong to the mesh."""
 
 
 Answer = Found | NoSuchName | NotOurs
@@ -53,7 +53,7 @@ class NameLookup:
         domain: str,
         ranges: Iterable[IPv4Network | IPv6Network] = (),
     ) -> None:
-        """`ranges`: whose addresses are the mesh's, so that reverse questions for them are ours."""
+        """`ranges`: the mesh's address ranges; reverse lookups in them are ours."""
         self._domain = domain
         self._reverse_zones = tuple(map(_reverse_zone, ranges))
         self._hosts: dict[str, list[_Entry]] = {}
@@ -66,13 +66,13 @@ class NameLookup:
             self._add(service, by_namespace.get(service.namespace, []))
 
     def look_up_for_proxy(self, name: str, namespace: str) -> Answer:
-        """What it means to the proxy of such a pod. A virtual address of the mesh leads nowhere from there: a host
-        outside of it is what the world says it is."""
+        """The result for the proxy of a pod in the namespace. A virtual address is of no use to a proxy: hosts outside
+        the mesh resolve to their real addresses."""
         inside = name == self._domain or name.endswith(f".{self._domain}")
         return self.look_up(name, namespace) if inside else NotOurs()
 
     def look_up(self, name: str, namespace: str) -> Answer:
-        """What a name, lower case and without its last dot, means to a pod of a namespace."""
+        """The result for a pod of a namespace; the name is in lower case, without a trailing dot."""
         if any(name == zone or name.endswith(f".{zone}") for zone in self._reverse_zones):
             return self._reverse(name, namespace)
         for host in self.readings(name, namespace):
@@ -88,17 +88,18 @@ class NameLookup:
         return wildcard if wildcard is not None else NotOurs()
 
     def _reverse(self, name: str, namespace: str) -> Answer:
-        """Whose an address of the mesh is. Nobody outside knows, and nobody outside need know who was asked for."""
+        """The names of an address of the mesh. Such queries are never forwarded: outside resolvers do not know the
+        answer, and need not see the query."""
         address = _reverse_address(name)
         if address is None:
-            return Found()  # a name above addresses, or none at all
+            return Found()  # a zone above addresses, or no address
         pods = [host for host, found in self._pods.items() if address in found.addresses]
         hosts = [host for host, entries in self._hosts.items() if any(address in e.found.addresses for e in entries)]
         seen = [host for host in hosts if self._visible(host, namespace) and not host.startswith("*")]
         return Found(names=tuple(pods or seen[:1])) if pods or seen else NoSuchName()
 
     def readings(self, name: str, namespace: str) -> Iterable[str]:
-        """The full hosts that a name may be short for, as Istio's DNS proxy reads them."""
+        """The full hosts that a short name may stand for, as in Istio's DNS proxy."""
         yield name
         dots = name.count(".")
         if dots == 0:
@@ -125,7 +126,7 @@ class NameLookup:
     def _add(self, service: Service, instances: list[Instance]) -> None:
         addresses = self._add_pods(service, instances) if service.headless else _served(service, instances)
         local = service.host.endswith(f".{self._domain}")
-        # A host that nobody gave an address keeps the one it has in the world.
+        # A host without an address in the mesh keeps its real one.
         if addresses or local:
             self._hosts.setdefault(service.host.lower(), []).append(_Entry(service, Found(addresses)))
         if local:

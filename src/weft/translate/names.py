@@ -1,4 +1,4 @@
-"""The names that Envoy's resources carry in this mesh: Istio's, so that tools and habits keep working."""
+"""The names of Envoy's resources: Istio's, so that tools and habits keep working."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from weft.model.proxy import MARKS
 
 PASSTHROUGH = "PassthroughCluster"
 BLACK_HOLE = "BlackHoleCluster"
-NO_BACKEND = "NoSuchBackend"  # never made: what is sent there is answered 500
+NO_BACKEND = "NoSuchBackend"  # never exists: requests to it get 500
 INBOUND_PASSTHROUGH = "InboundPassthroughCluster"
 VIRTUAL_OUTBOUND = "virtualOutbound"
 VIRTUAL_INBOUND = "virtualInbound"
 AGAIN = "virtualOutboundAgain"
 UNKNOWN = "virtualOutboundUnknown"
 AS_CALLED = "as-called"
-CHOSEN = "~"  # before a subset's name, which never begins so: of a headless service's pods the proxy chooses
-HOLD = "hold|"  # with a port of the proxy and an address: the cluster that a call waits for, asked for by name alone
+CHOSEN = "~"  # before a subset's name, which never begins with it: the proxy chooses a pod of a headless service
+HOLD = "hold|"  # with a port of the proxy and an address: the on-demand cluster that a held call waits for
 
 
 def outbound_cluster(host: str, port: int, subset: str = "", *, chosen: bool = False) -> str:
@@ -25,31 +25,32 @@ def outbound_cluster(host: str, port: int, subset: str = "", *, chosen: bool = F
 
 
 def server_name(host: str, port: int, subset: str = "") -> str:
-    """What a caller's TLS names: whoever passes the connection on unopened can read from it where it goes."""
+    """The SNI of a caller's mutual TLS, from which a passthrough proxy reads the destination."""
     return f"outbound_.{port}_.{subset}_.{host}"
 
 
 def inbound_cluster(port: int, *, as_called: bool = False) -> str:
-    """`as_called`: beside the one that speaks as some services declare, for the callers of those that do not."""
+    """`as_called`: the second cluster of a port, for callers of services that declare no protocol."""
     return f"inbound|{port}|{AS_CALLED if as_called else ''}|"
 
 
 def held(address: str) -> tuple[str, ...]:
-    """By which calls to an address go on, whatever their port: as Envoy names them, by where they have come to."""
+    """The clusters through which held calls to an address continue, one per port of the proxy at which they may
+    arrive."""
     return tuple(f"{HOLD}{port}|{address}" for port in MARKS)
 
 
 def called_at(cluster: str) -> str:
-    """The address that a held call is to; nothing if the name is none of a held call."""
+    """The destination address of a held call's cluster; "" if the name is not that of such a cluster."""
     try:
         found = str(ip_address(cluster.rpartition("|")[2]))
     except ValueError:
         return ""
-    return found if cluster in held(found) else ""  # what is answered is what was asked for
+    return found if cluster in held(found) else ""  # only for exactly the requested name
 
 
 def called_host(cluster: str) -> str:
-    """The host that an outbound cluster is of; nothing if it is none."""
+    """The host of an outbound cluster; "" if it is not an outbound cluster."""
     return cluster.rpartition("|")[2] if cluster.startswith("outbound|") else ""
 
 

@@ -1,8 +1,8 @@
-"""TLS that a DestinationRule asks for (SIMPLE, MUTUAL): towards hosts that know nothing of this mesh.
+"""TLS origination by a DestinationRule (SIMPLE, MUTUAL), to hosts outside the mesh.
 
-Certificates and keys are files of the proxy's own file system: what is sent is a secret with their paths, so that Envoy
-reads them itself and again whenever they are replaced. Or they come out of a Secret, and are sent themselves. Nothing
-is trusted by default but what the system trusts, and the certificate must be for the name that was asked for.
+Certificates and keys are files in the proxy's file system: it gets an SDS secret with their paths, and Envoy reads them
+itself and again whenever they are replaced. Or they come from a Secret, and the SDS secret has their content. By
+default only the system's CAs are trusted, and the certificate must be for the requested server name.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def originate(cluster: Cluster, service: Service, port: ServicePort, written: Cl
 def secrets(
     cluster: str, written: ClientTls, sources: tuple[ObjectKey, ...], credentials: tuple[Credential, ...] = ()
 ) -> tuple[Built, ...]:
-    """Where Envoy finds what the cluster needs: in files, or here, out of a Secret."""
+    """The SDS secrets of a cluster: with paths of files, or with the content of a Secret."""
     if written.credential:
         return _out_of_secret(cluster, written, sources, credentials)
     found = []
@@ -81,8 +81,8 @@ def secrets(
 def _out_of_secret(
     cluster: str, written: ClientTls, sources: tuple[ObjectKey, ...], credentials: tuple[Credential, ...]
 ) -> tuple[Built, ...]:
-    """Under the cluster's own names: who shares a Secret must not take it along when he goes. `NAME-cacert` goes before
-    what NAME itself has."""
+    """Under the cluster's own names: removing another cluster with the same Secret must not remove it. `NAME-cacert`
+    has precedence over the CA in NAME itself."""
     found = []
     own = next((each for each in credentials if each.name == written.credential), None)
     names = (f"{written.credential}{AUTHORITIES}", written.credential)
@@ -110,7 +110,7 @@ def roots_secret(name: str, held: Credential) -> Secret:
 
 
 def name_by_request(options: HttpProtocolOptions, service: Service, port: ServicePort, written: ClientTls) -> None:
-    """A host of HTTP that says no name is asked for, and verified, under the name that each request has for it."""
+    """For HTTP without a configured SNI, the SNI and the verified name are the host of each request."""
     if port.protocol.is_http and not written.server_name:
         options.upstream_http_protocol_options.auto_sni = True
         if written.verify and not (written.subject_alt_names or service.subject_alt_names):
@@ -124,8 +124,8 @@ def server_name(service: Service, port: ServicePort, written: ClientTls) -> str:
 
 
 def _names(service: Service, port: ServicePort, written: ClientTls) -> tuple[str, ...]:
-    """Who may answer. Without a word about it, whoever has the name that is asked for: a certificate for any other name
-    would do as well otherwise."""
+    """The accepted names of the server. Default: the requested server name; without any name, a certificate for any
+    other name would be accepted, too."""
     named = server_name(service, port, written)
     return written.subject_alt_names or service.subject_alt_names or ((named,) if named else ())
 
@@ -140,7 +140,7 @@ def _roots(cluster: str) -> str:
 
 @lru_cache(maxsize=1)
 def by_ads() -> ConfigSource:
-    """Not waited for without a limit: one host's missing file must not keep a proxy from starting."""
+    """With a limited initial wait: a missing file of one host must not keep a proxy from starting."""
     result = ConfigSource(resource_api_version=ApiVersion.V3)
     result.ads.SetInParent()
     result.initial_fetch_timeout.FromSeconds(5)

@@ -1,4 +1,4 @@
-"""What the traffic policy that holds for a port of a host means to a cluster."""
+"""Translates the effective traffic policy of a port to the settings of a cluster."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from weft.translate.resilience import limit_retries
 
 __all__ = ["balance", "by_callers_address", "effective", "eject", "is_closed", "limit"]
 
-NO_LIMIT = 2**32 - 1  # Istio's default: a limit that nobody asked for must not drop anyone's request
+NO_LIMIT = 2**32 - 1  # Istio's default: a limit that is not configured must not drop requests
 _DEFAULT_RING_SIZE = 1024
-_NO_RUNTIME_KEY = "weft.warmup"  # Envoy asks for one; nobody sets it
+_NO_RUNTIME_KEY = "weft.warmup"  # Envoy requires one; it is never set
 
 _LIMITS = CircuitBreakers.Thresholds(
     max_connections=UInt32Value(value=NO_LIMIT),
@@ -37,15 +37,15 @@ _LIMITS = CircuitBreakers.Thresholds(
 
 
 def by_callers_address(service: Service, chosen: TrafficPolicy, kind: ProxyKind = ProxyKind.SIDECAR) -> bool:
-    """Whether a call goes to the very address that the caller wrote, and no endpoints are asked for. Who calls by a
-    gateway has written the gateway's."""
+    """Whether a call goes to its original destination, without endpoints. Through a gateway, the original destination
+    is the gateway itself."""
     passthrough = chosen.load_balancer is not None and chosen.load_balancer.simple is SimpleBalancer.PASSTHROUGH
     headless = service.headless and kind is not ProxyKind.GATEWAY
     return passthrough or headless or service.resolution is Resolution.NONE
 
 
 def is_closed(chosen: TrafficPolicy) -> bool:
-    """Whether nobody may be called, because what was asked for could not be understood."""
+    """Whether no endpoint may be called, because the policy was rejected."""
     return chosen.tls is not None and chosen.tls.mode is ClientTlsMode.CLOSED
 
 
@@ -86,13 +86,13 @@ def _slow_start(warmup: Warmup) -> Cluster.SlowStartConfig:
 
 
 def limits_retries(policy: TrafficPolicy) -> bool:
-    """Whether somebody has written how many there may be."""
+    """Whether the number of retries is configured."""
     pool = policy.connection_pool
     return policy.retry_budget is not None or bool(pool is not None and pool.max_retries)
 
 
 def limit(cluster: Cluster, pool: ConnectionPool | None, budget: RetryBudget | None = None) -> None:
-    """Circuit breakers, the connect timeout and TCP keepalive; what only HTTP knows is in `clusters.py`."""
+    """Circuit breakers, the connect timeout and TCP keepalive; settings of HTTP are in `clusters.py`."""
     limits = cluster.circuit_breakers.thresholds.add()
     limits.CopyFrom(_LIMITS)
     limit_retries(limits, budget, pool.max_retries if pool is not None else None)
@@ -142,5 +142,5 @@ def eject(cluster: Cluster, detection: OutlierDetection | None) -> None:
         outlier.base_ejection_time.CopyFrom(duration(detection.base_ejection_time))
     if detection.max_ejection_percent is not None:
         outlier.max_ejection_percent.value = detection.max_ejection_percent
-    # With ejection on, "too few are healthy, so use them all" would undo it: panic only where the author asks for it.
+    # With ejection on, "too few are healthy, so use them all" would undo it: panic mode only where it is configured.
     cluster.common_lb_config.healthy_panic_threshold.value = detection.min_health_percent or 0

@@ -1,7 +1,8 @@
-"""Who made a resource, written into its metadata: `weft.sources` for weft's own diagnosis, `istio.config` for istioctl.
+"""The source objects of a resource, in its metadata: `weft.sources` for weft's own diagnosis, `istio.config` for
+istioctl.
 
 Clusters and listeners name only the objects: replacing one drains connections, and a moved comment must not do that.
-Routes are replaced for free, so they also carry the version, file and line.
+Replacing routes drains nothing, so they also have the version, file and line.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def of_route(origins: tuple[Origin, ...], line: int = 0) -> Metadata:
     return Metadata.FromString(_of_route(origins, line))
 
 
-# Bytes are remembered, not messages: whoever gets a message may write into it.
+# Bytes are cached, not messages: a caller may modify the message that it gets.
 
 
 @lru_cache(maxsize=65536)
@@ -65,7 +66,7 @@ def _of_route(origins: tuple[Origin, ...], line: int) -> bytes:
 
 
 def _for_istioctl(metadata: Metadata, sources: tuple[ObjectKey, ...]) -> None:
-    """istioctl reads one object: the first that is more than the service itself."""
+    """istioctl reads one object: the first one other than the service itself."""
     for source in sources:
         if path := _PATHS.get(source.kind):
             metadata.filter_metadata["istio"].update(

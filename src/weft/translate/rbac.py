@@ -1,8 +1,8 @@
-"""One rule of a policy to one of Envoy's: its operations become permissions, its sources principals, its conditions
-whichever they are about.
+"""Translates one rule of an AuthorizationPolicy to an RBAC policy: operations become permissions, sources principals,
+and conditions either of them.
 
-On a port that does not carry HTTP, nothing is known of hosts, paths, methods, headers or tokens. As in Istio, a rule
-that lets in is then left out, and one that keeps out loses those conditions and so keeps out more.
+On a port that is not HTTP, there are no hosts, paths, methods, headers or tokens. As in Istio, an ALLOW rule with such
+a condition is then left out, and a rule that denies loses the condition and so denies more.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _PERMISSIONS = frozenset({"destination.ip", "destination.port", "connection.sni"
 def rbac_policy(
     rule: AuthorizationRule, action: Action, settings: Settings, *, http: bool, published: int = 0
 ) -> RbacPolicy | None:
-    """None where a rule lets nobody in, because the port does not carry HTTP. `published`: the port of a gateway that
-    its callers have come to by a socket. There the connection's own address is that of a file, and its port the
-    machine's: the caller is who the PROXY header names, and the port is known without asking."""
+    """None if an ALLOW rule matches nothing, because the port is not HTTP. `published`: the port of a gateway that
+    callers reach through a Unix socket. There the connection's address is that of a file, and its port the machine's:
+    the caller's address comes from the PROXY header, and the port is known."""
     if not http and action is Action.ALLOW and rule.needs_http:
         return None
     builder = _Builder(action, settings, http=http, published=published)
@@ -60,8 +60,8 @@ def nothing() -> RbacPolicy:
 
 
 def with_aliases(principals: Iterable[str], settings: Settings) -> tuple[str, ...]:
-    """While a mesh moves from one trust domain to another, a principal of either is one of both. `cluster.local` stands
-    for the mesh's own trust domain, whatever its name."""
+    """During a migration between trust domains, a principal of one is a principal of both. `cluster.local` stands for
+    the mesh's own trust domain, whatever its name."""
     domains = (settings.trust_domain, *settings.trust_domain_aliases)
     found: dict[str, None] = {}
     for principal in principals:
@@ -152,7 +152,7 @@ class _Builder:
         return here if int(value) == self._published else _not(here)
 
     def _peer_address(self, value: str) -> Principal:
-        """Of the connection itself, or of whom the PROXY header before it names."""
+        """The address of the connection itself, or the one in the PROXY header before it."""
         range_ = matchers.address_range(value)
         return Principal(source_ip=range_) if self._published else Principal(direct_remote_ip=range_)
 
@@ -193,7 +193,7 @@ def _server_name(value: str, wide: bool) -> Permission:
 
 
 def _filter_value(value: str) -> ValueMatcher:
-    """`[x]` is a list that holds x."""
+    """`[x]` is a list that contains x."""
     if not (value.startswith("[") and value.endswith("]")):
         return ValueMatcher(string_match=matchers.text(value))
     result = ValueMatcher()
@@ -220,12 +220,12 @@ def _authenticated(name: StringMatcher) -> Principal:
 
 
 def _caller_address(value: str) -> Principal:
-    """Of whoever called first, as X-Forwarded-For says."""
+    """The address of the original client, from X-Forwarded-For."""
     return Principal(remote_ip=matchers.address_range(value))
 
 
 def _token(value: str) -> Principal:
-    """ISSUER/SUBJECT; an issuer may hold slashes, a subject not."""
+    """ISSUER/SUBJECT; an issuer may contain slashes, a subject not."""
     issuer, slash, subject = value.rpartition("/")
     anything = matchers.regex(".+")
     exact = StringMatcher

@@ -1,8 +1,8 @@
-"""One value of a policy to one of Envoy's matchers: `exact`, `prefix*`, `*suffix` and `*` for "there at all", as Istio
-reads them.
+"""Translates a value of a policy to one of Envoy's matchers: `exact`, `prefix*`, `*suffix` and `*` for "present", as in
+Istio.
 
-Rule: what keeps requests out is matched *wide* (a DENY's `paths`, an ALLOW's `notPaths`), what lets them in is matched
-to the letter. A spelling that some server takes for the same thing therefore never gets round a policy.
+Rule: values that deny requests are matched *wide* (`paths` of a DENY, `notPaths` of an ALLOW), values that allow them
+are matched exactly. So a spelling that some server treats as equal never bypasses a policy.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from weft.api.authorization_values import ANY, ONE, is_template
 JWT = "envoy.filters.http.jwt_authn"
 PAYLOAD = "payload"
 
-# How a separator can be written so that some server takes it for one: doubled, as a backslash, percent-encoded, and
-# after parameters (`;v=1`), which some servers strip from a segment before they look at it.
-_BYTES = r"\C*"  # also those that are no text, which a dot does not match
+# Spellings that some server treats as a separator: doubled, as a backslash, percent-encoded, and after parameters
+# (`;v=1`), which some servers strip from a segment.
+_BYTES = r"\C*"  # also bytes that are not valid UTF-8, which a dot does not match
 _PORT = re.compile(r":\d+$")  # of a host; an IPv6 address has its own colons in brackets
 _PARAMETERS = r"(?:(?:;|%3[bB])[^/]*)?"
 _SEPARATOR = rf"(?:{_PARAMETERS}(?:[/\\]|%2[fF]|%5[cC]))+"
 _ENCODED_SEPARATOR = re.compile(r"[/\\]|%2[fF]|%5[cC]")
-# A `.` or `..` that Envoy's normalization leaves alone and some server resolves.
+# A `.` or `..` that Envoy's normalization does not change and some server resolves.
 DISGUISED_DOTS = r"(?:\C*(?:[/\\]|%2[fF]|%5[cC]))?(?:\.|%2[eE]){1,2}(?:(?:;|%3[bB]|[/\\]|%2[fF]|%5[cC])\C*)?"
 
-# Of a header's value: what a server that reads HTTP/1.1 takes away, and what HTTP/2 allows nobody to send.
+# Spaces around a header's value: HTTP/1.1 servers strip them, and HTTP/2 forbids them.
 BETWEEN_SPACES = r"[ \t]\C*|\C*[ \t]"
 
 
 def text(value: str, *, before: str = "") -> StringMatcher:
-    """`before` stands in front of every value but `*`."""
+    """`before` is a prefix of every value but `*`."""
     if value == "*":
         return regex(".+")
     if value.startswith("*"):
@@ -60,9 +60,9 @@ def header(name: str, value: str) -> HeaderMatcher:
 
 
 def host(value: str, *, wide: bool) -> HeaderMatcher:
-    """Without regard to case. To the letter `a.com` is not `a.com:80`; wide, it is, and `a.com.` too. Envoy's routes
-    take all behind a host's last colon for its port, also what is no number; and before an `@` stands who asks. A port
-    that is written is asked for as it is."""
+    """Case-insensitive. Exactly, `a.com` is not `a.com:80`; wide, it is, and so is `a.com.`. Envoy's routes treat
+    everything after the last colon of a host as its port, also if it is not a number, and what is before an `@` as
+    userinfo. A port in the policy is matched exactly."""
     result = HeaderMatcher(name=":authority")
     if value == "*":
         result.present_match = True
@@ -82,7 +82,7 @@ def host(value: str, *, wide: bool) -> HeaderMatcher:
 
 
 def method(value: str, *, wide: bool) -> HeaderMatcher:
-    """HTTP/2 carries a `post` as well as a POST, and some servers take the one for the other."""
+    """HTTP/2 allows `post` as well as POST, and some servers treat them alike."""
     result = header(":method", value)
     if wide and value != "*":
         result.string_match.ignore_case = True
@@ -90,7 +90,7 @@ def method(value: str, *, wide: bool) -> HeaderMatcher:
 
 
 def path(value: str, *, wide: bool) -> PathMatcher:
-    """The path alone: neither query nor fragment."""
+    """The path without query and fragment."""
     result = PathMatcher()
     if wide and value != "*":
         result.path.CopyFrom(regex(_wide_path(value)))
@@ -109,7 +109,7 @@ def address_range(value: str) -> CidrRange:
 
 
 def namespace(value: str) -> StringMatcher:
-    """A `*` is any part of a namespace's name, wherever it stands."""
+    """A `*` matches any part of a namespace's name, at any position."""
     return regex(f"spiffe://.+/ns/{_starred(value)}/.*")
 
 
@@ -119,7 +119,7 @@ def service_account(value: str) -> StringMatcher:
 
 
 def claim(names: tuple[str, ...], value: ValueMatcher) -> MetadataMatcher:
-    """Of the token that was verified before."""
+    """A claim of the verified token."""
     return metadata(JWT, (PAYLOAD, *names), value)
 
 
@@ -131,7 +131,7 @@ def metadata(owner: str, keys: tuple[str, ...], value: ValueMatcher) -> Metadata
 
 
 def claimed(values: tuple[str, ...]) -> ValueMatcher:
-    """A claim is one text, or a list that holds one."""
+    """A claim is a string, or a list that contains it."""
     each = [ValueMatcher(string_match=text(value)) for value in values]
     wanted = either(each)
     listed = ValueMatcher()
@@ -152,7 +152,7 @@ def _starred(value: str) -> str:
 
 
 def _template(value: str) -> str:
-    """Envoy's own template matcher knows fewer characters in a segment than requests may hold."""
+    """As a regular expression: Envoy's template matcher allows fewer characters in a segment than requests may have."""
     return "".join(_template_part(part) for part in re.split(r"(\{\*{1,2}\})", value))
 
 
@@ -171,5 +171,5 @@ def _wide_path(value: str) -> str:
     # Several separators in a row are one.
     first, *rest = pieces
     inner = [piece for piece in rest[:-1] if piece] + rest[-1:]
-    # Some servers do not tell /Admin from /admin.
+    # Some servers treat /Admin as /admin.
     return "(?i)" + head + _SEPARATOR.join([first, *inner]) + (tail or _PARAMETERS)

@@ -1,8 +1,8 @@
-"""Tokens are checked before anything else is asked: the HTTP filters that believe the issuers of a group's
-RequestAuthentications, and the clusters from which the proxy itself fetches their keys.
+"""Translates RequestAuthentications: the HTTP filters that verify tokens of the configured issuers, before
+authorization policies, and the clusters through which the proxy fetches the issuers' keys.
 
-A request without a token passes, and has no principal; one with a bad token gets 401 (403 for a wrong audience). What a
-good token says stands in the request's metadata, where policies find it.
+A request without a token passes, and has no principal; one with an invalid token gets 401 (403 for a wrong audience).
+The claims of a valid token are in the request's metadata, where policies read them.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from weft.translate.tls import SYSTEM_ROOTS, TLS
 from weft.translate.view import GroupView
 
 CHECK = "envoy.filters.http.jwt_authn"  # the filter, and the namespace of its metadata
-PAYLOAD = "payload"  # the key there: the claims of the token that was believed
-FAILURE = "failure"  # the key there: why a token was not
+PAYLOAD = "payload"  # the key there: the claims of the accepted token
+FAILURE = "failure"  # the key there: why a token was rejected
 STRIP = "envoy.filters.http.header_mutation"
 REFUSE = "envoy.filters.http.rbac"
 CUT = "envoy.filters.network.rbac"
@@ -54,7 +54,7 @@ _SPACE_DELIMITED = frozenset({"permission", "scope"})  # always, as RFC 8693 wri
 _FETCH_TIMEOUT = timedelta(seconds=5)  # Istio's
 _KEPT = timedelta(minutes=5)  # how long fetched keys are used before they are fetched again; Istio's
 _AFTER_FAILURE = timedelta(seconds=5)  # not Envoy's 1 s: a key server that is down is down for every proxy
-_AT_ONCE = 20  # headers in one expression: of any length they stay far below the size that Envoy takes
+_AT_ONCE = 20  # headers per expression: of any length, they stay far below the size that Envoy accepts
 _DNS_REFRESH = timedelta(minutes=1)
 
 
@@ -70,14 +70,14 @@ def filters(view: GroupView) -> tuple[HttpFilter, ...]:
 
 
 def network_filters(view: GroupView) -> tuple[Filter, ...]:
-    """Before bytes that may be HTTP after all: an empty line ahead of a request hides it from Envoy's inspector, but
-    not from every server. Where nobody knows whom to believe, nobody gets in that way either."""
+    """For bytes that may be HTTP after all: an empty line before a request hides it from Envoy's inspector, but not
+    from every server. If a RequestAuthentication was rejected, such connections are denied, too."""
     refused = _refused(view)
     return (_no_connection(refused),) if refused else ()
 
 
 def clusters(view: GroupView) -> tuple[Built, ...]:
-    """For keys that no service of the mesh serves. A service is asked through its own cluster, like by any caller."""
+    """For key servers outside the mesh. A service of the mesh is called through its own cluster, as by any caller."""
     servers = {
         _cluster_name(rule.key_server): (rule.key_server, authentication.origin)
         for authentication in reversed(view.authentication)
@@ -90,7 +90,7 @@ def clusters(view: GroupView) -> tuple[Built, ...]:
 
 
 def written_by(view: GroupView) -> dict[str, RequestAuthentication]:
-    """Whose rule each provider of the check is."""
+    """The RequestAuthentication of each provider of the JWT filter."""
     return {_provider_name(at): each for at, (_, each) in enumerate(_rules_and_owners(view))}
 
 
@@ -99,7 +99,7 @@ def _rules(view: GroupView) -> tuple[JwtRule, ...]:
 
 
 def _rules_and_owners(view: GroupView) -> list[tuple[JwtRule, RequestAuthentication]]:
-    """In Istio's order: of all objects together, by issuer."""
+    """The rules of all objects in Istio's order, by issuer."""
     found = ((rule, each) for each in view.authentication for rule in each.rules)
     return sorted(found, key=lambda pair: pair[0].issuer)
 
@@ -139,9 +139,10 @@ def _provider(rule: JwtRule) -> JwtProvider:
 
 
 def _required(rules: tuple[JwtRule, ...]) -> JwtRequirement:
-    """A token, wherever a rule looks for one, must be good. Rules that look in the same place can only ask that one of
-    them believes what is there; Istio asks all rules so, and then a good token for one rule lets a forged one for
-    another pass. The last that believes a token names the principal, so that it is the first by issuer, as in Istio."""
+    """A token, wherever a rule looks for one, must be valid. Among rules that look in the same place, one must accept
+    the token; Istio requires that only one of all rules accepts a token, so that a valid token for one rule lets a
+    forged one for another pass. The last rule that accepts a token sets the principal: the first by issuer, as in
+    Istio."""
     groups = [_required_of(group) for group in _sharing_places(rules)]
     if len(groups) == 1:
         return groups[0]
@@ -195,7 +196,7 @@ def _places(rule: JwtRule) -> Iterator[tuple[str, str]]:
 
 
 def _written(rules: Iterable[JwtRule]) -> set[str]:
-    """Headers by which the application learns what a token says, but for those in which tokens come."""
+    """Headers that carry claims to the application, except for those that carry tokens."""
     rules = tuple(rules)
     read = {_as_one(name) for rule in rules for kind, name in _places(rule) if kind == "header"}
     written = {header for rule in rules for _, header in rule.claims_to_headers}
@@ -204,8 +205,8 @@ def _written(rules: Iterable[JwtRule]) -> set[str]:
 
 
 def _strip(headers: list[str]) -> HttpFilter:
-    """What a caller writes there itself must never arrive. The check removes such headers as well, but not those of a
-    preflight, which it passes over, and not `x_user`, which WSGI, CGI and PHP read as `x-user`."""
+    """Removes values that a caller sets itself. The JWT filter removes such headers as well, but not those of a
+    preflight, which it skips, and not `x_user`, which WSGI, CGI and PHP read as `x-user`."""
     patterns = sorted({re.escape(_as_one(header)).replace(r"\-", "[-_]") for header in headers})
     mutation = HeaderMutation()
     for start in range(0, len(patterns), _AT_ONCE):
@@ -223,7 +224,7 @@ def _refused(view: GroupView) -> list[str]:
 
 
 def _nobody(refused: list[str]) -> HttpFilter:
-    """The names are in the access log's response details."""
+    """Denies every request. The names appear in the access log's response details."""
     return HttpFilter(name=REFUSE, typed_config=packed(RBAC(rules=_denied(refused))))
 
 
@@ -241,8 +242,8 @@ def _denied(refused: list[str]) -> rbac_pb2.RBAC:
 
 
 def _fetched(server: KeyServer, timeout: timedelta) -> RemoteJwks:
-    """By the proxy, in the background. Until there are keys, tokens fail; a request that comes with one before that
-    asks for the keys itself and waits. The listener waits for nothing: no policy is late because a key server is."""
+    """Keys that the proxy fetches in the background. Without keys, tokens fail; a request with a token that arrives
+    earlier fetches the keys itself and waits. The listener does not wait: a slow key server delays no policy."""
     result = RemoteJwks(cache_duration=duration(_KEPT), retry_policy=_RETRIES)
     result.http_uri.uri = server.uri
     result.http_uri.cluster = _cluster_name(server)
@@ -296,7 +297,7 @@ def _key_cluster(name: str, server: KeyServer, settings: Settings, sources: tupl
 
 
 def _verified(host: str) -> UpstreamTlsContext:
-    """As a browser would: a certificate of this host, from an authority that the system trusts."""
+    """Verifies the server like a browser: a certificate for this host, from a CA that the system trusts."""
     result = UpstreamTlsContext(sni="" if is_address(host) else host)
     common = result.common_tls_context
     common.tls_params.tls_minimum_protocol_version = TlsParameters.TLSv1_2

@@ -1,10 +1,10 @@
-"""What holds by itself so that trouble does not grow: how many retries a cluster may have under way, how much of an
-HTTP/2 stream is taken before somebody reads it, what a message that cannot be read takes along, and when a proxy that
-says nothing is given up. Pure functions that the builders of clusters and listeners call.
+"""Defaults that keep failures from spreading: the retry budget of a cluster, the HTTP/2 flow control windows, stream
+errors that do not end their connection, and keepalive between proxies. Pure functions that the builders of clusters and
+listeners call.
 
-Rule: nobody who reads slowly holds up another. Proxies carry many callers' streams by one connection, and what was
-taken of a stream that nobody reads counts against its connection, too: where a few such streams fill that, nothing else
-passes. So a connection takes as much as all of its streams may.
+Rule: a slow reader does not delay others. Proxies carry streams of many callers in one connection, and unread bytes of
+a stream also count against the connection's window: a few such streams would fill it, and block the others. So the
+connection's window is as large as those of all its streams together.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from envoy.config.core.v3.protocol_pb2 import Http2ProtocolOptions
 from weft.model.destination_rule import RetryBudget
 from weft.translate.protos import duration
 
-# A fifth of what is under way, and three in any case: enough for a pod that ends, too little for a storm.
+# A fifth of the active requests, and at least three: enough for a pod that ends, too little for a retry storm.
 DEFAULT_BUDGET = RetryBudget()
 # Bytes of a stream. One download through two proxies on a busy machine of two cores: 60 MB/s with 256 KiB, 105 with
-# 1 MiB, 100 with Envoy's 16 MiB. At a gateway readers are more, and trusted less: 256 KiB, which carries 85 MB/s there.
+# 1 MiB, 100 with Envoy's 16 MiB. At a gateway there are more readers, trusted less: 256 KiB, with 85 MB/s there.
 WINDOW = 1 << 20
 GATEWAY_WINDOW = 256 << 10
-_STREAMS = 1024  # that a connection has at most, by Envoy's default
-# How often another proxy is asked whether it is there, and how long it has to say so, however busy its machine is.
+_STREAMS = 1024  # per connection, Envoy's default limit
+# Interval and timeout of HTTP/2 keepalive pings; long enough for a proxy on a busy machine.
 _ASK_EVERY = timedelta(seconds=30)
 _ANSWER_WITHIN = timedelta(seconds=20)
 
 
 def limit_retries(limits: CircuitBreakers.Thresholds, written: RetryBudget | None, most: int | None) -> None:
-    """By the budget that a rule has; else by the number that it has (`maxRetries`, 0 is none); else by the default
-    budget. Envoy looks at no number beside a budget."""
+    """Applies the retry budget of a rule; else its `maxRetries` (0 counts as not set); else the default budget. Envoy
+    ignores a number beside a budget."""
     if written is None and most:
         limits.max_retries.value = most
         return
@@ -41,18 +41,19 @@ def limit_retries(limits: CircuitBreakers.Thresholds, written: RetryBudget | Non
 
 
 def limit_windows(options: Http2ProtocolOptions, stream: int = WINDOW, connection: int = 0) -> None:
-    """By default the connection's is that of all its streams."""
+    """By default, the connection's window is that of all its streams together."""
     options.initial_stream_window_size.value = stream
     options.initial_connection_window_size.value = connection or stream * _STREAMS
 
 
 def end_alone(options: Http2ProtocolOptions) -> None:
-    """What HTTP/2 forbids ends its stream. By default Envoy ends the connection, and with it what others have on it."""
+    """A protocol error of HTTP/2 ends its stream. By default Envoy closes the connection, with the streams of
+    others."""
     options.override_stream_error_on_invalid_http_message.value = True
 
 
 def notice_silence(options: Http2ProtocolOptions) -> None:
-    """Who vanished without a word is noticed: TCP alone goes on for a quarter of an hour, and new requests join those
-    that wait. For connections between proxies: gRPC's servers hang up on who asks so often."""
+    """Detects a peer that vanished: TCP alone retries for a quarter of an hour, while new requests queue. Only between
+    proxies: gRPC servers close connections with such frequent pings."""
     options.connection_keepalive.interval.CopyFrom(duration(_ASK_EVERY))
     options.connection_keepalive.timeout.CopyFrom(duration(_ANSWER_WITHIN))

@@ -1,12 +1,12 @@
-"""What is tried again, and how often.
+"""Retry policies.
 
-Rule: a proxy repeats by itself only what cannot have been acted on, or may be acted on twice by what HTTP says of its
-method. `retries` that somebody wrote are taken to the letter.
+Rule: by default a proxy retries only requests that the server cannot have processed, or whose method is idempotent.
+Configured `retries` are applied exactly.
 
-A keep-alive connection can be closed by its server in the moment in which a request is written to it. Envoy cannot tell
-whether that server has read anything, so only methods that may be repeated are replayed: by a route of their own,
-before the same route for all others. A header `x-envoy-retry-on` made by CEL does the same, at no clearly other cost; a
-route can be read, shown and explained.
+A server can close a keep-alive connection at the moment when a request is written to it. Envoy cannot know whether that
+server has read anything, so only requests with idempotent methods are retried: by a route of their own, before the same
+route for all others. A header `x-envoy-retry-on` set by CEL would do the same at about the same cost, but a route can
+be read, shown and explained.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from envoy.extensions.retry.priority.previous_priorities.v3.previous_priorities_
 from weft.model.virtual_service import Retries
 from weft.translate.protos import duration, packed
 
-# Idempotent by RFC 9110, 9.2.2. A method that is not known may do anything.
+# Idempotent by RFC 9110, 9.2.2. An unknown method may do anything.
 IDEMPOTENT = "GET|HEAD|OPTIONS|TRACE|PUT|DELETE"
-# What surely has not been acted on: it never left, or came back unread. An answer is never a reason: where each of
-# three calls in a row repeats what came back UNAVAILABLE, as in Istio, one request is 27 at the end.
+# Failures before the server processed anything: never sent, or rejected unread. A response is never retried: if each of
+# three calls in a chain retries UNAVAILABLE, as in Istio, one request becomes 27 at the end.
 BY_DEFAULT = "connect-failure,refused-stream,reset-before-request"
-# What Istio's reference says of `retries` without `retryOn`.
+# Istio's documented default for `retries` without `retryOn`.
 _AS_DOCUMENTED = "connect-failure,refused-stream,unavailable,cancelled"
-# How long a connection without a request is kept to an application, and to somebody outside the mesh, by HTTP/1: less
+# How long an idle HTTP/1 connection is kept, to an application and to a server outside the mesh: less
 # than servers keep theirs (gunicorn 2 s, Node.js and uvicorn 5 s; outside 60 s and more is usual).
 IDLE_TO_WORKLOAD = timedelta(seconds=1)
 IDLE_TO_OUTSIDE = timedelta(seconds=30)
 
 _UNWRITTEN = Retries(retry_on=BY_DEFAULT)
-# A server may close all its idle connections in one moment; who met that must not be turned away for not being alone.
+# A server may close all its idle connections at once; retries of all affected requests must fit the limit.
 _REPLAYS_AT_ONCE = 100
 _BUDGET_PERCENT = 20.0
 
 
 def by_default() -> RetryPolicy:
-    """Where nobody has written anything."""
+    """The policy where no retries are configured."""
     return policy(_UNWRITTEN)
 
 
@@ -82,15 +82,15 @@ def to_workload() -> RetryPolicy:
 
 
 def allow_replays(cluster: Cluster) -> None:
-    """Where connections are HTTP/1's and the other side may have closed them: to one's own workload, or to somebody
-    without a proxy. What is replayed there is not tried again by anybody else, so nothing multiplies."""
+    """For HTTP/1 connections that the other side may have closed: to the proxy's own workload, or to a server without a
+    proxy. No other proxy retries those requests, so retries do not multiply."""
     budget = cluster.circuit_breakers.thresholds[0].retry_budget
     budget.budget_percent.value = budget.budget_percent.value or _BUDGET_PERCENT
     budget.min_retry_concurrency.value = max(budget.min_retry_concurrency.value, _REPLAYS_AT_ONCE)
 
 
 def with_replays(route: Route) -> list[Route]:
-    """The route twice: for methods that may be repeated, whose resets are replayed, then for all others."""
+    """The route twice: for idempotent methods, which are retried on reset, then for all others."""
     first = Route()
     first.CopyFrom(route)
     first.match.headers.append(_idempotent())

@@ -1,5 +1,6 @@
-"""Which host and route a request belongs to. A service's virtual host is made once per caller and kept as bytes; the
-route configuration of a port is those bytes joined, so that one changed VirtualService rebuilds one virtual host."""
+"""Virtual hosts and route configurations. The virtual host of a service is built once per caller view and kept as
+bytes; the route configuration of a port is those bytes joined, so that a changed VirtualService rebuilds one virtual
+host."""
 
 from __future__ import annotations
 
@@ -39,8 +40,8 @@ LARGEST_DIRECT_RESPONSE = 1 << 20
 
 
 def stands_alone(view: ServiceView, port: ServicePort) -> bool:
-    """Whether a port that may be HTTP has its own listener, which already knows the host: an undeclared one, and one
-    whose number is the proxy's own, if there are addresses to listen on."""
+    """Whether a port that may be HTTP has its own listener, which already identifies the host: an undeclared port, or
+    one with the number of a proxy's own port, if there are addresses to listen on."""
     alone = port.protocol is Protocol.UNDECLARED or port.number in TAKEN_PORTS
     return alone and view.service is not None and bool(view.service.addresses or view.service.headless)
 
@@ -57,12 +58,12 @@ def virtual_host(view: ServiceView, port: ServicePort, settings: Settings) -> Vi
 
 
 def unowned_host(view: ServiceView, port: int, settings: Settings) -> VirtualHost:
-    """Of a host that only a VirtualService speaks for."""
+    """The virtual host of a host that only a VirtualService defines."""
     return host_of(view, port, domains(view.host, None, view.caller.namespace, settings.domain))
 
 
 def host_of(view: ServiceView, port: int, claimed: tuple[str, ...], *, connects: bool = False) -> VirtualHost:
-    """`connects`: whether a CONNECT that comes here is for this service."""
+    """`connects`: whether every CONNECT on the listener is for this service."""
     written = (origin for routing in speaking(view) for origin in routing.origins)
     sources = keys(view.service.origin if view.service else None, *written)
     host = EnvoyVirtualHost(name=f"{view.host}:{port}", domains=claimed, include_request_attempt_count=True)
@@ -73,15 +74,15 @@ def host_of(view: ServiceView, port: int, claimed: tuple[str, ...], *, connects:
 
 
 def routes(view: ServiceView, port: int) -> list[Route]:
-    """In the order they are tried, up to the first that catches everything."""
+    """In matching order, up to the first that matches everything."""
     result = [made for each in chosen(view, port) for made in _replayed(_route(each, view, port), each, view, port)]
-    # Nothing of it is for this caller and port (not: for this request): the service is called as if it were not there.
+    # No route is for this caller and port (not: for this request): the service is called as without a VirtualService.
     unrouted = view.service is not None and view.caller.kind is not ProxyKind.GATEWAY
     return result or (_replayed(_default(view, port), None, view, port) if unrouted else [])
 
 
 class Chosen(msgspec.Struct, frozen=True, eq=False):
-    """One written route with one of its matches."""
+    """One configured route with one of its matches."""
 
     resolved: DelegatedRoute
     match: HttpMatch | None
@@ -89,8 +90,8 @@ class Chosen(msgspec.Struct, frozen=True, eq=False):
 
 
 def chosen(view: ServiceView, port: int) -> list[Chosen]:
-    """What is written for this caller and port. Where several VirtualServices are merged, what catches everything comes
-    last, whoever wrote it."""
+    """The routes for this caller and port. If several VirtualServices are merged, routes that match everything come
+    last, whichever object they come from."""
     found = [_chosen(routing, view, port) for routing in speaking(view)]
     if len(found) < 2:
         return found[0] if found else []
@@ -110,7 +111,7 @@ def _chosen(routing: VirtualService, view: ServiceView, port: int) -> list[Chose
 
 
 def configuration(name: str, hosts: Sequence[VirtualHost], policy: Outbound) -> Built:
-    """Of two hosts with one domain the first keeps it; the whole would be refused otherwise."""
+    """If two hosts have the same domain, the first keeps it; Envoy would reject the whole configuration otherwise."""
     fragments: list[bytes] = [_frame(name)]
     taken: set[str] = set().union(*(host.claims for host in hosts))
     if len(taken) == sum(len(host.claims) for host in hosts):
@@ -139,8 +140,8 @@ def _route(each: Chosen, view: ServiceView, port: int) -> Route:
 
 
 def _replayed(route: Route, each: Chosen | None, view: ServiceView, port: int) -> list[Route]:
-    """Where nobody wrote how often, and the service itself is called by HTTP/1, whose connections its server may close
-    at any time. Between proxies they are closed in order."""
+    """Adds routes with retries where none are configured and the service itself is called with HTTP/1, whose
+    connections its server may close at any time. Between proxies, connections are closed in order."""
     if view.caller.kind is ProxyKind.GRPC or not route.HasField("route"):
         return [route]
     if each is None:
@@ -192,7 +193,7 @@ def is_at_gateway(name: str) -> bool:
 @lru_cache(maxsize=4096)
 def _frame(name: str) -> bytes:
     frame = RouteConfiguration(name=name, ignore_port_in_host_matching=True)
-    frame.validate_clusters.value = False  # a cluster that comes a moment later must not stop the routes
+    frame.validate_clusters.value = False  # a cluster that arrives a moment later must not block the routes
     frame.max_direct_response_body_size_bytes.value = LARGEST_DIRECT_RESPONSE
     body: bytes = frame.SerializeToString(deterministic=True)
     return body
@@ -200,7 +201,7 @@ def _frame(name: str) -> bytes:
 
 @lru_cache(maxsize=64)
 def _rest(policy: Outbound) -> bytes:
-    """What nobody claims goes where the caller meant it to go, or to a proxy; or is refused with 502 as in Istio."""
+    """Requests for unknown hosts go to their original destination, or to an egress proxy, or get 502 as in Istio."""
     allowed = policy is not OutboundPolicy.REGISTRY_ONLY
     name = "allow_any" if allowed else "block_all"
     route = Route(name=name, match=route_match(None))
@@ -218,7 +219,7 @@ def _rest(policy: Outbound) -> bytes:
 
 @lru_cache(maxsize=1)
 def _nobody() -> bytes:
-    """At a gateway: what nobody has is not there."""
+    """At a gateway: 404 for hosts that no server has."""
     route = Route(name="nobody", match=route_match(None))
     route.direct_response.status = 404
     body: bytes = RouteConfiguration(
@@ -228,7 +229,7 @@ def _nobody() -> bytes:
 
 
 def _without(host: VirtualHost, taken: set[str]) -> bytes:
-    """The fragment without the domains that are taken; nothing if none is left."""
+    """The fragment without the domains that are taken; empty if none is left."""
     message = RouteConfiguration.FromString(host.fragment)
     left = [domain for domain in host.domains if domain.lower() not in taken]
     if not left:

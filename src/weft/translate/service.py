@@ -1,5 +1,5 @@
-"""The two functions that `control/push/contribute.py` calls: what a service adds to the config of a group, and what the
-group needs by itself. Both are pure: equal views give equal contributions."""
+"""The two functions that `control/push/contribute.py` calls: the contribution of a service to a group's config, and the
+base config of the group. Both are pure: equal views give equal contributions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, Virtua
 from weft.translate.inbound import virtual_inbound
 from weft.translate.view import GroupView, ServiceView, deciding
 
-_HTTP_PORT = 80  # what a host without a service is called on, as far as a destination without a port depends on it
+_HTTP_PORT = 80  # port of a host without a service, for destinations without a port
 
 
 def contribute(view: ServiceView, settings: Settings) -> Contribution:
@@ -34,7 +34,7 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
     addressed: set[str] = set()
     for port in view.behind:
         made += clusters.outbound(view, port, settings) if port.protocol is not Protocol.UDP else ()
-    if not view.ports:  # to its callers it is not there
+    if not view.ports:  # hidden from its callers
         called = _unowned(msgspec.structs.replace(view, service=None), settings)
         return msgspec.structs.replace(called, clusters=tuple(made))
     for port in view.ports:
@@ -53,7 +53,7 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
 
 
 def base(view: GroupView) -> Contribution:
-    """What a group has without knowing any service: the way in, the way out, and what its own ports need."""
+    """The config of a group without any service: inbound and outbound listeners, and clusters of its own ports."""
     if view.kind is ProxyKind.GRPC:
         return Contribution()
     if view.kind is ProxyKind.GATEWAY:
@@ -70,8 +70,8 @@ def base(view: GroupView) -> Contribution:
 
 
 def _unowned(view: ServiceView, settings: Settings) -> Contribution:
-    """A host that only a VirtualService speaks for is known on every HTTP port. Ports that a match names have their
-    own virtual host, which must stand before the one for every port."""
+    """A host that only a VirtualService defines exists on every HTTP port. Ports that a match names have their own
+    virtual host, which must come before the one for every port."""
     routing = deciding(view)
     if routing is None:
         return Contribution()

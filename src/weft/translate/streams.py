@@ -1,4 +1,4 @@
-"""Where the bytes of a TCP port go: the `tcp` and `tls` routes of a VirtualService, or the service itself."""
+"""Routes of TCP ports: the `tcp` and `tls` routes of a VirtualService, or the service itself."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from weft.translate.view import ServiceView, offering_http
 
 
 class StreamRoute(msgspec.Struct, frozen=True):
-    """One way for the connections of a port."""
+    """One route for the connections of a port."""
 
     clusters: tuple[tuple[str, int], ...]
     first: Destination
     server_names: tuple[str, ...] = ()
     ranges: tuple[str, ...] = ()
     sources: tuple[ObjectKey, ...] = ()
-    is_taken_for_http: bool = False  # unless its connections say that they are not
+    is_taken_for_http: bool = False  # unless its connections declare another protocol in ALPN
 
 
 def streams(view: ServiceView, port: ServicePort) -> tuple[StreamRoute, ...]:
-    """In the order they are tried; the last one takes every connection of the port."""
+    """In matching order; the last one matches every connection of the port."""
     found: list[StreamRoute] = []
     taken: set[tuple[str, str]] = set()
     for routing in view.routes[:1]:
@@ -43,7 +43,7 @@ def streams(view: ServiceView, port: ServicePort) -> tuple[StreamRoute, ...]:
                     continue
                 claimed = _claimed(match)
                 if not taken.isdisjoint(claimed):
-                    continue  # Envoy refuses a listener with two chains for the same connection; the first has it
+                    continue  # Envoy rejects a listener with two chains for the same connection; the first is kept
                 taken |= claimed
                 found.append(stream(view, port, route, match))
                 if not match.sni_hosts and not match.destination_subnets:
@@ -106,7 +106,7 @@ def stream(view: ServiceView, port: ServicePort, route: L4Route, match: L4Match)
 
 
 def _policy(view: ServiceView, destination: Destination, port: int) -> TrafficPolicy:
-    """What holds for a destination, as far as a connection's own filter depends on it."""
+    """The effective policy of a destination, as far as the TCP proxy filter depends on it."""
     rule = _rule(view, destination.host)
     subset = next((entry for entry in rule.subsets if entry.name == destination.subset), None) if rule else None
     return policy.effective(rule, destination_port(view, destination, port), subset)
@@ -132,8 +132,8 @@ def _claimed(match: L4Match) -> set[tuple[str, str]]:
 
 
 def _sources(view: ServiceView, first: Destination, port: int, routed: Origin | None = None) -> tuple[ObjectKey, ...]:
-    """Only of those who have a say in it: for every other name in it Envoy would replace the listener, and drain its
-    connections. `routed`: whose route it is."""
+    """Only the objects that affect the chain: for every other name, a change would replace the listener and drain its
+    connections. `routed`: the origin of the route."""
     rule = _rule(view, first.host)
     tunneling = rule.origins if rule and _policy(view, first, port).tunnel else ()
     return keys(view.service.origin if view.service else None, routed, *tunneling)

@@ -1,8 +1,8 @@
-"""Who may be at fault when a proxy refuses what many objects made, and how to find out: for some of the suspects, a
-resource of no consequence that holds what they alone ask for. A proxy that refuses it says that one of them it is.
+"""Finds the object that is at fault when a proxy rejects a resource made from many objects: builds trial resources with
+the config of only some of the suspects. If a proxy rejects a trial, one of those suspects is at fault.
 
-Such a trial is a listener that binds no socket, at an address to which nothing can come, or a cluster that no route
-leads to. Nothing that carries traffic is changed for it.
+A trial is a listener that binds no socket, at an address that no connection reaches, or a cluster that no route leads
+to. Resources that carry traffic are not changed.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from weft.translate.routes import LARGEST_DIRECT_RESPONSE, chosen, routes
 from weft.translate.view import GroupView, ServiceView
 
 TRIAL = "weft-trial"
-_NOWHERE = ("127.255.255.254", 9)  # loopback is never intercepted, so no listener is looked for there
+_NOWHERE = ("127.255.255.254", 9)  # loopback is never intercepted, so no connection reaches the listener
 
 
 class Suspect(msgspec.Struct, frozen=True):
-    """An object, or a part of it by its line."""
+    """An object, or a part of it, identified by its line."""
 
     key: ObjectKey
     line: int = 0  # 0: the object's own
 
 
 class Lineup(msgspec.Struct, frozen=True, eq=False):
-    """Suspects, and how to try some of them, by their positions."""
+    """Suspects, and a function that builds a trial of some of them, by their positions."""
 
     suspects: tuple[Suspect, ...]
     trial: Callable[[Sequence[int]], Built]
 
 
 def of_guards(view: GroupView, listener: str = VIRTUAL_INBOUND) -> Lineup:
-    """The policies before a group's workloads, rule by rule, and those about tokens. `listener`: in which they stand; a
-    gateway has several."""
+    """The AuthorizationPolicies of a group, rule by rule, and its RequestAuthentications. `listener`: the listener that
+    has them; a gateway has several."""
     rules = [(policy, rule) for policy in view.authorization if policy.origin for rule in policy.rules]
     tokens = [each for each in view.authentication if each.origin]
 
@@ -83,13 +83,13 @@ def of_guards(view: GroupView, listener: str = VIRTUAL_INBOUND) -> Lineup:
 
 
 def of_routes(view: ServiceView, port: int) -> Lineup:
-    """The routes of a host, each by its own line, whichever object it is written in."""
+    """The routes of a host, each by its own line, in whichever object it is."""
     door = next((each for each in view.doors if each.port == port and not each.misdirected), None)
     view = through(view, door) if door is not None else view
     written = [(number, each.resolved) for number, each in enumerate(chosen(view, port)) if each.resolved.origins]
     made = routes(view, port)
     for route in made:
-        route.ClearField("metadata")  # what Envoy says of it is cut off, so it should be short
+        route.ClearField("metadata")  # Envoy's error message is truncated, so the route should be short
 
     def trial(positions: Sequence[int]) -> Built:
         host = VirtualHost(name=view.host, domains=["*"], routes=[made[written[position][0]] for position in positions])
@@ -105,8 +105,8 @@ def of_routes(view: ServiceView, port: int) -> Lineup:
 
 
 def of_cluster(view: ServiceView, refused: Built, settings: Settings) -> Lineup:
-    """The service, or else what the DestinationRule says for the port, for the subset or for all: what is refused
-    without the rule is not the rule's fault."""
+    """The service, or the policies of the DestinationRule for the port, the subset or all: if the cluster is rejected
+    without the rule, the rule is not at fault."""
     service, rule = view.service, view.rule
     number, subset_name = refused.name.split("|")[1:3]
     port = service.port(int(number)) if service is not None and number.isdecimal() else None
@@ -126,7 +126,7 @@ def of_cluster(view: ServiceView, refused: Built, settings: Settings) -> Lineup:
         alone = replace(rule, policy=TrafficPolicy(**kept), subsets=()) if kept else None  # type: ignore[arg-type]
         made = Cluster.FromString(clusters.outbound(replace(view, rule=alone), port, settings)[0].body)
         made.name = TRIAL
-        if made.type == Cluster.EDS:  # nobody is asked who answers there
+        if made.type == Cluster.EDS:  # no endpoints are requested for the trial
             made.type = Cluster.STATIC
             made.ClearField("eds_cluster_config")
         return build(TRIAL, made)

@@ -1,8 +1,8 @@
-"""How connections are secured: the two TLS contexts of the mesh, what a DestinationRule asks for, and the words (ALPN)
-by which the receiving proxy tells the mesh's own connections from an application's.
+"""TLS contexts: the two of the mesh's mutual TLS, TLS of a DestinationRule, and the ALPN names by which the receiving
+proxy distinguishes the mesh's connections from an application's.
 
-The mesh's names in ALPN are Istio's. A caller offers `istio-h2` or `istio-http/1.1` for HTTP and `istio` for anything
-else; what is offered beside it is what the connection really speaks, so that a negotiated name is never a lie.
+The mesh's ALPN names are Istio's. A caller offers `istio-h2` or `istio-http/1.1` for HTTP and `istio` for anything
+else, and beside it the actual protocol of the connection, so that a negotiated name is always correct.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from weft.translate.protos import packed
 
 HTTP2 = ("istio-h2", "h2")
 HTTP1 = ("istio-http/1.1", "http/1.1")
-ANY_HTTP = ("istio-http/1.1",)  # which HTTP it is shows in the first bytes, so nothing may be negotiated
+ANY_HTTP = ("istio-http/1.1",)  # the first bytes show the HTTP version, so no version may be negotiated
 BYTES = ("istio",)
 
 OF_HTTP1 = ("istio-http/1.0", "istio-http/1.1")
@@ -36,17 +36,17 @@ OF_HTTP = (*OF_HTTP1, "istio-h2")
 OF_BYTES = ("istio-peer-exchange", "istio")
 OF_THE_MESH = ("istio", "istio-peer-exchange", *OF_HTTP)
 
-# A resumed session stands for a certificate that was shown then. In TLS 1.2 it has to be shown again after this; in
-# TLS 1.3 at the latest when the server's own certificate is renewed, because its ticket keys change with it.
+# A resumed session relies on the certificate of the first handshake. In TLS 1.2 a full handshake is needed after this;
+# in TLS 1.3 at the latest when the server's own certificate is renewed, because its ticket keys change with it.
 _SESSION = Duration(seconds=3600)
 
 TLS = "envoy.transport_sockets.tls"
-# Whom a machine trusts beyond the mesh: where Debian's and most others' packages put it. A missing file trusts nobody.
+# The system's CA bundle, where Debian and most other distributions put it. A missing file means that no CA is trusted.
 SYSTEM_ROOTS = "/etc/ssl/certs/ca-certificates.crt"
 _UPSTREAM = f"type.googleapis.com/{UpstreamTlsContext.DESCRIPTOR.full_name}"
 _RAW = "envoy.transport_sockets.raw_buffer"
 _MATCH = "tlsMode"
-# No certificate has it; without any name, Envoy would take every certificate of the mesh.
+# No certificate has this name; without any name, Envoy would accept every certificate of the mesh.
 NOBODY = "spiffe://nobody"
 ENDPOINT_METADATA = "envoy.transport_socket_match"
 ENDPOINT_MATCH = {_MATCH: "istio"}
@@ -54,8 +54,8 @@ ENDPOINT_MATCH = {_MATCH: "istio"}
 
 @lru_cache(maxsize=1024)
 def downstream(settings: Settings, callers: tuple[str, ...] | None = None) -> TransportSocket:
-    """The server's side: every caller shows a certificate of this mesh's trust domain or of one of its former ones.
-    `callers`: expressions for the names of those who may come at all; None for all of the mesh."""
+    """The server's side: every caller needs a certificate of this mesh's trust domain or of one of its former ones.
+    `callers`: regular expressions for the accepted identities; None for all of the mesh."""
     context = DownstreamTlsContext(session_timeout=_SESSION)
     context.require_client_certificate.value = True
     context.common_tls_context.CopyFrom(_common(settings))
@@ -73,8 +73,8 @@ def downstream(settings: Settings, callers: tuple[str, ...] | None = None) -> Tr
 
 
 def automatic(cluster: Cluster, socket: TransportSocket) -> None:
-    """TLS to each endpoint that is marked for it, plaintext to the others: whoever gets or loses a proxy changes no
-    cluster."""
+    """TLS to each endpoint that is marked for it, plaintext to the others: no cluster changes when a workload gets or
+    loses a proxy."""
     marked, others = _matches()
     cluster.transport_socket_matches.add().CopyFrom(marked)
     cluster.transport_socket_matches[0].transport_socket.CopyFrom(socket)
@@ -84,13 +84,13 @@ def automatic(cluster: Cluster, socket: TransportSocket) -> None:
 def upstream(
     names: tuple[str, ...], server_name: str, protocols: tuple[str, ...], settings: Settings
 ) -> TransportSocket:
-    """The caller's side between two proxies: exactly one of these identities answers, or the call fails."""
+    """The caller's side between two proxies: the server must have one of these identities, or the call fails."""
     own = UpstreamTlsContext(sni=server_name)
     allowed = own.common_tls_context.combined_validation_context.default_validation_context
     allowed.match_typed_subject_alt_names.extend(map(name_matcher, names))
     result = TransportSocket(name=TLS)
     result.typed_config.type_url = _UPSTREAM
-    # By protobuf's rules, joined bytes are the joined message: what every cluster has alike is serialized once.
+    # In protobuf, concatenated bytes are the merged message: the part that all clusters share is serialized once.
     result.typed_config.value = _shared_upstream(protocols, settings) + own.SerializeToString(deterministic=True)
     return result
 
@@ -117,8 +117,8 @@ def name_matcher(name: str) -> SubjectAltNameMatcher:
 
 
 def identities(namespace: str, accounts: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
-    """Who may answer for a service. Nobody behind it means that nobody may: without a name, Envoy would take every
-    certificate of the mesh for the service's own; no certificate has the name of the empty account."""
+    """The identities of a service's endpoints. A service without endpoints gets the name of the empty account, which no
+    certificate has: without any name, Envoy would accept every certificate of the mesh."""
     return tuple(
         str(Identity(domain, namespace, account)) for domain in trust_domains(settings) for account in accounts or ("",)
     )
@@ -130,8 +130,8 @@ def trust_domains(settings: Settings) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4)
 def offering(protocols: tuple[str, ...]) -> Filter:
-    """Before a chain's last filter: its connections offer these to whatever cluster they go to, instead of what the
-    cluster itself would."""
+    """A filter before the terminal filter: connections of the chain offer this ALPN to any cluster, instead of the
+    cluster's own."""
     value = FilterStateValue(object_key="envoy.network.application_protocols")
     value.format_string.text_format_source.inline_string = ",".join(protocols)
     value.shared_with_upstream = FilterStateValue.ONCE
@@ -170,7 +170,7 @@ def _common(settings: Settings) -> CommonTlsContext:
 
 @lru_cache(maxsize=1)
 def from_agent() -> ConfigSource:
-    """Waited for without a limit: without an identity there is nothing to say."""
+    """Without a timeout for the initial fetch: a proxy cannot work without an identity."""
     result = ConfigSource(resource_api_version=ApiVersion.V3)
     result.initial_fetch_timeout.SetInParent()
     source = result.api_config_source

@@ -1,5 +1,5 @@
-"""Exactly what translation reads, gathered from the mesh for one group. A view is frozen and hashable: equal views give
-equal resources, so a view is the cache key of everything that is made from it."""
+"""The inputs of translation, collected from the mesh for one group, and nothing else. A view is frozen and hashable:
+equal views give equal resources, so a view is the cache key of everything that is built from it."""
 
 from __future__ import annotations
 
@@ -45,81 +45,81 @@ _FOREIGN = (ClientTlsMode.SIMPLE, ClientTlsMode.MUTUAL)
 
 
 class CallerView(msgspec.Struct, frozen=True):
-    """Who asks, as far as the answer depends on it. What it does not depend on is left out, so that most groups share
-    one view, whatever their namespace and labels."""
+    """The caller, as far as the config depends on it. Other properties are left out, so that most groups share one
+    view, whatever their namespace and labels."""
 
     kind: ProxyKind
-    namespace: str = ""  # of callers for whom short names exist, or where some route asks for it
-    labels: Labels = ()  # where some route asks for source labels
-    gateways: tuple[str, ...] = (MESH,)  # through which it calls: what a match may ask for
-    encrypted: bool = False  # whether it comes to a gateway by TLS that ends there
-    whereabouts: Whereabouts | None = None  # where a rule has callers go to those near them
+    namespace: str = ""  # only if short names exist for the caller, or some route matches on it
+    labels: Labels = ()  # only if some route matches on source labels
+    gateways: tuple[str, ...] = (MESH,)  # through which it calls, for matches on gateways
+    encrypted: bool = False  # whether it calls a gateway over TLS that the gateway terminates
+    whereabouts: Whereabouts | None = None  # only with locality load balancing
 
 
 class RouteTarget(msgspec.Struct, frozen=True):
-    """Another host that the routes send to, as far as a route depends on it."""
+    """Another host that is a destination of routes, as far as a route depends on it."""
 
     host: str
     known: bool = True
     ports: tuple[int, ...] = ()
     subsets: tuple[str, ...] = ()
-    rule: DestinationRule | None = None  # only where it says something that stands in routes and not in clusters
-    chosen: bool = False  # whether the proxy chooses one of its pods, where a caller would name one
-    offering_http: tuple[int, ...] = ()  # ports to which the mesh's TLS is HTTP's unless the caller says otherwise
+    rule: DestinationRule | None = None  # only if it has settings that go into routes, not clusters
+    chosen: bool = False  # headless: whether the proxy chooses the pod instead of the caller
+    offering_http: tuple[
+        int, ...
+    ] = ()  # ports where mutual TLS offers the ALPN of HTTP unless the caller's chain sets another
 
 
 class ServiceView(msgspec.Struct, frozen=True):
-    """One host as one group sees it. Without a service it is a host that only a VirtualService speaks for."""
+    """One host as one group sees it. Without a service it is a host that only a VirtualService defines."""
 
     host: str
     caller: CallerView
     service: Service | None = None
-    ports: tuple[ServicePort, ...] = ()  # those visible to the group, with what it speaks to them
-    behind: tuple[
-        ServicePort, ...
-    ] = ()  # those hidden from it, that routes of others lead to: told of as clusters alone
+    ports: tuple[ServicePort, ...] = ()  # those visible to the group, with the protocol that it uses
+    behind: tuple[ServicePort, ...] = ()  # hidden ports that routes of others lead to: only clusters
     rule: DestinationRule | None = None
     routes: tuple[VirtualService, ...] = ()  # the deciding one first
-    delegates: tuple[VirtualService, ...] = ()  # those the routes delegate to
-    meshed: tuple[int, ...] = ()  # ports at which everyone who answers is met by a proxy of the mesh
-    secured: tuple[int, ...] = ()  # where callers name an address: ports at which everyone takes the mesh's TLS
-    accounts: tuple[str, ...] = ()  # the service accounts of everyone behind it, in its namespace
-    endpoints: tuple[tuple[int, tuple[Endpoint, ...]], ...] = ()  # by port; only where more than EDS reads them
+    delegates: tuple[VirtualService, ...] = ()  # the delegates of the routes
+    meshed: tuple[int, ...] = ()  # ports at which all endpoints have a proxy of the mesh
+    secured: tuple[int, ...] = ()  # if callers use addresses: ports at which all endpoints accept mutual TLS
+    accounts: tuple[str, ...] = ()  # the service accounts of its endpoints, in its namespace
+    endpoints: tuple[tuple[int, tuple[Endpoint, ...]], ...] = ()  # by port; only if they are needed outside EDS
     targets: tuple[RouteTarget, ...] = ()  # the other hosts that the routes name
-    doors: tuple[ServedName, ...] = ()  # of a gateway: where it answers for the host
+    doors: tuple[ServedName, ...] = ()  # of a gateway: the servers that serve the host
     credentials: tuple[Credential, ...] = ()  # the Secrets that the rule names
-    held: bool = False  # whether calls to others are held, so that HTTP, too, is told by its address
-    led_to: bool = False  # whether others' routes lead to its pods, of which the caller's proxy chooses one
+    held: bool = False  # whether unknown calls are held, so that HTTP services, too, have listeners on their addresses
+    led_to: bool = False  # whether routes of other hosts lead to it, so that the caller's proxy chooses a pod
 
     def target(self, host: str) -> RouteTarget | None:
         return next((target for target in self.targets if target.host == host), None)
 
 
 class ServerView(msgspec.Struct, frozen=True):
-    """A server of a Gateway, and the routes for its connections where they are not looked into for HTTP."""
+    """A server of a Gateway, and the TCP or TLS routes of its connections if it is not HTTP."""
 
     bound: BoundServer
     streams: ServiceView | None = None
 
 
 class GroupView(msgspec.Struct, frozen=True):
-    """What a group's own listeners read."""
+    """The inputs of a group's own listeners."""
 
     kind: ProxyKind
     inbound: tuple[InboundPort, ...]
     policy: Outbound
-    settings: Settings  # as it calls
-    modes: PeerModes = PeerModes()  # whom it lets in
-    authorization: tuple[AuthorizationPolicy, ...] = ()  # that guard it, the mesh-wide ones first
+    settings: Settings  # for outbound calls
+    modes: PeerModes = PeerModes()  # which TLS modes it accepts
+    authorization: tuple[AuthorizationPolicy, ...] = ()  # the policies that select it, the mesh-wide ones first
     authentication: tuple[RequestAuthentication, ...] = ()
-    authorizers: tuple[Authorizer, ...] = ()  # that its policies name, and that there are
-    called: Settings | None = None  # the settings as it is called; None: the same
-    locality: str = ""  # where it is, if that matters to any call in the mesh
-    namespace: str = ""  # of gateways, whose Secrets are there
+    authorizers: tuple[Authorizer, ...] = ()  # the existing ones among those that its policies name
+    called: Settings | None = None  # the settings for inbound calls; None: the same
+    locality: str = ""  # only if it matters to a call in the mesh
+    namespace: str = ""  # of gateways: the namespace of their Secrets
     servers: tuple[ServerView, ...] = ()  # of gateways
-    published: tuple[int, ...] = ()  # of these, ports that callers of the machine reach, too
-    credentials: tuple[Credential, ...] = ()  # those that there are of the ones that its servers name
-    telling: Telling = EVERYTHING  # how it is told of services
+    published: tuple[int, ...] = ()  # ports of the servers that are also published on the machine
+    credentials: tuple[Credential, ...] = ()  # the existing ones among those that its servers name
+    telling: Telling = EVERYTHING  # how it gets the config of services
 
     def authorizer(self, name: str) -> Authorizer | None:
         return next((each for each in self.authorizers if each.name == name), None)
@@ -130,7 +130,7 @@ class GroupView(msgspec.Struct, frozen=True):
 
 
 def service_view(mesh: Mesh, group: Group, scope: Scope, host: str, *, held: bool = False) -> ServiceView | None:
-    """None if the group does not see the host at all. `held`: as its `Telling` says."""
+    """None if the host is not visible to the group. `held`: from its `Telling`."""
     if group.kind is ProxyKind.GATEWAY:
         edge = mesh.edge(scope)
         doors = edge.doors.get(host, ())
@@ -173,7 +173,7 @@ def _seen(
     by_namespace = (
         f".{group.namespace}.svc." in host
         or any(match.source_namespace for match in conditions)
-        or not all(target.known for target in targets)  # the warning says from where it is not seen
+        or not all(target.known for target in targets)  # the warning names the namespace from which it is hidden
     )
     standing = mesh.standing(service) if service else Standing()
     rule, credentials = _usable(mesh, mesh.destination_rule(host, service, group), group)
@@ -212,12 +212,12 @@ def _seen(
 
 
 def deciding(view: ServiceView) -> VirtualService | None:
-    """One VirtualService speaks for a host in the mesh: the first with a route for HTTP."""
+    """The VirtualService whose HTTP routes apply to a host in the mesh: the first one with HTTP routes."""
     return next((routing for routing in view.routes if routing.http), None)
 
 
 def speaking(view: ServiceView) -> tuple[VirtualService, ...]:
-    """All whose http routes are taken for a host. At a gateway they are merged."""
+    """All VirtualServices whose HTTP routes apply to a host. At a gateway they are merged."""
     if view.caller.kind is ProxyKind.GATEWAY:
         return tuple(routing for routing in view.routes if routing.http)
     decided = deciding(view)
@@ -225,12 +225,12 @@ def speaking(view: ServiceView) -> tuple[VirtualService, ...]:
 
 
 def told_by_name(view: ServiceView, port: ServicePort) -> bool:
-    """Whether connections to a port say for which host they are."""
+    """Whether connections to a port name their host (HTTP or SNI)."""
     return port.protocol in (Protocol.TLS, Protocol.HTTPS) and view.host != "*"
 
 
 def takes_whole_port(view: ServiceView, port: ServicePort) -> bool:
-    """Whether nothing tells connections to this service from any others to its port."""
+    """Whether nothing distinguishes connections to this service from others to its port."""
     service = view.service
     return (
         service is not None
@@ -243,7 +243,7 @@ def takes_whole_port(view: ServiceView, port: ServicePort) -> bool:
 
 
 def depends_on_labels(mesh: Mesh, view: ServiceView, namespace: str) -> bool:
-    """Whether groups of this namespace may see the host in another way for their labels alone."""
+    """Whether the view of the host depends on the labels of groups in this namespace."""
     hosts = (view.host, *(target.host for target in view.targets))
     if view.caller.whereabouts is not None and looks_at_labels(view.rule, mesh.settings.locality):
         return True
@@ -273,9 +273,9 @@ def group_view(mesh: Mesh, group: Group, telling: Telling = EVERYTHING) -> Group
 def _usable(
     mesh: Mesh, rule: DestinationRule | None, group: Group
 ) -> tuple[DestinationRule | None, tuple[Credential, ...]]:
-    """The rule as a group can follow it, and the Secrets of its namespace that it takes for it. Where one is missing
-    nobody is called; nor by any proxy but a gateway: whoever may write a rule could have a gateway's key brought to
-    their own pod, and Kubernetes would not have let them read it."""
+    """The rule as a group can apply it, and the Secrets of its namespace that it uses. If one is missing, no endpoint
+    is called. Only gateways use Secrets: otherwise an author of rules could have a gateway's key delivered to their own
+    pod, although Kubernetes does not let them read it."""
     named = credentials_of(rule)
     if rule is None or not named:
         return rule, ()
@@ -343,7 +343,7 @@ def _target(mesh: Mesh, group: Group, scope: Scope, host: str) -> RouteTarget:
 
 
 def _by_pod(service: Service | None, group: Group) -> bool:
-    """Whether callers name a pod's address. Gateways and gRPC's own clients always choose."""
+    """Whether callers address a pod directly. Gateways and gRPC's own clients always choose a pod themselves."""
     headless = service is not None and service.headless and service.resolution is Resolution.STATIC
     return headless and group.kind is ProxyKind.SIDECAR
 
@@ -356,13 +356,13 @@ def offering_http(service: Service | None, rule: DestinationRule | None) -> tupl
 
 
 def _is_foreign_at(rule: DestinationRule | None, port: int) -> bool:
-    """Whether TLS that is not the mesh's is spoken to anybody there."""
+    """Whether the rule originates TLS other than the mesh's on the port."""
     found = (effective(rule, port, subset).tls for subset in (None, *(rule.subsets if rule else ())))
     return any(tls is not None and tls.mode in _FOREIGN for tls in found)
 
 
 def _stands_in_routes(rule: DestinationRule) -> bool:
-    """By what is hashed, how long connections of bytes last, whether they go through a tunnel."""
+    """Whether the rule has settings that go into routes: hash keys, TCP idle timeouts, tunnels."""
     for level in levels(rule):
         balancer, pool = level.load_balancer, level.connection_pool
         lasts = pool is not None and (pool.tcp_idle_timeout is not None or pool.max_connection_duration is not None)

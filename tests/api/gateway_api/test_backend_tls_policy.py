@@ -26,10 +26,10 @@ def test_every_target_is_called_under_the_name():
 @pytest.mark.parametrize(
     ("validation", "problem"),
     [
-        ("{hostname: a.b}", "nobody is believed: `caCertificateRefs` or `wellKnownCACertificates` is required"),
+        ("{hostname: a.b}", "`caCertificateRefs` or `wellKnownCACertificates` is required"),
         (
             '{hostname: a.b, wellKnownCACertificates: System, caCertificateRefs: [{group: "", kind: ConfigMap, name: s}]}',
-            "`wellKnownCACertificates` stands here as well (keep one of the two)",
+            "`caCertificateRefs` cannot be combined with `wellKnownCACertificates` (keep one of the two)",
         ),
         (
             "{hostname: a.b, wellKnownCACertificates: System, subjectAltNames: [{type: URI, hostname: c.d}]}",
@@ -50,4 +50,4 @@ def test_what_is_no_config_map_is_kept_for_the_status_to_tell():
 
 def test_only_services_are_called():
     (line,) = told(policy("{hostname: a.b, wellKnownCACertificates: System}", "{group: a.b, kind: Pool, name: web}"))
-    assert line.startswith("5 weft calls no Pool over TLS by a policy")
+    assert line.startswith("5 weft does not support a Pool as the target of a BackendTLSPolicy")

@@ -82,9 +82,9 @@ def test_cors():
     [
         (
             "{type: ExtensionRef, extensionRef: {group: a, kind: b, name: c}}",
-            "weft does not act on the filter ExtensionRef here",
+            "weft does not support the filter ExtensionRef here",
         ),
-        ("{type: ExternalAuth, externalAuth: {}}", "weft does not act on the filter ExternalAuth here"),
+        ("{type: ExternalAuth, externalAuth: {}}", "weft does not support the filter ExternalAuth here"),
         ("{type: Mirror}", "there is no filter `Mirror`"),
         ("{type: CORS, cors: {allowMethods: [get]}}", "`get` is not an HTTP method"),
         ("{type: URLRewrite, urlRewrite: {}}", "`urlRewrite` must change something"),
@@ -99,7 +99,7 @@ def test_cors():
         ),
         (
             '{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: a, value: "b\\nc"}]}}',
-            "the value holds a line break or a control character",
+            "the value contains a line break or a control character",
         ),
         (
             "{type: CORS, cors: {allowMethods: [GET]}}, {type: CORS, cors: {allowMethods: [GET]}}",
@@ -134,4 +134,4 @@ def test_backends_change_headers_and_nothing_else(kind, field, body):
     change = "type: RequestHeaderModifier, requestHeaderModifier: {remove: [a]}"
     for written in (f"type: {kind}, {field}: {body}", f"type: {kind}", f"{change}, {field}: {body}"):
         (line,) = told(http_route(f"- backendRefs: [{{name: web, port: 80, filters: [{{{written}}}]}}]"))
-        assert line.startswith(f"7 weft does not act on the filter {kind} here")
+        assert line.startswith(f"7 weft does not support the filter {kind} here")

@@ -45,10 +45,10 @@ def test_tls_may_pass_unopened():
     ("listener", "problem"),
     [
         ("{name: a, port: 443, protocol: HTTPS}", "7 a listener of HTTPS needs `tls`"),
-        ("{name: a, port: 443, protocol: HTTPS, tls: {}}", "7 `certificateRefs` is required where TLS is ended"),
+        ("{name: a, port: 443, protocol: HTTPS, tls: {}}", "7 `certificateRefs` is required where TLS is terminated"),
         (
             "{name: a, port: 443, protocol: HTTPS, tls: {mode: Passthrough}}",
-            "7 HTTPS is ended at the listener (to pass it on unopened, set `protocol: TLS`)",
+            "7 HTTPS is terminated at the listener (to pass TLS through, set `protocol: TLS`)",
         ),
         (
             "{name: a, port: 80, protocol: HTTP, tls: {certificateRefs: [{name: s}]}}",
@@ -60,11 +60,11 @@ def test_tls_may_pass_unopened():
         ),
         (
             "{name: a, port: 1, protocol: TCP, hostname: a.b}",
-            "7 bytes alone do not tell for which host they are (remove `hostname`)",
+            "7 a TCP listener cannot have a `hostname`: TCP has no host names (remove `hostname`)",
         ),
         (
             "{name: a, port: 443, protocol: TLS, tls: {mode: Passthrough, options: {a: b}}}",
-            "7 weft knows no `options` of a listener's TLS (remove them)",
+            "7 weft supports no `options` of a listener's TLS (remove them)",
         ),
         (
             "{name: a, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: Selector}}}",
@@ -106,7 +106,7 @@ def test_what_is_made_for_a_gateway_carries_what_it_says():
 @pytest.mark.parametrize("place", ["labels", "annotations"])
 def test_a_gateway_does_not_steer_what_runs_for_it(place, key):
     (problem,) = told(gateway("{name: a, port: 80, protocol: HTTP}", f"\ninfrastructure: {{{place}: {{{key}: x}}}}"))
-    assert problem.startswith(f"8 `{key}` is not for a Gateway to say")
+    assert problem.startswith(f"8 `{key}` cannot be set by a Gateway")
 
 
 @pytest.mark.parametrize("kind", ["IPAddress", "Hostname"])
@@ -135,7 +135,7 @@ def test_an_address_is_the_host_of_somebodys_own_service():
     assert value(good).addresses == (("Hostname", "edge.shop.svc"),)
     bad = gateway("{name: a, port: 80, protocol: HTTP}", "\naddresses: [{type: Hostname, value: a/b}]")
     assert told(bad) == [
-        "8 `a/b` is not a host name (the host of the Service before the Gateway's proxies)",
+        "8 `a/b` is not a host name (use the host of the Service in front of the Gateway's proxies)",
     ]
 
 

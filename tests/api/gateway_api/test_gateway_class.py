@@ -10,11 +10,11 @@ def test_only_the_controller_is_read():
 
 def test_parameters_of_ours_are_refused():
     text = CLASS + "  controllerName: weft.dev/gateway-controller\n  parametersRef: {name: a}"
-    assert told(text) == ["6 weft has no parameters for a GatewayClass (remove `parametersRef`)"]
+    assert told(text) == ["6 weft supports no parameters of a GatewayClass (remove `parametersRef`)"]
 
 
 def test_a_name_that_is_nearly_ours_is_nobodys():
     assert told(CLASS + "  controllerName: weft.dev/gateway") == [
-        "5 warning: weft does not go by the name `weft.dev/gateway`: Gateways of this class are served by nobody"
+        "5 warning: the controller `weft.dev/gateway` does not exist: Gateways of this class are not served"
         " (write weft.dev/gateway-controller)"
     ]

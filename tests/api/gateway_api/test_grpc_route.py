@@ -37,7 +37,7 @@ def test_services_and_methods_are_paths(method, kind, path):
 @pytest.mark.parametrize(
     ("method", "problem"),
     [
-        ("{}", "7 `method` must say a `service`, a `method`, or both"),
+        ("{}", "7 `method` needs a `service`, a `method`, or both"),
         ("{service: a/b}", "7 `a/b` is not the name of a gRPC service (for example shop.v1.Orders)"),
         ("{method: a.b}", "7 `a.b` is not the name of a gRPC method (for example Get)"),
     ],

@@ -66,12 +66,12 @@ def test_codes_are_reasons_to_try_again_beside_broken_connections():
     [
         (
             "sessionPersistence: {sessionName: x}",
-            "8 weft does not act on `sessionPersistence` "
-            "(a DestinationRule's `consistentHash` with `httpCookie` keeps a client at one pod)",
+            "8 weft does not support `sessionPersistence` "
+            "(use `consistentHash` with `httpCookie` of a DestinationRule to keep a client at one pod)",
         ),
         ("matches: [{method: get}]", "8 `get` is not an HTTP method (did you mean `GET`?)"),
-        ("matches: [{path: {value: a}}]", "8 a path begins with a slash"),
-        ("matches: [{path: {value: '/a?b'}}]", "8 a path has no `?` or `#` in it (match the query by `queryParams`)"),
+        ("matches: [{path: {value: a}}]", "8 a path must begin with a slash"),
+        ("matches: [{path: {value: '/a?b'}}]", "8 a path cannot contain `?` or `#` (match the query by `queryParams`)"),
         ("matches: [{path: {type: Suffix, value: /a}}]", None),
         ("matches: [{headers: [{name: 'a b', value: c}]}]", "8 `a b` is not a header name"),
         ("timeouts: {request: 1s, backendRequest: 2s}", "8 `backendRequest` must not be longer than `request`"),
@@ -89,15 +89,13 @@ def test_a_prefix_that_is_replaced_must_have_been_matched():
     replaced = "{type: URLRewrite, urlRewrite: {path: {type: ReplacePrefixMatch, replacePrefixMatch: /b}}}"
     text = f"- {TO}\n  filters: [{replaced}]\n  matches: [{{path: {{type: Exact, value: /a}}}}]"
     assert told(http_route(text)) == [
-        "9 a prefix is replaced, and this match is no PathPrefix (use ReplaceFullPath, or match by PathPrefix)"
+        "9 ReplacePrefixMatch needs a PathPrefix match, which this is not (use ReplaceFullPath, or match by PathPrefix)"
     ]
 
 
 def test_who_redirects_sends_nothing_on():
     text = f"- {TO}\n  filters: [{{type: RequestRedirect, requestRedirect: {{scheme: https}}}}]"
-    assert told(http_route(text)) == [
-        "7 a rule that redirects sends nothing on (remove `backendRefs`, or the redirect)"
-    ]
+    assert told(http_route(text)) == ["7 a rule that redirects has no backends (remove `backendRefs`, or the redirect)"]
 
 
 def test_what_a_redirect_makes_useless_is_said_and_the_redirect_stands():

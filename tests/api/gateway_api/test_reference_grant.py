@@ -28,7 +28,7 @@ def test_who_may_refer_to_what():
 def test_both_sides_must_be_named():
     assert told(standard("ReferenceGrant", "from: []\nto: [{kind: Service}]", "v1")) == [
         "5 `from` must not be empty",
-        '6 warning: without `group` a cluster refuses it (write group: "")',
+        '6 warning: without `group` a cluster rejects it (write group: "")',
     ]
 
 
@@ -41,16 +41,15 @@ def test_both_sides_must_be_named():
         (
             f"group: {GROUP}, kind: HttpRoute",
             'group: "", kind: Service',
-            ["5 warning: no object of kind `HttpRoute` asks for it: this grants nothing (did you mean `HTTPRoute`?)"],
+            [
+                "5 warning: there is no kind `HttpRoute` that needs a grant: this grants nothing (did you mean "
+                "`HTTPRoute`?)"
+            ],
         ),
         (
             "kind: Gateway",
             'group: "", kind: Secret',
-            [
-                "5 warning: a Gateway is of another group than the core one: this grants nothing (write group: "
-                + GROUP
-                + ")"
-            ],
+            ["5 warning: a Gateway is not in the core group: this grants nothing (write group: " + GROUP + ")"],
         ),
         (
             f"group: {GROUP}, kind: Gateway",

@@ -29,7 +29,7 @@ def test_parents_are_gateways_and_services(written, expected):
 def test_other_parents_are_told_and_left_alone():
     text = http_route(RULE, "[{group: networking.istio.io, kind: ServiceEntry, name: web}, {name: edge}]")
     assert told(text) == [
-        "5 warning: weft attaches no route to a ServiceEntry of networking.istio.io "
+        "5 warning: weft does not support as parent a ServiceEntry of networking.istio.io "
         '(a Gateway (gateway.networking.k8s.io) or a Service (group: "") can be a parent)'
     ]
     assert [(each.name, each.index) for each in value(text).parents] == [("edge", 1)]
@@ -60,9 +60,9 @@ def test_hostnames_have_no_case_and_are_no_addresses_of_all():
     ]
 
 
-def test_a_route_of_nobody_is_told():
+def test_a_route_selects_nothing_is_told():
     assert told(standard("HTTPRoute", "hostnames: [a.b]")) == [
-        "4 warning: the route belongs to nobody, and has no effect (name a Gateway or a Service in `parentRefs`)"
+        "4 warning: the route has no parent, and no effect (name a Gateway or a Service in `parentRefs`)"
     ]
 
 

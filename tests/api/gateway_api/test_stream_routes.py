@@ -18,4 +18,4 @@ def test_streams_have_one_rule():
 
 def test_bytes_have_no_hostnames_and_rules_have_backends():
     assert len(told(standard("TCPRoute", f"parentRefs: [{{name: edge}}]\nhostnames: [a.b]\n{RULES}"))) == 1
-    assert told(standard("TLSRoute", "parentRefs: [{name: edge}]\nrules: [{}]")) == ["6 the rule sends to nobody"]
+    assert told(standard("TLSRoute", "parentRefs: [{name: edge}]\nrules: [{}]")) == ["6 the rule has no `backendRefs`"]

@@ -35,7 +35,7 @@ def test_a_change_is_told_by_proxies_and_by_requests(weft, tmp_path):
     assert "\nweb GET http://web/ (" in done.stdout
     assert "  - delivered: outbound|80||web.shop.svc.cluster.local" in done.stdout
     assert "  + denied 403: outbound|80||web.shop.svc.cluster.local" in done.stdout
-    assert "1 object and 1 group of proxies change, 0 do not; 2 of 2 requests end otherwise" in done.stderr
+    assert "1 object and 1 group of proxies change, 0 do not; 2 of 2 requests have another result" in done.stderr
     said = json.loads(weft("diff", "-f", change, "--against", base, "-o", "json").stdout)
     assert [each["name"] for each in said["proxies"][0]["resources"]] == ["virtualInbound"]
 
@@ -43,7 +43,7 @@ def test_a_change_is_told_by_proxies_and_by_requests(weft, tmp_path):
 def test_that_nobody_knows_here_what_was_called_is_said_where_it_matters(weft, tmp_path):
     (tmp_path / "web.yaml").write_text(SERVICE)
     (tmp_path / "on.yaml").write_text(ON_DEMAND)
-    said = "note: some proxies are on demand; what they called is not known here, and is taken to be everything"
+    said = "note: some proxies have on-demand scope; their calls are not known here, so they are compared with all services"
     assert said in weft("diff", "-f", tmp_path / "on.yaml", "--against", tmp_path / "web.yaml").stderr
     assert said in weft("diff", "-f", tmp_path / "web.yaml", "--against", tmp_path).stderr
     assert said not in weft("diff", "-f", tmp_path / "web.yaml", "--against", tmp_path / "web.yaml").stderr
@@ -58,10 +58,10 @@ def test_the_same_again_changes_nothing(weft, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "say what to compare"),
-        (["@-1", "-f", "x.yaml"], "files cannot be laid over the past"),
-        (["@-3", "@-2", "@-1"], "more than can be compared"),
-        (["@-1", "--against", "."], "more than can be compared"),
+        ([], "nothing to compare is given"),
+        (["@-1", "-f", "x.yaml"], "files cannot be applied over the past"),
+        (["@-3", "@-2", "@-1"], "too many things to compare"),
+        (["@-1", "--against", "."], "too many things to compare"),
     ],
 )
 def test_a_command_line_that_makes_no_sense_is_a_usage_error(weft, arguments, said):
@@ -111,7 +111,7 @@ def test_a_file_in_the_place_of_a_moment_is_told_where_it_belongs(weft, tmp_path
     (tmp_path / "web.yaml").write_text(SERVICE)
     done = weft("diff", tmp_path / "web.yaml")
     assert done.returncode == 2
-    assert f"web.yaml is a file, and no moment\nhint: lay it over what is there: weft diff -f {tmp_path}" in done.stderr
+    assert f"web.yaml is a file, and no moment\nhint: apply it over the mesh: weft diff -f {tmp_path}" in done.stderr
 
 
 @pytest.mark.root
@@ -120,7 +120,7 @@ def test_the_past_of_a_mesh_that_has_none_is_said(weft, mesh):
     assert done.returncode == 2 and "moment -1 is not recorded: nothing has changed yet" in done.stderr
     done = weft("diff", "@0", "@0", "--mesh", mesh)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    assert "note: at @0 there was no workload or pod yet; which moments there are: weft history -A\n" in done.stderr
+    assert "note: at @0 there was no workload or pod yet; list the moments: weft history -A\n" in done.stderr
     assert "from @0 to @0: 0 objects" in done.stderr
     assert "no traffic is recorded here" in done.stderr
 
@@ -164,7 +164,7 @@ def test_a_file_that_mends_a_refused_object_is_compared(weft, tmp_path):
     done = weft("diff", "-f", change, "--against", base)
     assert (done.returncode, done.stdout) == (2, "")
     assert "change.yaml:8: VirtualService shop/web: " in done.stderr and "error [WFT0001]" in done.stderr
-    assert done.stderr.endswith("error: an error in what was given\nhint: mend what stands above, and try again\n")
+    assert done.stderr.endswith("error: an error in the given files\nhint: fix the problems above, and try again\n")
 
 
 def test_only_problems_of_what_is_given_are_told_and_once(weft, tmp_path):

@@ -21,7 +21,7 @@ def by_key(text):
 def test_the_shop_goes_to_a_cluster_as_it_is_written():
     result = export(SHOP, "--image", "shop:1")
     assert "the image shop:1 must have: perl, python3" in result.stderr
-    assert "holds for the whole mesh" in result.stderr
+    assert "apply to the whole mesh" in result.stderr
     made = by_key(result.stdout)
     written = {
         (each["kind"], each["metadata"]["name"]): each

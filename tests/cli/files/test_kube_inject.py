@@ -87,10 +87,10 @@ def test_reads_standard_input():
     [
         ("a: [", "web.yaml:1: this is not YAML"),
         (FILE + "---\nb: [\n", f"web.yaml:{FILE.count(chr(10)) + 2}: this is not YAML"),
-        ("not yaml at all, but words\n", "web.yaml:1: this is no Kubernetes object"),
-        ("a: 1\n", "web.yaml:1: this is no Kubernetes object"),
-        ("- kind: Pod\n", "web.yaml:1: this is no Kubernetes object"),
-        (FILE + "---\nkind: Deployment\n", f"web.yaml:{FILE.count(chr(10)) + 2}: this is no Kubernetes object"),
+        ("not yaml at all, but words\n", "web.yaml:1: this is not a Kubernetes object"),
+        ("a: 1\n", "web.yaml:1: this is not a Kubernetes object"),
+        ("- kind: Pod\n", "web.yaml:1: this is not a Kubernetes object"),
+        (FILE + "---\nkind: Deployment\n", f"web.yaml:{FILE.count(chr(10)) + 2}: this is not a Kubernetes object"),
         ("", "nothing to inject in"),
         ("# nothing\n---\n", "nothing to inject in"),
         (

@@ -37,7 +37,7 @@ def test_what_is_not_as_expected_fails_with_its_place_and_why(weft, tmp_path):
     done = weft("test", tmp_path, "-v")
     assert done.returncode == 1
     assert "tests.yaml:7)" in done.stdout
-    assert "expected to be denied, and it is delivered" in done.stdout
+    assert "expected to be denied, but it is delivered" in done.stdout
     assert "→ delivered: it reaches web-0.shop" in done.stdout
     (said,) = json.loads(weft("test", tmp_path, "-o", "json").stdout)
     assert (said["request"], len(said["wrong"])) == ("web GET http://web/", 1)
@@ -51,7 +51,7 @@ def test_what_is_refused_is_told_and_the_rest_is_tried(weft, tmp_path):
     assert done.returncode == 1, done.stderr
     assert done.stdout.startswith("ok   web GET http://web/")
     assert "web.yaml:" in done.stderr and "error [WFT0001]" in done.stderr
-    assert "warning: an error in what was given: refused objects are left out" in done.stderr
+    assert "warning: an error in the given files: rejected objects are left out" in done.stderr
 
 
 def test_errors_in_a_test_or_a_file_are_told_and_nothing_is_tried(weft, tmp_path):
@@ -64,7 +64,7 @@ def test_errors_in_a_test_or_a_file_are_told_and_nothing_is_tried(weft, tmp_path
 
 def test_without_a_test_there_is_nothing_to_do(weft, tmp_path):
     (tmp_path / "web.yaml").write_text(SERVICE)
-    assert "there is no RequestTest" in weft("test", tmp_path).stderr
+    assert "contain no RequestTest" in weft("test", tmp_path).stderr
 
 
 def test_a_file_that_is_not_there_is_no_answer(weft, tmp_path):
@@ -77,7 +77,7 @@ def test_tests_alone_are_told_that_they_need_a_mesh(weft, tmp_path):
     done = weft("test", tmp_path / "tests.yaml")
     assert (done.returncode, done.stdout) == (2, "")
     assert weft("test", cwd=tmp_path).returncode == 2
-    assert "there is no mesh in what was given\nhint: give its YAML too: weft test DIRECTORY " in done.stderr
+    assert "the given files contain no mesh\nhint: give its YAML too: weft test DIRECTORY " in done.stderr
 
 
 EDGE = """

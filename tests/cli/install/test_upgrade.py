@@ -80,7 +80,7 @@ def test_pods_that_do_not_come_up_anew_are_told(two, shop):
     [
         (("--revision", "none", "--move", "default"), "there is no revision none", 1),
         (("--revision", "b", "--move", "not-there"), "there is no namespace not-there", 1),
-        (("--move", "default"), "it is not said where to", 2),
+        (("--move", "default"), "the target revision is missing", 2),
     ],
 )
 def test_what_cannot_be_moved_is_said(two, arguments, said, code):

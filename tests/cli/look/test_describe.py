@@ -25,7 +25,7 @@ def test_kinds_are_those_of_kubectl(words, wanted):
     ("words", "said"),
     [
         (("web", None), "hint: weft describe pod web, or weft describe svc web\n"),
-        (("svc", None), "error: nobody is named\n"),
+        (("svc", None), "error: no pod or service is named\n"),
         (("gateway", "a"), "error: `gateway` cannot be described\n"),
     ],
 )

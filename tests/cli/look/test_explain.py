@@ -22,14 +22,14 @@ def test_files_with_refused_objects_are_explained_without_them(weft, tmp_path):
     (tmp_path / "web.yaml").write_text(SERVICE + "---" + broken)
     done = weft("explain", "web", "--to", "http://web/", "-f", tmp_path)
     assert done.returncode == 0 and "→ delivered" in done.stdout, done.stderr
-    assert "error [WFT0001]" in done.stderr and "warning: an error in what was given" in done.stderr
+    assert "error [WFT0001]" in done.stderr and "warning: an error in the given files" in done.stderr
 
 
 def test_a_name_in_two_namespaces_is_a_line_that_says_too_little(weft, tmp_path):
     (tmp_path / "web.yaml").write_text(SERVICE + "---" + SERVICE.replace("shop", "bank"))
     done = weft("explain", "web", "--to", "http://web/", "-f", tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: `web` is in several namespaces: bank, shop\nhint: say which: bank/web, or shop/web\n"
+    assert done.stderr == "error: `web` is in several namespaces: bank, shop\nhint: choose one: bank/web, or shop/web\n"
     assert weft("explain", "bank/web", "--to", "http://web/", "-f", tmp_path).returncode == 0
 
 

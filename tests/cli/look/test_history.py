@@ -25,7 +25,7 @@ def test_it_says_since_when_the_control_plane_is_there(monkeypatch):
     monkeypatch.setattr("weft.cli.reach.connect.answered", lambda *_, **__: past)
     done = CliRunner().invoke(app, ["history"], prog_name="weft")
     assert done.exit_code == 0 and "Service shop/a changed" in done.stdout
-    assert done.stderr == f"the control plane has been there since {history.told_time(1_000_000.0)}\n"
+    assert done.stderr == f"the control plane has been running since {history.told_time(1_000_000.0)}\n"
 
 
 @pytest.mark.root

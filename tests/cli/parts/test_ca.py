@@ -115,7 +115,7 @@ def test_rotates_a_ca_that_nobody_signs_with(directory):
     done = run("rotate", directory, "--propagation", "10m")
     assert done.exit_code == 0
     assert "announced: both roots are trusted" in done.stderr
-    assert "goes on when weft control or weft up runs with it" in done.stderr
+    assert "continues when weft control or weft up runs with it" in done.stderr
     assert "under way" in run("rotate", directory).stderr
     assert "fading" in run("rotate", directory, "--now").stderr
     assert read_status(directory).phase == "fading"
@@ -187,7 +187,7 @@ def test_one_command_rotates_the_root_of_a_running_control_plane(tmp_path, direc
             rotating.kill()
             rotating.communicate()
         assert rotating.returncode == 130
-        assert "goes on without this command" in said
+        assert "continues without this command" in said
         status = read_status(directory)
         assert status.phase == "fading"
         assert [each.fingerprint == old for each in status.certificates] == [False, True]

@@ -87,7 +87,7 @@ def test_on_a_cluster_the_past_is_kept_by_nobody_but_a_replica(tmp_path):
     process = start("--kubernetes", "--history", tmp_path / "past")
     _, said = process.communicate(timeout=30)
     assert process.returncode == 2 and not (tmp_path / "past").exists()
-    assert said.startswith("error: --history is for a mesh that stands in files\nhint: ")
+    assert said.startswith("error: --history is for a mesh from files\nhint: ")
 
 
 @pytest.fixture

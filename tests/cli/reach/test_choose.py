@@ -76,7 +76,7 @@ def test_a_workload_stands_for_all_of_its_pods_where_many_are_possible():
 def test_a_name_in_several_namespaces_has_to_be_told_apart():
     with pytest.raises(Ambiguous) as caught:
         choose_pod(STATUS, "ledger")
-    assert caught.value.problem.hint == "say which: bank/ledger, or shop/ledger"
+    assert caught.value.problem.hint == "choose one: bank/ledger, or shop/ledger"
     assert choose_pod(STATUS, "bank/ledger").namespace == "bank"
 
 

@@ -45,7 +45,7 @@ def test_asks_the_control_plane_of_a_mesh(weft, mesh, monkeypatch):
     [
         ("job", "`job` has no proxy"),
         ("talkr", "did you mean `talker`?"),
-        ("svc/talker", "no workload"),
+        ("svc/talker", "not a workload"),
         ("talker.bank", "no workload or pod"),
     ],
 )

@@ -42,7 +42,7 @@ def test_of_several_meshes_none_is_asked_and_that_is_said(alone, monkeypatch, ca
     monkeypatch.setattr("weft.local.run_directory.meshes", lambda: records)
     assert not is_somebody_there()
     said = capsys.readouterr()
-    assert (said.out, said.err) == ("", "several meshes run: b, shop; say which: --mesh b\n")
+    assert (said.out, said.err) == ("", "several meshes are running: b, shop; choose one: --mesh b\n")
 
 
 def test_without_a_mesh_the_command_line_is_not_even_loaded(alone):

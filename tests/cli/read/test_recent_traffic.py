@@ -89,10 +89,10 @@ async def test_of_very_many_proxies_some_are_asked_and_that_is_said(capsys, monk
     async with cluster(pod("orders-a"), pod("orders-b")) as (client, asked):
         await seen_on_cluster(client)
     assert len(asked) == 1
-    assert "recent traffic is that of 1 of 2 proxies" in capsys.readouterr().err
+    assert "recent traffic covers 1 of 2 proxies" in capsys.readouterr().err
 
 
 async def test_where_pods_may_not_be_listed_nothing_is_looked_at(capsys):
     async with Client(ApiConnection(server="http://127.0.0.1:1"), timeout=1) as client:
         assert await seen_on_cluster(client) == ()
-    assert "recent traffic is not looked at" in capsys.readouterr().err
+    assert "recent traffic is not included" in capsys.readouterr().err

@@ -57,7 +57,7 @@ def test_says_what_failed_for_good_and_lets_the_mesh_go_on(weft, tmp_path):
     try:
         result = weft("up", tmp_path, "--name", name, "--detach")
         assert result.returncode == 1
-        assert "error: broken-0 failed: exited with status 3; the mesh goes on" in result.stderr
+        assert "error: broken-0 failed: exited with status 3; the mesh continues to run" in result.stderr
         assert weft("status", "--mesh", name).returncode == 0
     finally:
         weft("down", name)
@@ -111,7 +111,7 @@ def test_one_that_failed_does_not_keep_the_others_from_being_waited_for(weft, tm
                 flag.touch()
         assert starting.wait() == 1
         assert "shop/slow-0: Ready\n" in said
-        assert "error: broken-0 failed: exited with status 3; the mesh goes on\n" in said
+        assert "error: broken-0 failed: exited with status 3; the mesh continues to run\n" in said
         assert not [line for line in said if line.startswith("error") and "slow-0" in line]
     finally:
         weft("down", name)
@@ -160,7 +160,7 @@ def test_says_that_it_cleans_up_behind_a_mesh_that_was_killed(weft, mesh_directo
         assert f"mesh {name} was killed; clean up behind it with: weft down {name}" in weft("ps").stderr
         result = weft("up", mesh_directory, "--name", name, "--detach")
         assert result.returncode == 0
-        assert result.stderr.splitlines()[0] == f"cleaning up behind mesh {name}, which had been killed"
+        assert result.stderr.splitlines()[0] == f"cleaning up after mesh {name}, which had been killed"
     finally:
         weft("down", name)
 

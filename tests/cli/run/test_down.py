@@ -40,7 +40,7 @@ def test_cleans_up_behind_a_mesh_that_was_killed(weft, mesh_directory, other):
         time.sleep(0.01)
     assert namespaces(other)
     result = weft("down", other)
-    assert "cleaned up behind it" in result.stderr
+    assert "cleaned up after it" in result.stderr
     assert namespaces(other) == []
     for pod in (pod for each in status["workloads"] for pod in each["pods"] if pod["pid"]):
         assert not _begun(pod["pid"])  # gone, or a zombie that only waits to be counted

@@ -71,4 +71,4 @@ def test_a_pod_is_no_mesh_and_the_hint_says_who_knows_pods(tmp_path, monkeypatch
     monkeypatch.setenv("WEFT_RUN_DIR", str(tmp_path))
     result = CliRunner().invoke(app, ["ps", "web-0.shop"])
     assert result.exit_code == 2
-    assert result.stderr == "error: no mesh is named `web-0.shop`\nhint: of a pod: weft proxy-status web-0.shop\n"
+    assert result.stderr == "error: no mesh is named `web-0.shop`\nhint: for a pod: weft proxy-status web-0.shop\n"

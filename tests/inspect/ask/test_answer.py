@@ -34,6 +34,8 @@ def test_objects_are_told_with_their_places_and_what_is_wrong_with_them_if_someb
     other = Problem(Where("orders.yaml", 5, "Service shop/orders"), "nobody is selected", code="WFT0301")
     question = Question("orders", "http://payments/")
     found = answer(Stage(mesh), question, NOW, Wrong((wrong, other)))
-    assert any(line.endswith("nobody is behind it  [Service shop/payments (payments.yaml:4)]") for line in found.lines)
+    assert any(
+        line.endswith("it has no healthy endpoint  [Service shop/payments (payments.yaml:4)]") for line in found.lines
+    )
     assert found.problems == (wrong,)
     assert answer(Stage(mesh), question, NOW).problems == ()

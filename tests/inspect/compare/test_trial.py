@@ -30,14 +30,14 @@ def test_a_case_that_is_as_expected_has_nothing_wrong():
 def test_what_cannot_be_asked_is_wrong_and_says_why():
     (said,) = try_case(Stage(shop()), case("odrers", verdict="allowed"), NOW).wrong
     assert said == "there is no workload or pod `odrers` (did you mean `orders`?)"
-    assert "not a scheme" in try_case(Stage(shop()), case(to="ftp://x"), NOW).wrong[0]
+    assert "the scheme `ftp` is not supported" in try_case(Stage(shop()), case(to="ftp://x"), NOW).wrong[0]
     assert "invalid ipv6 url" in try_case(Stage(shop()), case(to="http://[::1"), NOW).wrong[0]
-    assert "no method" in try_case(Stage(shop()), case(method="GE T"), NOW).wrong[0]
+    assert "not an HTTP method" in try_case(Stage(shop()), case(method="GE T"), NOW).wrong[0]
 
 
 def test_a_port_that_the_service_does_not_have_is_not_allowed():
     (said,) = try_case(Stage(shop()), case(to="http://payments:81/", verdict="allowed"), NOW).wrong
-    assert said == "expected to be allowed, and it is failed: payments has no port 81 (it has 80)"
+    assert said == "expected to be allowed, but it is failed: payments has no port 81 (it has 80)"
     assert try_case(Stage(shop()), case(to="https://payments/", verdict="failed"), NOW).wrong == ()
 
 

@@ -1,1 +1,1 @@
-"""The standard Gateway API's kinds: documents in, values of `model/gateway_api.py` out."""
+"""Readers of the kinds of the Gateway API: documents to values of `model/gateway_api.py`."""

@@ -1,4 +1,4 @@
-"""The Gateway API's BackendTLSPolicy: that a Service is called over TLS, under which name, and whom to believe."""
+"""The Gateway API's BackendTLSPolicy: TLS to a Service, with the server name and the CA certificates to verify it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def read_backend_tls_policy(root: Fields, meta: Meta) -> tuple[BackendTls, ...]:
     spec = root.fields("spec", required=True)
     if spec is None:
         return ()
-    spec.refused("options", "weft knows no `options` of a BackendTLSPolicy", "remove them")
+    spec.refused("options", "weft supports no `options` of a BackendTLSPolicy", "remove them")
     validation = spec.fields("validation", required=True)
     server_name, names, system, bundles, others = (
         _validation(validation) if validation is not None else ("", (), False, (), ())
@@ -22,7 +22,11 @@ def read_backend_tls_policy(root: Fields, meta: Meta) -> tuple[BackendTls, ...]:
     for item in spec.items("targetRefs", required=True):
         group, kind = item.text("group", most=253), item.text("kind", required=True, most=63)
         if kind and (group, kind) != ("", "Service"):
-            item.error("kind", f"weft calls no {kind} over TLS by a policy", 'a Service (group: "") can be a target')
+            item.error(
+                "kind",
+                f"weft does not support a {kind} as the target of a BackendTLSPolicy",
+                'a Service (group: "") can be a target',
+            )
         service = item.text("name", required=True, most=253)
         found.append(
             BackendTls(
@@ -59,7 +63,7 @@ def _validation(fields: Fields) -> tuple[str, tuple[str, ...], bool, tuple[str, 
         item.told_elsewhere("hostname", "uri")
     system = fields.choice("wellKnownCACertificates", ("System",)) == "System"
     bundles: list[str] = []
-    others: list[str] = []  # it is for the status to tell
+    others: list[str] = []  # reported in the status
     for item in fields.items("caCertificateRefs"):
         group, kind = item.text("group", most=253), item.text("kind", required=True, most=63)
         name = item.text("name", required=True, most=253)
@@ -68,8 +72,12 @@ def _validation(fields: Fields) -> tuple[str, tuple[str, ...], bool, tuple[str, 
         elif kind:
             others.append(kind)
     if system and (bundles or others):
-        fields.error("caCertificateRefs", "`wellKnownCACertificates` stands here as well", "keep one of the two")
+        fields.error(
+            "caCertificateRefs",
+            "`caCertificateRefs` cannot be combined with `wellKnownCACertificates`",
+            "keep one of the two",
+        )
     if not system and not bundles and not others:
-        what = "nobody is believed: `caCertificateRefs` or `wellKnownCACertificates` is required"
+        what = "`caCertificateRefs` or `wellKnownCACertificates` is required"
         fields.lacks("caCertificateRefs", "wellKnownCACertificates", what=what)
     return server_name, tuple(name for name in names if name), system, tuple(bundles), tuple(others)

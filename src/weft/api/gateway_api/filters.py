@@ -1,5 +1,5 @@
-"""The filters of HTTPRoute and GRPCRoute rules: what happens to requests on their way, in the values that the routes of
-a VirtualService have too. Rule: a header's value is plain text; what Envoy would take for a command is sent as text."""
+"""The filters of HTTPRoute and GRPCRoute rules, as the same values that routes of a VirtualService have. Rule: a
+header's value is plain text; command operators of Envoy in it are escaped."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FIELDS = {
 HTTP = tuple(_FIELDS)
 GRPC = HTTP[:3]
 BACKEND = HTTP[:2]
-_ELSEWHERE = {"ExtensionRef": "extensionRef", "ExternalAuth": "externalAuth"}  # what weft has no part in
+_ELSEWHERE = {"ExtensionRef": "extensionRef", "ExternalAuth": "externalAuth"}  # not supported
 _REPEATABLE = ("RequestMirror",)
 _LEAST_MAX_AGE = timedelta(seconds=5)  # the standard's default
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -49,7 +49,7 @@ class Filters(msgspec.Struct, frozen=True):
     rewrite: Rewrite | None = None
     mirrors: tuple[tuple[Backend, float], ...] = ()
     cors: CorsPolicy | None = None
-    prefix_replaced: bool = False  # then every match must be a prefix
+    prefix_replaced: bool = False  # if set, every match must be a prefix
 
 
 def read_filters(holder: Fields, meta: Meta, allowed: tuple[str, ...]) -> Filters:
@@ -59,7 +59,7 @@ def read_filters(holder: Fields, meta: Meta, allowed: tuple[str, ...]) -> Filter
     for item in holder.items("filters"):
         kind = _type(item, allowed)
         if kind in seen and kind not in _REPEATABLE:
-            item.error("type", f"there is a filter {kind} already", "join the two")
+            item.error("type", f"there is a filter {kind} already", "merge the two")
         seen.add(kind)
         for other in allowed:
             if other == kind and not item.has(_FIELDS[kind]):
@@ -68,7 +68,7 @@ def read_filters(holder: Fields, meta: Meta, allowed: tuple[str, ...]) -> Filter
             if body is None:
                 continue
             if kind and other != kind:
-                item.error(_FIELDS[other], f"`{_FIELDS[other]}` stands in a filter of type {kind}")
+                item.error(_FIELDS[other], f"`{_FIELDS[other]}` is set in a filter of type {kind}")
             match other:
                 case "RequestHeaderModifier":
                     request = _changes(body, authority=True)
@@ -90,13 +90,13 @@ def read_filters(holder: Fields, meta: Meta, allowed: tuple[str, ...]) -> Filter
 
 def _type(item: Fields, allowed: tuple[str, ...]) -> str:
     kind = item.text("type", required=True, most=63)
-    hint = f"it acts on {quoted(allowed)}"
+    hint = f"supported: {quoted(allowed)}"
     elsewhere = {**_ELSEWHERE, **{other: name for other, name in _FIELDS.items() if other not in allowed}}
     for other, name in elsewhere.items():
-        item.refused(name, f"weft does not act on the filter {other} here", hint)
+        item.refused(name, f"weft does not support the filter {other} here", hint)
     if kind in elsewhere:
         if not item.has(elsewhere[kind]):
-            item.error("type", f"weft does not act on the filter {kind} here", hint)
+            item.error("type", f"weft does not support the filter {kind} here", hint)
         return ""
     if kind and kind not in allowed:
         item.error("type", f"there is no filter `{kind}`", did_you_mean(kind, allowed))
@@ -127,8 +127,8 @@ def _pairs(fields: Fields, name: str, *, authority: bool) -> tuple[tuple[str, st
         elif header and not is_header(header):
             item.error("name", f"`{header[:80]}` is not a header that can be changed")
         if _CONTROL.search(value):
-            item.error("value", "the value holds a line break or a control character")
-        # Of two entries with one name the first counts, as the standard has it.
+            item.error("value", "the value contains a line break or a control character")
+        # The first of two entries with one name counts, by the standard.
         pairs.setdefault(header.lower(), (header, value.replace("%", "%%")))
     return tuple(sorted(pairs.values()))
 
@@ -158,7 +158,7 @@ def _redirect(fields: Fields) -> Redirect:
         uri=full,
         authority=fields.host("hostname"),
         port=port,
-        # A scheme brings its own port; without one the request's is kept.
+        # A scheme has its default port; without a scheme the request's port is kept.
         derive_port="" if port else "FROM_PROTOCOL_DEFAULT" if scheme else "FROM_REQUEST_PORT",
         scheme=scheme,
         code=code,
@@ -179,7 +179,7 @@ def _rewrite(fields: Fields) -> Rewrite:
 
 
 def _path(fields: Fields) -> tuple[str, str]:
-    """A whole path, or a prefix, that stands in the place of the request's."""
+    """The full path, or the prefix, that replaces the request's."""
     path = fields.fields("path")
     if path is None:
         return "", ""
@@ -191,7 +191,7 @@ def _path(fields: Fields) -> tuple[str, str]:
         path.told_elsewhere("replaceFullPath", "replacePrefixMatch")
         return "", ""
     if path.has(other):
-        path.error(other, f"`{other}` stands in a path of type {kind}")
+        path.error(other, f"`{other}` is set in a path of type {kind}")
     if not path.has(name):
         path.lacks(name, what=f"`{name}` is required")
     written = path.request_text(name, most=1_024)
@@ -223,7 +223,7 @@ def _cors(fields: Fields) -> CorsPolicy:
 
 
 def _origin(written: str) -> StringMatch:
-    """`*` stands for everything, or for labels to the left: `https://*.example.com`."""
+    """`*` matches everything, or any labels on the left: `https://*.example.com`."""
     if "*" not in written:
         return StringMatch(MatchKind.EXACT, written)
     return StringMatch(MatchKind.REGEX, ".*".join(map(re.escape, written.split("*"))))

@@ -1,5 +1,5 @@
-"""The Gateway API's Gateway: its listeners, and which routes each of them takes. What weft cannot do to the letter is
-refused here, where it is written; a protocol that it does not know is the listener's own failure, and told there."""
+"""The Gateway API's Gateway: its listeners, and which routes each of them allows. A setting that weft cannot apply
+exactly is rejected here; an unsupported protocol is reported in the conditions of its listener."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def read_standard_gateway(root: Fields, meta: Meta) -> tuple[StandardGateway, ..
     spec = root.fields("spec", required=True)
     if spec is None:
         return ()
-    spec.refused("allowedListeners", "weft reads no ListenerSets", "write all listeners into the Gateway")
-    spec.refused("defaultScope", "weft has no default Gateways", "let routes name the Gateway")
+    spec.refused("allowedListeners", "weft does not support ListenerSets", "put all listeners into the Gateway")
+    spec.refused("defaultScope", "weft has no default Gateways", "name the Gateway in the `parentRefs` of routes")
     listeners = tuple(_listener(item, meta) for item in spec.items("listeners", required=True))
     names = [each.name for each in listeners]
     for index, name in enumerate(names):
@@ -53,18 +53,18 @@ def read_standard_gateway(root: Fields, meta: Meta) -> tuple[StandardGateway, ..
 
 
 def _infrastructure(spec: Fields) -> tuple[Labels, Labels]:
-    """What weft's own objects for the Gateway carry besides. Not what steers the injector or weft itself: whoever may
-    write a Gateway could run any image by that."""
+    """Labels and annotations for the objects that weft creates for the Gateway. Those that control the injector or weft
+    itself are rejected: with them, any author of a Gateway could run any image."""
     fields = spec.fields("infrastructure")
     if fields is None:
         return (), ()
-    hint = "remove it; change the Deployment itself: weft leaves that alone"
-    fields.refused("parametersRef", "weft has no parameters for a Gateway", hint)
+    hint = "remove it; change the Deployment itself: weft does not overwrite that"
+    fields.refused("parametersRef", "weft supports no parameters of a Gateway", hint)
     found = fields.labels("labels"), labels_of(fields.string_map("annotations"))
     for name, pairs in zip(("labels", "annotations"), found, strict=True):
         for key, _ in pairs:
             if key.partition("/")[0].endswith(_STEERING):
-                fields.error((name, key), f"`{key[:80]}` is not for a Gateway to say", "write it into the Deployment")
+                fields.error((name, key), f"`{key[:80]}` cannot be set by a Gateway", "set it in the Deployment")
     return found
 
 
@@ -72,8 +72,8 @@ def _checks(spec: Fields, meta: Meta) -> tuple[CallersCheck, ...]:
     tls = spec.fields("tls")
     if tls is None:
         return ()
-    what = "weft has a Gateway show backends no certificate of its own"
-    tls.refused("backend", what, "a DestinationRule with `mode: MUTUAL` has a gateway show another")
+    what = "weft does not support client certificates of a Gateway for backends"
+    tls.refused("backend", what, "use a DestinationRule with `mode: MUTUAL`")
     frontend = tls.fields("frontend")
     if frontend is None:
         return ()
@@ -82,7 +82,7 @@ def _checks(spec: Fields, meta: Meta) -> tuple[CallersCheck, ...]:
     for item in frontend.items("perPort"):
         port, fields = item.port("port", required=True), item.fields("tls", required=True)
         if any(each.port == port for each in found):
-            item.error("port", f"port {port} stands here already")
+            item.error("port", f"port {port} is listed twice")
         if fields is not None:
             found.append(_check(fields, meta, port))
     return tuple(found)
@@ -93,22 +93,28 @@ def _check(fields: Fields, meta: Meta, port: int) -> CallersCheck:
     if validation is None:
         return CallersCheck(port, ())
     if validation.choice("mode", _MODES, default=_MODES[0]) != _MODES[0]:
-        what = "weft lets nobody in whose certificate is not good"
-        validation.error("mode", what, "an Istio Gateway with `mode: OPTIONAL_MUTUAL` lets in who shows none")
+        what = "weft does not accept invalid client certificates"
+        validation.error(
+            "mode", what, "an Istio Gateway with `mode: OPTIONAL_MUTUAL` accepts clients without a certificate"
+        )
     references = tuple(_certificate(each, meta) for each in validation.items("caCertificateRefs", required=True))
     return CallersCheck(port, references)
 
 
 def _address(item: Fields) -> tuple[str, str]:
-    """As for Istio: the host of a Service before proxies that somebody runs. Without a value it is for weft to say."""
+    """Like in Istio: the host of a Service in front of existing proxies. Without a value weft assigns the address."""
     kind, value = item.text("type", default="IPAddress", most=253), item.text("value", most=253)
     if not value and kind in ("IPAddress", "Hostname"):
         return kind, ""
     if kind != "Hostname":
-        what = f"weft gives a Gateway no address of the type {kind}"
-        item.error("type", what, "`Hostname`, and the host of the Service before proxies that you run; or no address")
+        what = f"weft does not support addresses of type {kind} for a Gateway"
+        item.error(
+            "type", what, "use `Hostname` with the host of the Service in front of your own proxies, or no address"
+        )
     elif not is_host(value):
-        item.error("value", f"`{value}` is not a host name", "the host of the Service before the Gateway's proxies")
+        item.error(
+            "value", f"`{value}` is not a host name", "use the host of the Service in front of the Gateway's proxies"
+        )
     return kind, value
 
 
@@ -120,7 +126,7 @@ def _listener(item: Fields, meta: Meta) -> Listener:
     if hostname and (hostname == "*" or not is_host(hostname, wildcard=True)):
         item.error("hostname", f"`{hostname}` is not a host name", "a name, `*.example.com`, or none at all")
     if hostname and protocol == "TCP":
-        item.error("hostname", "bytes alone do not tell for which host they are", "remove `hostname`")
+        item.error("hostname", "a TCP listener cannot have a `hostname`: TCP has no host names", "remove `hostname`")
     passthrough, certificates = _tls(item, meta, protocol)
     namespaces, selector, requirements, kinds, others = _allowed(item)
     return Listener(
@@ -145,17 +151,17 @@ def _tls(item: Fields, meta: Meta, protocol: str) -> tuple[bool, tuple[Certifica
         if protocol in ("HTTPS", "TLS"):
             item.lacks("tls", what=f"a listener of {protocol} needs `tls`")
         return False, ()
-    fields.refused("options", "weft knows no `options` of a listener's TLS", "remove them")
-    what = "weft does not ask a listener's callers for certificates by the Gateway API"
-    fields.refused("frontendValidation", what, "an Istio Gateway with `mode: MUTUAL` does")
+    fields.refused("options", "weft supports no `options` of a listener's TLS", "remove them")
+    what = "weft does not support `frontendValidation` of a listener"
+    fields.refused("frontendValidation", what, "use an Istio Gateway with `mode: MUTUAL`")
     if protocol not in ("HTTPS", "TLS"):
         item.error("tls", f"a listener of {protocol or 'no protocol'} has no TLS", "set `protocol: HTTPS` or `TLS`")
     passthrough = fields.choice("mode", ("Terminate", "Passthrough"), default="Terminate") == "Passthrough"
     if passthrough and protocol == "HTTPS":
-        fields.error("mode", "HTTPS is ended at the listener", "to pass it on unopened, set `protocol: TLS`")
+        fields.error("mode", "HTTPS is terminated at the listener", "to pass TLS through, set `protocol: TLS`")
     certificates = tuple(_certificate(each, meta) for each in fields.items("certificateRefs"))
     if not passthrough and not certificates:
-        fields.lacks("certificateRefs", what="`certificateRefs` is required where TLS is ended")
+        fields.lacks("certificateRefs", what="`certificateRefs` is required where TLS is terminated")
     return passthrough, () if passthrough else certificates
 
 

@@ -1,4 +1,5 @@
-"""The Gateway API's GatewayClass: whose Gateways of a class are. Only the controller's name means anything to weft."""
+"""The Gateway API's GatewayClass: the controller that serves the Gateways of a class. weft reads only the controller's
+name."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ def read_gateway_class(root: Fields, meta: Meta) -> tuple[GatewayClass, ...]:
     spec.text("description")  # for people
     controller = spec.text("controllerName", required=True, most=253)
     if controller == CONTROLLER:
-        spec.refused("parametersRef", "weft has no parameters for a GatewayClass", "remove `parametersRef`")
+        spec.refused("parametersRef", "weft supports no parameters of a GatewayClass", "remove `parametersRef`")
     else:
         spec.ignored("parametersRef")
         if controller.partition("/")[0] == CONTROLLER.partition("/")[0]:
-            what = f"weft does not go by the name `{controller}`: Gateways of this class are served by nobody"
+            what = f"the controller `{controller}` does not exist: Gateways of this class are not served"
             spec.warning("controllerName", what, f"write {CONTROLLER}")
     return (GatewayClass(meta.name, controller, meta.created, meta.origin),)

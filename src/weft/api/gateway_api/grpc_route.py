@@ -48,7 +48,7 @@ def _path(fields: Fields | None) -> StringMatch:
         return StringMatch(MatchKind.REGEX, f"/(?:{service or '[^/]+'})/(?:{method or '[^/]+'})")
     service, method = fields.text("service", most=1_024), fields.text("method", most=1_024)
     if not service and not method:
-        fields.lacks("service", "method", what="`method` must say a `service`, a `method`, or both")
+        fields.lacks("service", "method", what="`method` needs a `service`, a `method`, or both")
     if service and not _SERVICE.fullmatch(service):
         fields.error("service", f"`{service[:80]}` is not the name of a gRPC service", "for example shop.v1.Orders")
     if method and not _METHOD.fullmatch(method):

@@ -1,4 +1,4 @@
-"""The Gateway API's HTTPRoute. What weft cannot do to the letter is refused here, where it is written."""
+"""The Gateway API's HTTPRoute. A setting that weft cannot apply exactly is rejected here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.model.virtual_service import HttpMatch, HttpRoute, MatchKind, Retries,
 
 _NEVER = timedelta(0)
 EVERYTHING = HttpMatch(uri=StringMatch(MatchKind.PATH_PREFIX, "/"))
-# What never left, or came back unread: as without a word about retries (`translate/retries.py`).
+# Requests that never reached the server: the same conditions as by default (`translate/retries.py`).
 _UNREAD = "connect-failure,refused-stream,reset-before-request"
 _ATTEMPTS = 2
 
@@ -30,7 +30,7 @@ def read_http_route(root: Fields, meta: Meta) -> tuple[StandardRoute, ...]:
 def read_requests(
     root: Fields, meta: Meta, kind: RouteKind, read_rule: Callable[[Fields, Meta, int], RouteRule]
 ) -> tuple[StandardRoute, ...]:
-    """What routes of requests have in common; without a rule they take everything."""
+    """The common part of HTTPRoute and GRPCRoute; without a rule they match everything."""
     spec = root.fields("spec", required=True)
     if spec is None:
         return ()
@@ -90,13 +90,13 @@ def read_backends(item: Fields, meta: Meta, allowed: tuple[str, ...] = BACKEND) 
 def refuse_persistence(item: Fields) -> None:
     item.refused(
         "sessionPersistence",
-        "weft does not act on `sessionPersistence`",
-        "a DestinationRule's `consistentHash` with `httpCookie` keeps a client at one pod",
+        "weft does not support `sessionPersistence`",
+        "use `consistentHash` with `httpCookie` of a DestinationRule to keep a client at one pod",
     )
 
 
 def read_named(item: Fields, name: str, *, headers: bool) -> tuple[tuple[str, StringMatch], ...]:
-    """Header or query matches. Of two with one name the first counts, as the standard has it."""
+    """Header or query matches. The first of two with one name counts, by the standard."""
     found: dict[str, StringMatch] = {}
     for entry in item.items(name):
         key, kind = entry.text("name", required=True, most=256), _kind(entry, ("Exact", "RegularExpression"))
@@ -132,9 +132,9 @@ def _path(fields: Fields | None) -> StringMatch:
         return StringMatch(MatchKind.REGEX, fields.regex("value") or "/")
     value = fields.request_text("value", most=1_024) or "/"
     if not value.startswith("/"):
-        fields.error("value", "a path begins with a slash")
+        fields.error("value", "a path must begin with a slash")
     if "?" in value or "#" in value:
-        fields.error("value", "a path has no `?` or `#` in it", "match the query by `queryParams`")
+        fields.error("value", "a path cannot contain `?` or `#`", "match the query by `queryParams`")
     return StringMatch(MatchKind.EXACT if kind == "Exact" else MatchKind.PATH_PREFIX, value)
 
 
@@ -147,14 +147,14 @@ def _check_prefixes(item: Fields, matches: tuple[HttpMatch, ...]) -> None:
         if match.uri is not None and match.uri.kind is not MatchKind.PATH_PREFIX:
             item.error(
                 ("matches", index) if item.raw("matches") else (),
-                "a prefix is replaced, and this match is no PathPrefix",
+                "ReplacePrefixMatch needs a PathPrefix match, which this is not",
                 "use ReplaceFullPath, or match by PathPrefix",
             )
 
 
 def _check_redirect(item: Fields, filters: Filters, backends: tuple[Backend, ...]) -> None:
     if backends:
-        item.error("backendRefs", "a rule that redirects sends nothing on", "remove `backendRefs`, or the redirect")
+        item.error("backendRefs", "a rule that redirects has no backends", "remove `backendRefs`, or the redirect")
     useless = [(name, f"`{name}`") for name in ("timeouts", "retry") if item.has(name)]
     useless += [("filters", "its RequestMirror")] if filters.mirrors else []
     for name, words in useless:
@@ -162,7 +162,7 @@ def _check_redirect(item: Fields, filters: Filters, backends: tuple[Backend, ...
 
 
 def _timeouts(item: Fields) -> tuple[timedelta | None, timedelta | None]:
-    """For the whole request, and for each try of it. 0s is none."""
+    """Timeouts of the whole request, and of each try. 0s means none."""
     fields = item.fields("timeouts")
     if fields is None:
         return None, None
@@ -189,7 +189,7 @@ def _retries(item: Fields, single: timedelta | None) -> Retries | None:
     return Retries(
         attempts=_ATTEMPTS if attempts is None else attempts,
         per_try_timeout=single,
-        # Connections that break are a reason in any case, as the standard has it.
+        # Connection errors are always retried, by the standard.
         retry_on=",".join(("connect-failure", "refused-stream", "reset", *codes)),
         backoff=fields.duration("backoff"),
     )

@@ -1,4 +1,4 @@
-"""The Gateway API's ReferenceGrant: which objects of other namespaces may refer to what in this one."""
+"""The Gateway API's ReferenceGrant: which objects of other namespaces may refer to which objects of this one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft.base.suggest import did_you_mean
 from weft.model.gateway_api import GROUP, GrantSource, GrantTarget, ReferenceGrant, RouteKind
 
 _ASKING = ("Gateway", *RouteKind)
-_OTHERS = ("UDPRoute", "ListenerSet")  # of the standard, which weft does not read and others may
+_OTHERS = ("UDPRoute", "ListenerSet")  # of the Gateway API, not supported by weft but by other controllers
 _ASKED_FOR = ("Service", "Secret", "ConfigMap")
 
 
@@ -22,14 +22,14 @@ def read_reference_grant(root: Fields, meta: Meta) -> tuple[ReferenceGrant, ...]
 
 
 def _source(item: Fields) -> GrantSource:
-    """Grants are written for other controllers, too; what is meant for nobody else is said."""
+    """Grants may be for other controllers, too; only entries that no controller can use get a warning."""
     group, kind = item.text("group", most=253), item.text("kind", required=True, most=63)
     if group == GROUP and kind and kind not in (*_ASKING, *_OTHERS):
         item.warning(
-            "kind", f"no object of kind `{kind}` asks for it: this grants nothing", did_you_mean(kind, _ASKING)
+            "kind", f"there is no kind `{kind}` that needs a grant: this grants nothing", did_you_mean(kind, _ASKING)
         )
     elif not group and kind in _ASKING:
-        what = f"a {kind} is of another group than the core one: this grants nothing"
+        what = f"a {kind} is not in the core group: this grants nothing"
         item.warning("kind", what, f"write group: {GROUP}")
     return GrantSource(group, kind, item.text("namespace", required=True, most=63))
 
@@ -40,5 +40,5 @@ def _target(item: Fields) -> GrantTarget:
     if not group and kind != meant:
         item.warning("kind", f"there is no kind `{kind}`: this grants nothing", f"did you mean `{meant}`?")
     elif not item.has("group"):
-        item.warning("kind", "without `group` a cluster refuses it", 'write group: ""')
+        item.warning("kind", "without `group` a cluster rejects it", 'write group: ""')
     return GrantTarget(group, kind, item.text("name", most=253))

@@ -1,5 +1,5 @@
-"""References between objects, as every kind of the Gateway API writes them: the parents of a route, and whom it sends
-to. Defaults are the standard's: a parent is a Gateway, a backend is a Service, both of the route's own namespace."""
+"""References between objects of the Gateway API: the parents and the backends of a route. Defaults are the standard's:
+a parent is a Gateway, a backend is a Service, both in the route's own namespace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def read_parents(spec: Fields, meta: Meta) -> tuple[ParentRef, ...]:
     found = tuple(parent for parent in each if parent is not None)
     spec.refused("useDefaultGateways", "weft has no default Gateways", "name a Gateway in `parentRefs`")
     if not spec.raw("parentRefs"):
-        what, hint = "the route belongs to nobody, and has no effect", "name a Gateway or a Service in `parentRefs`"
+        what, hint = "the route has no parent, and no effect", "name a Gateway or a Service in `parentRefs`"
         spec.warning("parentRefs", what, hint)
     return found
 
@@ -32,17 +32,17 @@ def _parent(item: Fields, meta: Meta, index: int) -> ParentRef | None:
     section, port = item.text("sectionName", most=253), item.port("port")
     if (group, kind) == (GROUP, "Gateway"):
         return ParentRef(kind, namespace, name, section, port, group=written, index=index, namespaced=named)
-    if kind == "Service" and group in ("", GROUP):  # many leave the group out, and no other Service can be meant
+    if kind == "Service" and group in ("", GROUP):  # the group is often omitted, and no other kind Service exists
         if group:
             what = (
-                f'without `group: ""` this is a Service of {GROUP}, which there is not: on a cluster it does not bind'
+                f'without `group: ""` this is a Service of {GROUP}, which does not exist: on a cluster it does not bind'
             )
             item.warning("kind", what, 'write group: ""')
         if section:
             item.error("sectionName", "a Service has no sections", "name a `port` of it")
         host = service_host(name, namespace, meta.domain)
         return ParentRef(kind, namespace, name, "", port, host, written, index, named)
-    what = f"weft attaches no route to a {kind} of {group or 'the core group'}"
+    what = f"weft does not support as parent a {kind} of {group or 'the core group'}"
     item.warning("kind", what, 'a Gateway (gateway.networking.k8s.io) or a Service (group: "") can be a parent')
     return None
 

@@ -1,5 +1,5 @@
-"""The Gateway API's TCPRoute and TLSRoute: connections as they are, told apart by port, and with TLS by the name of the
-server. Each has one rule: nothing could tell a second one's connections from the first one's."""
+"""The Gateway API's TCPRoute and TLSRoute: connections, routed by port, and with TLS by SNI. Each has one rule: its
+connections could not be distinguished from those of a second one."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def _read(root: Fields, meta: Meta, kind: RouteKind) -> tuple[StandardRoute, ...
     hostnames = read_hostnames(spec) if kind is RouteKind.TLS else ()
     rules = []
     for item in items:
-        item.text("name", most=253)  # for people: nothing else tells one rule from another here
+        item.text("name", most=253)  # only for people
         rules.append(RouteRule(backends=read_backends(item, meta, ()), line=item.line))
         if not item.raw("backendRefs"):
-            item.lacks("backendRefs", what="the rule sends to nobody")
+            item.lacks("backendRefs", what="the rule has no `backendRefs`")
     return (
         StandardRoute(
             kind=kind,

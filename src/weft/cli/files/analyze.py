@@ -31,12 +31,12 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 @click.option(
     "-f", "--filename", "files", multiple=True, type=click.Path(path_type=Path), help="The same, as an option."
 )
-@click.option("-A", "--all-namespaces", is_flag=True, help="Of a cluster, all namespaces.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces of a cluster.")
 @click.option(
     "-n",
     "--namespace",
     default="",
-    help="Only this namespace; of a cluster, the current one if none is given.",
+    help="Only this namespace; on a cluster, the current one by default.",
     shell_complete=completions.namespaces,
 )
 @shared.mesh
@@ -64,20 +64,20 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
     help="How bad a finding must be to be shown.",
 )
 @click.option(
-    "-S", "--suppress", multiple=True, help="CODE=OBJECT: not this check on this object; * stands for anything."
+    "-S", "--suppress", multiple=True, help="CODE=OBJECT: skip this check for this object; * matches anything."
 )
-@click.option("-L", "--list", "--list-analyzers", "listing", is_flag=True, help="List every check, and end.")
-@click.option("--explain", default="", help="Say more about one check, and end.")
-@click.option("--ignore-unknown", is_flag=True, help="Pass over files that hold no objects.")
-@click.option("-R", "--recursive", is_flag=True, help="Directories are always read to their end.")
-@click.option("-v", "--verbose", is_flag=True, help="Below each finding, what its check is about.")
-@click.option("--color/--no-color", "colour", default=None, help="Colours; without, if standard output is a terminal.")
+@click.option("-L", "--list", "--list-analyzers", "listing", is_flag=True, help="List every check and exit.")
+@click.option("--explain", default="", help="Describe one check and exit.")
+@click.option("--ignore-unknown", is_flag=True, help="Skip files that hold no objects.")
+@click.option("-R", "--recursive", is_flag=True, help="No effect: directories are always read recursively.")
+@click.option("-v", "--verbose", is_flag=True, help="Print what the check is about below each finding.")
+@click.option("--color/--no-color", "colour", default=None, help="Use colours; by default if stdout is a terminal.")
 @click.option(
     "--meshConfigFile",
     "mesh_config",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="A MeshConfig, in the place of the mesh's own.",
+    help="A MeshConfig file, instead of the mesh's own.",
 )
 @shared.system
 @shared.settings_revision
@@ -105,13 +105,13 @@ def analyze(
     kubeconfig: Path | None,
     context: str | None,
 ) -> None:
-    """Find what does not fit together, in files or in a mesh. The mesh is that of this machine, or of a cluster.
+    """Find misconfigurations, in files or in a mesh. The mesh runs on this machine or on a cluster.
 
-    Files alone are taken for a whole mesh. Without files, the mesh that runs here is looked at, else the current
+    Files alone are read as a whole mesh. Without files, weft analyzes the mesh on this machine, else the current
     cluster. Each finding has a code: docs/reference/checks.md, or --explain CODE.
 
     \b
-    Exit codes: 0 nothing at or above the threshold, 1 something, 2 there is no answer: no such file, no mesh, a bad
+    Exit codes: 0 nothing at or above the threshold, 1 something, 2 no result: no such file, no mesh, an invalid
     command line.
 
     \b
@@ -142,7 +142,7 @@ def analyze(
     _show(shown, output, verbose=verbose, colour=colour)
     say(f"{source}: {counted(examined.objects, 'object')}, {_summary(problems)}")
     if output == "log" and problems:
-        say(f"hint: what a code means: weft analyze --explain {problems[0].code}, or {PAGE}")
+        say(f"hint: the meaning of a code: weft analyze --explain {problems[0].code}, or {PAGE}")
     if any(_at_least(problem, failure_threshold) for problem in problems):
         raise Exit(1)
 

@@ -22,7 +22,7 @@ _MOST_SENT = 1_000  # kinds of recent requests that a control plane is asked abo
     "moments",
     metavar="[@MOMENT [@MOMENT]]",
     nargs=-1,
-    help="Of weft history: @17, @-1, @DIGEST, @14:03; one: from then to now.",
+    help="Moments of weft history: @17, @-1, @DIGEST, @14:03; with one, the changes since then.",
 )
 @click.option(
     "-f",
@@ -36,7 +36,7 @@ _MOST_SENT = 1_000  # kinds of recent requests that a control plane is asked abo
     "--against",
     metavar="DIRECTORY",
     type=click.Path(path_type=Path),
-    help="What is there before, if nothing runs: the mesh's YAML.",
+    help="The mesh's YAML before the change, if no mesh runs.",
 )
 @shared.text_or_data
 @shared.which_mesh
@@ -53,13 +53,13 @@ def diff(
     system: str,
 ) -> None:
     """Show what a change would change, before it is applied. Or what has changed since a moment of weft history. Files
-    are laid over what is there: the mesh of this machine, a cluster, or --against a directory. It is said which objects
-    are others, which proxies are sent what, and to which requests something else happens: those of RequestTests, a call
-    of every HTTP port by everybody, one from outside of every name and path that gateways speak of, and what was really
-    called lately, where proxies write an access log.
+    are applied over the mesh of this machine, of a cluster, or of --against DIRECTORY. The output lists the objects
+    that differ, the resources that each proxy would be sent, and the requests with another result: those of
+    RequestTests, a call of every HTTP port by every workload, one from outside for every host and path of the gateways,
+    and recent traffic, where proxies write an access log.
 
     \b
-    Exit codes: 0 nothing changes, 1 something does, 2 there is no answer: no such file or moment, a bad command line.
+    Exit codes: 0 nothing changes, 1 something does, 2 no result: no such file or moment, an invalid command line.
 
     \b
     Example: weft diff -f new-route.yaml
@@ -70,14 +70,18 @@ def diff(
     given = list(moments)
     if given and files:
         hint = f"without {given[0]}, files are laid over what is there: weft diff -f {files[0]}"
-        fail("files cannot be laid over the past", hint, code=2)
+        fail("files cannot be applied over the past", hint, code=2)
     for word in given:
         if not word.startswith("@") and Path(word).exists():
-            fail(f"{word} is a file, and no moment", f"lay it over what is there: weft diff -f {word}", code=2)
+            fail(f"{word} is a file, and no moment", f"apply it over the mesh: weft diff -f {word}", code=2)
     if not given and not files:
-        fail("say what to compare", "a change: weft diff -f FILE; or the past: weft diff @-1", code=2)
+        fail("nothing to compare is given", "a change: weft diff -f FILE; or the past: weft diff @-1", code=2)
     if len(given) > 2 or (given and against is not None):
-        fail("that is more than can be compared", "two moments at most, and no --against: weft diff @-3 @-1", code=2)
+        fail(
+            "too many things to compare are given",
+            "give at most two moments, without --against: weft diff @-3 @-1",
+            code=2,
+        )
     place: dict[str, Any] = {
         "kubernetes": kubernetes,
         "kubeconfig": kubeconfig,
@@ -127,7 +131,10 @@ def _change(files: Sequence[Path], against: Path | None, mesh: str | None, place
     for problem in dict.fromkeys(map(coded, (*change.problems, *own))):
         say(str(problem))
     if any(stage.mesh.on_demand(stage.mesh.scope(group)).on for stage in (before, after) for group in stage.groups()):
-        say("note: some proxies are on demand; what they called is not known here, and is taken to be everything")
+        say(
+            "note: some proxies have on-demand scope; their calls are not known here, so they are compared with all "
+            "services"
+        )
     found = difference(before, after, [*base.cases, *change.cases], datetime.now(UTC), base.recent)
     return base.name, msgspec.to_builtins(found)
 
@@ -148,7 +155,7 @@ def _past(moments: Sequence[str], mesh: str | None, place: dict[str, Any]) -> tu
     }
     past = answered("diff", question, mesh=mesh, **place)
     for number in past["deserted"]:
-        say(f"note: at @{number} there was no workload or pod yet; which moments there are: weft history -A")
+        say(f"note: at @{number} there was no workload or pod yet; list the moments: weft history -A")
     return f"from @{past['before']} to @{past['after']}", past["difference"]
 
 
@@ -158,7 +165,8 @@ def _sum_up(name: str, found: Found, *, records: bool) -> None:
 
     say(
         f"{name}: {counted(len(found['objects']), 'object')} and {counted(len(found['proxies']), 'group')} of proxies "
-        f"change, {found['untouched']} do not; {len(found['requests'])} of {found['tried']} requests end otherwise"
+        f"change, {found['untouched']} do not; {len(found['requests'])} of {found['tried']} requests have "
+        "another result"
     )
     recent = found["recent"]
     if recent["judged"] or recent["unjudged"]:

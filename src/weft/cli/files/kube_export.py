@@ -17,12 +17,12 @@ _PASSED_OVER = frozenset({"Workload", "Namespace"})
 
 
 @click.command()
-@click.argument("directory", type=click.Path(path_type=Path), help="A directory of YAML, as `weft up` takes it.")
-@click.option("--image", default="", help="An image that has the programs' interpreters; weft's if not given.")
+@click.argument("directory", type=click.Path(path_type=Path), help="A directory of YAML, as for `weft up`.")
+@click.option("--image", default="", help="An image with the programs' interpreters; weft's by default.")
 def kube_export(directory: Path, image: str) -> None:
     """Print a mesh of this machine as objects of a cluster. Workloads become Deployments and Jobs.
 
-    What else is there stays as it is written. Files in a Workload's working directory go along as a ConfigMap.
+    All other objects are printed as they are written. Files in a Workload's working directory become a ConfigMap.
 
     \b
     Example: weft kube-export examples/shop | kubectl apply -f -
@@ -36,7 +36,7 @@ def kube_export(directory: Path, image: str) -> None:
     if programs:
         say(f"the image {image} must have: {', '.join(programs)}")
     if any(made["metadata"].get("namespace") == "istio-system" for made in objects):
-        say("some of it is for istio-system, and holds for the whole mesh there")
+        say("some objects are in istio-system and apply to the whole mesh there")
     say(f"{len(objects)} objects; to a cluster with: weft kube-export {directory} | kubectl apply -f -")
 
 
@@ -67,7 +67,7 @@ def _objects(directory: Path, image: str) -> list[dict[str, Any]]:
         parsed = parse(document)
         wrong = [problem for problem in parsed.problems if problem.severity is Severity.ERROR]
         if wrong:
-            fail(str(wrong[0]), f"see all that is wrong with: weft validate {directory}")
+            fail(str(wrong[0]), f"see all problems: weft validate {directory}")
         for value in parsed.values:
             if isinstance(value, Namespace):
                 labels[value.name] = dict(value.labels)
@@ -110,7 +110,7 @@ def _documents(directory: Path) -> list[Document]:
     read = Directory(root, shown)
     read.apply({name: scan.read(root, name, shown) for name in seen.files})
     if problems := read.problems():
-        fail(str(problems[0]), f"see all that is wrong with: weft validate {shown}")
+        fail(str(problems[0]), f"see all problems: weft validate {shown}")
     return list(read.live.values())
 
 
@@ -124,7 +124,10 @@ def _files(directory: Path) -> dict[str, str]:
         try:
             found[file.name] = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            fail(f"{file} cannot go along: {error}", "programs that are not text belong into an image: --image")
+            fail(
+                f"{file} cannot be put into a ConfigMap: {error}",
+                "programs that are not text must be in an image: --image",
+            )
     size = sum(len(text.encode()) for text in found.values())
     if size > MOST_BYTES:
         fail(f"the files of {directory} are {size} bytes", f"at most {MOST_BYTES} fit; use an image of your own")

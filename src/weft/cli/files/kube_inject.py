@@ -30,27 +30,29 @@ _VERSION = re.compile(r"v?([0-9]{1,3})\.([0-9]{1,3})(?:\..*)?")
     required=True,
     help="A file of YAML or JSON, or - for standard input.",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write; standard output if not given.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The output file; stdout by default.")
 @click.option(
     "--settings",
     type=click.Path(path_type=Path),
     help="The injector's settings: `values` of the ConfigMap istio-sidecar-injector, as JSON.",
 )
-@click.option("--revision", default="", help="The revision that injects, if not that of the settings.")
-@click.option("-n", "--namespace", default="default", show_default=True, help="Of objects that name none.")
+@click.option("--revision", default="", help="The revision that injects; by default that of the settings.")
+@click.option(
+    "-n", "--namespace", default="default", show_default=True, help="The namespace of objects that have none."
+)
 @click.option(
     "--kubernetes-version",
     "kubernetes",
     default="1.34",
     show_default=True,
-    help="The cluster's: 1.29 brought native sidecars.",
+    help="Kubernetes version of the cluster; 1.29 introduced native sidecars.",
 )
 def kube_inject(
     files: tuple[Path, ...], output: Path | None, settings: Path | None, revision: str, namespace: str, kubernetes: str
 ) -> None:
-    """Put the proxy into the pods of workloads in files. Prints the result: Deployments, Jobs and all the others.
+    """Add the proxy to the pods of workloads in files. Prints the result: Deployments, Jobs and all others.
 
-    It is what the webhook does to the same pods. Whatever else is in the files is printed as it is written.
+    The webhook does the same to these pods. All other objects in the files are printed as they are written.
 
     \b
     Example: weft kube-inject -f web.yaml | kubectl apply -f -
@@ -92,7 +94,7 @@ def _settings(file: Path | None, revision: str) -> InjectionSettings:
     try:
         found = InjectionSettings() if file is None else read(file.read_bytes(), str(file))
     except OSError as error:
-        fail(f"{file} cannot be read: {error.strerror or error}", "without one, weft's own settings hold")
+        fail(f"{file} cannot be read: {error.strerror or error}", "without one, weft's default settings are used")
     return msgspec.structs.replace(found, revision=revision) if revision else found
 
 
@@ -124,7 +126,7 @@ def _documents(files: Sequence[Path]) -> Iterator[tuple[str, str, Any]]:
                     # The marker's own line is the end of the part before.
                     hint = "give what kubectl apply would take; objects are separated by a line ---"
                     place = f"{name}:{line + bool(number)}"
-                    fail(f"{place}: this is no Kubernetes object: it has no apiVersion and kind", hint)
+                    fail(f"{place}: this is not a Kubernetes object: it has no apiVersion and kind", hint)
                 yield name, part.removeprefix("\n") if number else part, composed.value
             line += part.count("\n")
 
@@ -141,7 +143,7 @@ def _read(file: Path) -> tuple[str, str]:
     except OSError as error:
         fail(f"{file} cannot be read: {error.strerror or error}", "give a file, or - for standard input")
     except UnicodeDecodeError as error:
-        fail(f"{file} is not UTF-8 text: {error}", "write it anew in UTF-8, as YAML or JSON")
+        fail(f"{file} is not UTF-8 text: {error}", "save it as UTF-8, as YAML or JSON")
 
 
 def _written(document: Any) -> str:

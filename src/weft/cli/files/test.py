@@ -18,15 +18,15 @@ from weft.cli.print.output import counted, fail, is_data, print_data, say, troub
     type=click.Path(path_type=Path),
     help="Files and directories: the mesh's YAML, and RequestTests; the current directory if none is given.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Also why, for each that is not as expected.")
+@click.option("-v", "--verbose", is_flag=True, help="Also explain each request that is not as expected.")
 @shared.text_or_data
 def test(paths: tuple[Path, ...], verbose: bool, output: str) -> None:
-    """Test what requests are expected to do. A RequestTest says who calls what, and how that should end; the mesh's
-    YAML decides how it would end. Nothing is started and nothing is sent, so it takes milliseconds, and CI can do it.
+    """Test what requests are expected to do. A RequestTest declares a request and its expected result; the mesh's YAML
+    decides the actual one. Nothing is started and nothing is sent, so it takes milliseconds and can run in CI.
 
     \b
-    Exit codes: 0 all as expected, 1 something is not, or an object is refused,
-                2 there is no answer: no such file, bad YAML, a bad command line.
+    Exit codes: 0 all as expected, 1 something is not, or an object is rejected,
+            2 no result: no such file, invalid YAML, an invalid command line.
 
     \b
     Example: weft test examples/shop tests/requests.yaml
@@ -42,9 +42,9 @@ def test(paths: tuple[Path, ...], verbose: bool, output: str) -> None:
         found = read(given)
         check(found.problems)
     if not found.cases:
-        fail("there is no RequestTest in what was given", "docs/explain.md shows how to write one", code=2)
+        fail("the given files contain no RequestTest", "docs/explain.md shows how to write one", code=2)
     if not found.documents:
-        fail("there is no mesh in what was given", f"give its YAML too: weft test DIRECTORY {given[0]}", code=2)
+        fail("the given files contain no mesh", f"give its YAML too: weft test DIRECTORY {given[0]}", code=2)
     with trouble_is_no_answer():
         stage, refused = staged(found.documents)
         warn(refused)

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
 @shared.table_or_data
 def validate(paths: tuple[Path, ...], files: tuple[Path, ...], strict: bool, output: str) -> None:
-    """Check YAML files, and that what they refer to is there. Says every problem with its file, line and a hint.
+    """Check YAML files and their references. Reports every problem with its file, line and a hint.
 
     \b
-    Exit codes: 0 no errors, 1 an error (with --strict, or a warning), 2 there is no answer: no such file, a bad
+    Exit codes: 0 no errors, 1 an error (with --strict, or a warning), 2 no result: no such file, an invalid
     command line.
 
     \b

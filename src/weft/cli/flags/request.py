@@ -15,25 +15,29 @@ from weft.cli.print.output import fail
 F = TypeVar("F", bound=Callable[..., Any])
 
 _caller = click.argument(
-    "caller", metavar="FROM", help="Who calls: a pod, a workload, deploy/NAME.", shell_complete=completions.pods
+    "caller", metavar="FROM", help="The caller: a pod, a workload, deploy/NAME.", shell_complete=completions.pods
 )
-_to = click.option("--to", metavar="URL", required=True, help="Whom: http://…, https://…, grpc://…, tcp://HOST:PORT.")
+_to = click.option(
+    "--to", metavar="URL", required=True, help="The destination: http://…, https://…, grpc://…, tcp://HOST:PORT."
+)
 _method = click.option(
-    "-X", "--request", "method", metavar="METHOD", default="GET", show_default=True, help="Of the request."
+    "-X", "--request", "method", metavar="METHOD", default="GET", show_default=True, help="HTTP method of the request."
 )
-_header = click.option("-H", "--header", metavar="'NAME: VALUE'", multiple=True, help="Of the request; repeat it.")
+_header = click.option(
+    "-H", "--header", metavar="'NAME: VALUE'", multiple=True, help="A header of the request; can be repeated."
+)
 _jwt = click.option(
     "--jwt",
     metavar="TOKEN",
     multiple=True,
-    help="A token that it carries; @FILE reads one. Or its claims as JSON, as if their issuer had signed them.",
+    help="A JWT of the request; @FILE reads one. Or its claims as JSON, as if their issuer had signed them.",
 )
 _source = click.option(
     "--source-address",
     "source",
     metavar="ADDRESS",
     default="",
-    help="Where a caller from outside is, if FROM is a gateway. Without, it is an address that nobody has.",
+    help="The source address of a caller from outside, if FROM is a gateway; by default an unassigned one.",
 )
 
 
@@ -68,7 +72,7 @@ def asked(
 def _header_of(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip():
-        fail(f"`{text}` is no header", "for example: -H 'x-user: ann'", code=2)
+        fail(f"`{text}` is not a header", "for example: -H 'x-user: ann'", code=2)
     return name.strip(), value.strip()
 
 
@@ -88,7 +92,7 @@ def _token_of(text: str) -> dict[str, Any]:
         claims = json.loads(text)
     except ValueError as error:
         example = """--jwt '{"iss": "https://issuer.example", "sub": "ann"}'"""
-        fail(f"the claims of the token are no JSON: {error}", f"for example: {example}", code=2)
+        fail(f"the claims of the token are not JSON: {error}", f"for example: {example}", code=2)
     return {"text": "a-token", "claims": claims}
 
 

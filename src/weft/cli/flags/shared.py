@@ -16,15 +16,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 KUBERNETES_HELP = "A cluster's mesh, though one runs on this machine too."
 
-mesh = click.option("--mesh", help="Which mesh of this machine, where several run.", shell_complete=completions.meshes)
+mesh = click.option("--mesh", help="The mesh of this machine, if several run.", shell_complete=completions.meshes)
 kubernetes = click.option("--kubernetes", is_flag=True, help=KUBERNETES_HELP)
 kubeconfig = click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path),
-    help="Which kubeconfig; else $KUBECONFIG, else ~/.kube/config.",
+    help="The kubeconfig; default: $KUBECONFIG, then ~/.kube/config.",
 )
 context = click.option(
-    "--context", help="Which context of it, if not the current one.", shell_complete=completions.contexts
+    "--context", help="The kubeconfig context; default: the current one.", shell_complete=completions.contexts
 )
 system = click.option(
     "-i",
@@ -33,7 +33,7 @@ system = click.option(
     "system",
     default="istio-system",
     show_default=True,
-    help="Where the control plane of a cluster is.",
+    help="The namespace of the cluster's control plane.",
 )
 
 
@@ -51,7 +51,7 @@ namespace = click.option(
     "-n",
     "--namespace",
     default="",
-    help="Whose namespace, if the name does not say it.",
+    help="The namespace, if the name has none.",
     shell_complete=completions.namespaces,
 )
 only_namespace = click.option(
@@ -62,12 +62,17 @@ only_namespace = click.option(
     shell_complete=completions.namespaces,
 )
 installed_namespace = click.option(
-    "--namespace", default="istio-system", show_default=True, help="With --kubernetes: where weft is installed."
+    "--namespace",
+    default="istio-system",
+    show_default=True,
+    help="With --kubernetes: the namespace that weft is installed in.",
 )
 settings_revision = click.option(
-    "-r", "--revision", default="default", show_default=True, help="Whose settings count, on a cluster."
+    "-r", "--revision", default="default", show_default=True, help="The revision whose settings apply, on a cluster."
 )
-selector = click.option("-l", "--selector", metavar="A=B,…", default="", help="The pods with these labels, instead.")
+selector = click.option(
+    "-l", "--selector", metavar="A=B,…", default="", help="Pods with these labels, instead of a name."
+)
 
 # How an answer is printed. `short` is istioctl's word for the form that people read.
 text_or_data = click.option(
@@ -105,9 +110,9 @@ values_files = click.option(
     "-f", "--values", "files", multiple=True, help="A file of values, or - for standard input; the last one wins."
 )
 assignments = click.option(
-    "--set", "assignments", multiple=True, help="One value, such as control.replicas=3; wins over files."
+    "--set", "assignments", multiple=True, help="One value, such as control.replicas=3; overrides files."
 )
-revision = click.option("--revision", "-r", default="", help="The revision's name, to have several side by side.")
+revision = click.option("--revision", "-r", default="", help="The revision's name, to install several side by side.")
 
 
 def values(command: F) -> F:

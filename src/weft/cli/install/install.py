@@ -23,12 +23,10 @@ _LOOK_SECONDS = 0.5
 @click.command()
 @shared.values
 @click.option("--dry-run", is_flag=True, help="Ask the API server what would change; change nothing.")
-@click.option(
-    "--precheck/--no-precheck", default=True, show_default=True, help="Look first whether the cluster is fit."
-)
+@click.option("--precheck/--no-precheck", default=True, show_default=True, help="Check the cluster first.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until everything runs.")
 @click.option("--timeout", default="5m", show_default=True, help="How long to wait.")
-@click.option("-y", "--yes", "--skip-confirmation", is_flag=True, help="Nobody is asked anyhow.")
+@click.option("-y", "--yes", "--skip-confirmation", is_flag=True, help="No effect: nothing is asked.")
 @shared.which_cluster
 def install(
     files: tuple[str, ...],
@@ -44,7 +42,7 @@ def install(
 ) -> None:
     """Install weft on a Kubernetes cluster, or change what is installed.
 
-    Running it twice does nothing the second time. What an older version of the same revision left behind is removed.
+    Running it twice changes nothing the second time. Objects of an older version of the same revision are removed.
     The CA's root and the resources of the mesh are never touched.
 
     \b
@@ -75,7 +73,7 @@ def install(
     try:
         asyncio.run(run())
     except KeyboardInterrupt:
-        say("left half done; the same command goes on from there")
+        say("interrupted; run the same command again to continue")
         raise Exit(130) from None
     if not dry_run:
         _say_next(values)
@@ -133,7 +131,7 @@ async def wait_for(cluster: Client, values: Values, patience: timedelta) -> None
                     await asyncio.sleep(_LOOK_SECONDS)
     except TimeoutError:
         fail(
-            f"it does not run yet: {last}",
+            f"weft is not running yet: {last}",
             f"look at it: kubectl get pods -n {values.namespace} -l app.kubernetes.io/name=weft\n"
             "wait longer: weft install --timeout 15m",
         )
@@ -150,13 +148,13 @@ async def _check(cluster: Client, values: Values) -> None:
             say(str(problem))
             errors += problem.severity is Severity.ERROR
     if errors:
-        fail("nothing was installed", "mend what is said above, or install all the same: --no-precheck")
+        fail("nothing was installed", "fix the problems above, or install anyway: --no-precheck")
 
 
 def _say_next(values: Values) -> None:
     from weft.install.names import InstallationNames
 
     label = "istio-injection=enabled" if InstallationNames.of(values).is_default else f"istio.io/rev={values.revision}"
-    say("give a namespace its proxies, then start its pods anew:")
+    say("enable injection for a namespace, then restart its pods:")
     say(f"  kubectl label namespace NAMESPACE {label}")
     say("  kubectl rollout restart deployment -n NAMESPACE")

@@ -9,19 +9,19 @@ from weft.cli.lazy_commands import LazyGroup, Listing
 
 GROUP = LazyGroup(
     "manifest",
-    help="What an installation is made of: its objects, its values.",
+    help="The objects and the values of an installation.",
     epilog="Example: weft manifest generate --set control.replicas=3 | kubectl apply --server-side -f -",
     listings={
         "Commands": (
             Listing(
                 "generate",
                 "install.manifest:generate",
-                "Print every object of an installation as YAML, in the order of applying.",
+                "Print every object of an installation as YAML, in the order in which to apply them.",
             ),
             Listing(
                 "values",
                 "install.manifest:values",
-                "Print all values, as they would be used: the defaults, and what was given over them.",
+                "Print all effective values: the defaults, overridden by the given ones.",
             ),
         )
     },
@@ -31,7 +31,7 @@ GROUP = LazyGroup(
 @click.command()
 @shared.values
 def generate(files: tuple[str, ...], assignments: tuple[str, ...], revision: str) -> None:
-    """Print every object of an installation as YAML, in the order of applying.
+    """Print every object of an installation as YAML, in the order in which to apply them.
 
     \b
     Example: weft manifest generate > weft.yaml
@@ -46,7 +46,7 @@ def generate(files: tuple[str, ...], assignments: tuple[str, ...], revision: str
 @click.command()
 @shared.values
 def values(files: tuple[str, ...], assignments: tuple[str, ...], revision: str) -> None:
-    """Print all values, as they would be used: the defaults, and what was given over them.
+    """Print all effective values: the defaults, overridden by the given ones.
 
     \b
     Example: weft manifest values > values.yaml

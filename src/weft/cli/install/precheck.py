@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 def precheck(
     files: tuple[str, ...], assignments: tuple[str, ...], revision: str, kubeconfig: Path | None, context: str | None
 ) -> None:
-    """Look whether weft can be installed on a cluster, or updated. Its version, your rights, what is there already.
+    """Check whether weft can be installed or updated on a cluster. Its version, your permissions, existing objects.
 
     \b
-    Exit codes: 0 nothing is in the way (there may be warnings), 1 something is.
+    Exit codes: 0 it can (there may be warnings), 1 it cannot.
 
     \b
     Example: weft x precheck
@@ -53,7 +53,7 @@ def precheck(
 
     errors = asyncio.run(run())
     if errors:
-        say("the cluster cannot take weft like this")
+        say("weft cannot be installed on this cluster as it is")
         raise Exit(1)
     say("weft can be installed: weft install")
 

@@ -19,19 +19,19 @@ _PATIENCE = 120.0  # seconds for the pods of Gateways to finish what they have b
 
 
 @click.command()
-@click.option("--revision", "-r", default="default", show_default=True, help="Which revision.")
+@click.option("--revision", "-r", default="default", show_default=True, help="The revision to remove.")
 @click.option(
-    "--purge", is_flag=True, help="Every revision, and the kinds with all of their objects, and the CA's root."
+    "--purge", is_flag=True, help="Remove every revision, the CRDs with all of their objects, and the CA's root."
 )
-@click.option("--force", is_flag=True, help="Even if pods still live by it: they lose their identity.")
-@click.option("-y", "--yes", "--skip-confirmation", is_flag=True, help="Do not ask.")
+@click.option("--force", is_flag=True, help="Remove it even if pods still use it: they lose their identity.")
+@click.option("-y", "--yes", "--skip-confirmation", is_flag=True, help="Do not ask for confirmation.")
 @shared.which_cluster
 def uninstall(revision: str, purge: bool, force: bool, yes: bool, kubeconfig: Path | None, context: str | None) -> None:
     """Remove weft from a cluster.
 
-    The webhooks go first, so that no pod is ever stopped by one that nobody answers. The resources of the mesh and
-    the CA's root stay, unless --purge is given: whoever installs again goes on where this ends. Gateways stay, too; the
-    Deployments and Services that weft made for them go.
+    The webhooks are removed first, so that no pod is blocked by a webhook without a server. The resources of the mesh
+    and the CA's root stay, unless --purge is given: a new installation continues with them. Gateways stay, too; the
+    Deployments and Services that weft created for them are removed.
 
     \b
     Example: weft uninstall
@@ -80,8 +80,8 @@ async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool
         from weft.install.node import STATE_DIRECTORY
 
         say(
-            f"keys of pods that lived by it are left in the memory of their machines, {STATE_DIRECTORY}/REVISION: "
-            "remove it there, or restart the machine; until their certificates end, they are good"
+            f"keys of pods that used it are left in the memory of their machines, {STATE_DIRECTORY}/REVISION: "
+            "remove it there, or restart the machine; they are valid until their certificates expire"
         )
     if purge:
         await _purge(cluster, {each.namespace for each in gone} or {"istio-system"})
@@ -89,7 +89,7 @@ async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool
             say(f"the namespace is left: kubectl delete namespace {namespace}")
     else:
         await _disclaim(cluster, gone)
-        say("resources of the mesh and the CA's root are still there; to remove those too: weft uninstall --purge")
+        say("resources of the mesh and the CA's root are kept; to remove those too: weft uninstall --purge")
 
 
 async def _installed(cluster: Client) -> list[Revision]:
@@ -121,10 +121,10 @@ async def _used(cluster: Client, revisions: set[str] | None, gateways: tuple[Gat
 
 def _refuse(used: list[str]) -> NoReturn:
     fail(
-        f"pods still live by it: {', '.join(used)}",
-        "take the label off these namespaces and start their pods anew, or move them: weft upgrade --help\n"
-        "their identities end when the agent goes, and kubelet cannot take their volumes down without it;\n"
-        "if that is meant: --force",
+        f"pods still use it: {', '.join(used)}",
+        "remove the label from these namespaces and restart their pods, or move them: weft upgrade --help\n"
+        "without the agent they lose their identities, and kubelet cannot unmount their volumes;\n"
+        "to do it anyway: --force",
     )
 
 
@@ -152,7 +152,7 @@ async def _remove(cluster: Client, labels: str, *, revision: str | None, force: 
         left = await made_gateways.until_ended(cluster, await remove_made(shown), _PATIENCE)
         if left and not force:
             where = ", ".join(f"{namespace} ({pods})" for namespace, pods in left.items())
-            fail(f"pods of Gateways have not ended: {where}", "the node's agent is left for them: run this again")
+            fail(f"pods of Gateways have not ended: {where}", "the node's agent is kept for them: run this again")
         async for done in remove(cluster, labels):
             count += 1
             shown.now(f"{done.outcome}: {done.what}")
@@ -200,4 +200,4 @@ async def _purge(cluster: Client, namespaces: set[str]) -> None:
                 await cluster.delete(LEASES, lease["metadata"]["name"], namespace=namespace)
     for found in (await cluster.list(NAMESPACES, dict)).items:
         await cluster.delete(CONFIG_MAPS, ROOT_CONFIG_MAP, namespace=found["metadata"]["name"])
-    say("the kinds with all of their objects, the CA's root and its copies are removed")
+    say("the CRDs with all of their objects, the CA's root and its copies are removed")

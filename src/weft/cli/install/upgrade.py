@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--revision", "-r", default="", help="The new revision: installed if it is not there yet.")
-@click.option("--move", default="", help="A namespace to move to --revision; its pods are made anew.")
+@click.option("--revision", "-r", default="", help="The new revision; installed if it is not there yet.")
+@click.option("--move", default="", help="A namespace to move to --revision; its pods are restarted.")
 @shared.values_files
 @shared.assignments
-@click.option("--timeout", default="5m", show_default=True, help="How long to wait for what is started.")
+@click.option("--timeout", default="5m", show_default=True, help="How long to wait until everything runs.")
 @shared.wide_table_or_data("table (wide is the same), json or yaml.")
 @shared.which_cluster
 def upgrade(
@@ -37,13 +37,13 @@ def upgrade(
     kubeconfig: Path | None,
     context: str | None,
 ) -> None:
-    """Show who uses which revision, and move namespaces to another.
+    """Show which namespaces use which revision, and move them to another.
 
     \b
-    Example: weft upgrade --revision 0-2-0                  a second revision, which nobody uses yet
-             weft upgrade --revision 0-2-0 --move payments  one namespace; look at it, then the next
-             weft upgrade                                   who is where
-             weft uninstall --revision 0-1-0                when nobody is left there
+    Example: weft upgrade --revision 0-2-0                  a second revision, not in use yet
+             weft upgrade --revision 0-2-0 --move payments  one namespace; check it, then the next
+             weft upgrade                                   which namespaces use which revision
+             weft uninstall --revision 0-1-0                when no namespace uses it any more
     Back again: the same, with the old revision's name.
     """
     import asyncio
@@ -52,7 +52,7 @@ def upgrade(
 
     patience = duration_of(timeout, "--timeout 5m")
     if move and not revision:
-        fail("it is not said where to", f"weft upgrade --revision NAME --move {move}", code=2)
+        fail("the target revision is missing", f"weft upgrade --revision NAME --move {move}", code=2)
 
     async def run() -> None:
         from weft.cli.reach.cluster import client
@@ -98,12 +98,12 @@ async def _move(cluster: Client, namespace: str, revision: str, patience: timede
                         last = f"{resource.kind} {namespace}/{name}: {state}"
                         shown.now(last)
     except TimeoutError:
-        fail(f"not all pods are new: {last}", f"it goes on; look at it: kubectl get pods -n {namespace}")
+        fail(f"not all pods are new: {last}", f"the rollout continues; look at it: kubectl get pods -n {namespace}")
     except ApiError as error:
         if error.not_found and error.problem.where.object.endswith(f"/namespaces/{namespace}"):
             fail(f"there is no namespace {namespace}", "list them: weft upgrade")
         raise
-    say(f"{namespace} lives by revision {revision}")
+    say(f"{namespace} uses revision {revision}")
 
 
 async def _show(cluster: Client, output: str) -> None:
@@ -137,16 +137,16 @@ def _print(installed: list[Revision], used: list[Use]) -> None:
 def _say_next(installed: list[Revision], used: list[Use]) -> None:
     names = [each.name for each in installed]
     if not names:
-        say("weft is not on this cluster; install it: weft install")
+        say("weft is not installed on this cluster; install it: weft install")
     for use in used:
         if use.revision and use.revision not in names:
-            say(f"{use.namespace} asks for revision {use.revision}, which is not installed: its new pods get no proxy")
+            say(f"{use.namespace} requests revision {use.revision}, which is not installed: its new pods get no proxy")
             if names:
                 say(f"  move it: weft upgrade --revision {names[-1]} --move {use.namespace}")
     for name in names if len(names) > 1 else ():
         staying = [use.namespace for use in used if use.revision == name or name in use.pods]
         if not staying:
-            say(f"nobody uses {name}; if it is the old one: weft uninstall --revision {name}")
+            say(f"no namespace uses {name}; if it is the old one: weft uninstall --revision {name}")
         else:
             other = next(each for each in reversed(names) if each != name)
             say(f"{len(staying)} at {name}; to move one: weft upgrade --revision {other} --move {staying[0]}")

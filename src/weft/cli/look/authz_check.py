@@ -51,8 +51,8 @@ GROUP = LazyGroup(
 @with_source
 @filters.output
 def check(source: ProxySource, output: str) -> None:
-    """Show the AuthorizationPolicies in force at a pod, as its Envoy has them. In the order in which actions are looked
-    at, with how many of their rules are there. A dry run is marked: it only takes note.
+    """Show the AuthorizationPolicies in force at a pod, as its Envoy has them. In the order in which
+    actions are evaluated, with the number of their rules. A dry run is marked: it only logs.
 
     \b
     Example: weft x authz check web-0.shop
@@ -66,7 +66,7 @@ def check(source: ProxySource, output: str) -> None:
         print_data([{"action": action, "policy": name, "rules": rules} for action, name, rules in found], output)
         return
     if not found:
-        say("no policy is in force: everybody may call it")
+        say("no policy is in force: every caller is allowed")
     for line in lines(COLUMNS, [(action, name, str(len(rules))) for action, name, rules in found], gap=3):
         click.echo(line)
 

@@ -34,8 +34,8 @@ def bisect(
     context: str | None,
     system: str,
 ) -> None:
-    """Find the change after which a request ended otherwise. The control plane goes back through what it remembers
-    (weft history), and tries the request after each change.
+    """Find the change after which a request had another result. The control plane goes back through its history (weft
+    history) and explains the request after each change.
 
     \b
     Example: weft bisect frontend --to http://payments/charge

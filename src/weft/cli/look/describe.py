@@ -14,7 +14,7 @@ from weft.cli.reach.names import KINDS
 
 @click.command()
 @click.argument(
-    "kind", metavar="pod|svc", help="What it is: pod or svc; or at once, as in deploy/web.", type=OneOf("pod", "svc")
+    "kind", metavar="pod|svc", help="pod or svc; or kind and name at once, as in deploy/web.", type=OneOf("pod", "svc")
 )
 @click.argument(
     "name",
@@ -38,9 +38,9 @@ def describe(
     context: str | None,
     system: str,
 ) -> None:
-    """Describe a pod or a service in plain English. Who it is, why it has a proxy or none, which services and routes
-    lead to it, which mutual TLS mode holds and who decides that, which policies guard it, and what is wrong with any of
-    these objects.
+    """Describe a pod or a service in plain English. Its identity, why it has a proxy or none, the services and routes
+    that lead to it, its mutual TLS mode and the object that decides it, its policies, and the problems of all of these
+    objects.
 
     \b
     Example: weft describe pod web-0.shop
@@ -64,7 +64,7 @@ def _wanted(kind: str, name: str | None) -> tuple[str, str]:
     if name is None:
         kind, slash, name = kind.partition("/")
         if not slash and kind.lower() in KINDS:
-            fail("nobody is named", "for example: weft describe pod web-0, or weft describe svc web", code=2)
+            fail("no pod or service is named", "for example: weft describe pod web-0, or weft describe svc web", code=2)
         if not slash:
             fail(f"is `{kind}` a pod or a service?", f"weft describe pod {kind}, or weft describe svc {kind}", code=2)
     known = KINDS.get(kind.lower())

@@ -16,7 +16,7 @@ GROUP = LazyGroup(
             Listing("authz", "look.authz_check:GROUP", "Authorization: the policies in force at a pod."),
             *(by_name()[name] for name in _BESIDE),
             Listing(
-                "precheck", "install.precheck:precheck", "Look whether weft can be installed on a cluster, or updated."
+                "precheck", "install.precheck:precheck", "Check whether weft can be installed or updated on a cluster."
             ),
         )
     },

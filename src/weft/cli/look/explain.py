@@ -21,9 +21,11 @@ from weft.cli.print.output import fail, is_data, print_data, say
     "files",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Of a mesh that is only written: files, directories.",
+    help="Read the mesh from these files or directories instead of a running one.",
 )
-@click.option("--at", metavar="TIME", default="", help="As it was: 14:03, 2026-11-16T14:03, @17, @-1.")
+@click.option(
+    "--at", metavar="TIME", default="", help="The mesh at an earlier moment: 14:03, 2026-11-16T14:03, @17, @-1."
+)
 @shared.namespace
 @shared.text_or_data
 @shared.which_mesh
@@ -45,9 +47,10 @@ def explain(
     context: str | None,
     system: str,
 ) -> None:
-    """Explain what would happen to a request. Nothing is sent: the config that the proxies have is read, from the
-    caller's connection to the workload that gets it, or to whoever stops it. Each line is a decision, with the object
-    that made it; the last is how it ends. Where chance decides, every way is told with its odds.
+    """Explain what would happen to a request. Nothing is sent: weft follows the request through the config of the
+    proxies, from the caller's connection to the workload that gets it or the proxy that rejects it. Each line is a
+    decision, with the object behind it; the last one is the result. Where chance decides, every outcome is listed with
+    its probability.
 
     \b
     Example: weft explain frontend --to http://payments/charge -X POST

@@ -23,7 +23,7 @@ from weft.cli.print.output import is_data, print_data, say
     show_default=True,
     help="How many moments; 0 for all.",
 )
-@click.option("-A", "--all", "every", is_flag=True, help="Also when only pods came, went, or became ready.")
+@click.option("-A", "--all", "every", is_flag=True, help="Also changes of pods alone: created, deleted, or ready.")
 @shared.table_or_data
 @shared.which_mesh
 @shared.system
@@ -37,10 +37,9 @@ def history(
     context: str | None,
     system: str,
 ) -> None:
-    """Show what has changed in a mesh, and when. Each moment has a number, by which weft diff and weft explain --at
-    find it again, and a digest of all that was written then: the same digest, the same words. The control plane
-    remembers the last thousand, since it was started; weft up --history DIRECTORY keeps them for the next one, as does
-    weft control.
+    """Show what has changed in a mesh, and when. Each moment has a number, which weft diff and weft explain --at take,
+    and a digest of all objects: equal digests mean equal objects. The control plane remembers the last thousand moments
+    since it was started; weft up --history DIRECTORY keeps them across restarts, as does weft control.
 
     \b
     Example: weft history
@@ -61,7 +60,7 @@ def history(
         return
     for line in lines(("MOMENT", "TIME", "DIGEST", "WHAT CHANGED"), [told_moment(each) for each in moments]):
         click.echo(line)
-    say(f"the control plane has been there since {told_time(past['begun'])}")
+    say(f"the control plane has been running since {told_time(past['begun'])}")
 
 
 def _of_endpoints(moment: dict[str, Any]) -> bool:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     "pod",
     metavar="[POD]",
     required=False,
-    help="POD, POD.NAMESPACE, deploy/NAME or a workload: what differs at its proxy.",
+    help="POD, POD.NAMESPACE, deploy/NAME or a workload, to compare its proxy's config.",
     shell_complete=completions.pods,
 )
 @shared.namespace
-@click.option("--file", metavar="DUMP", help="With a POD: what its Envoy said, from here.")
+@click.option("--file", metavar="DUMP", help="With a POD: read its Envoy's config dump from this file.")
 @shared.table_or_data
 @shared.which_mesh
 @shared.system
@@ -41,12 +41,12 @@ def proxy_status(
     context: str | None,
     system: str,
 ) -> None:
-    """Show how far each proxy is, or what differs at one. SYNCED: it has answered everything; STALE: not yet, for how
-    long, and since which push; NOT SENT: there is nothing for it; IGNORED: it does not ask for it; ERROR: it refused
-    something.
+    """Show the sync state of each proxy, or what differs at one. SYNCED: it has acknowledged everything; STALE: not
+    yet, for how long, and since which push; NOT SENT: there is nothing for it; IGNORED: it does not subscribe to it;
+    ERROR: it rejected something.
 
-    With a POD, compare what the control plane wants its proxy to have with what Envoy says that it has, and exit with
-    1 if that is not the same.
+    With a POD, compare the config that its proxy should have with the config that Envoy has, and exit with 1 if they
+    differ.
 
     \b
     Example: weft proxy-status
@@ -55,7 +55,7 @@ def proxy_status(
     from weft.cli.reach.connect import reach
 
     if file is not None and pod is None:
-        fail("--file is of one proxy", "name its pod: weft proxy-status POD --file DUMP", code=2)
+        fail("--file needs a pod", "name its pod: weft proxy-status POD --file DUMP", code=2)
     reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
     try:
         if pod is None:
@@ -75,7 +75,7 @@ def _all(reached: MeshReach, namespace: str, output: str) -> None:
         print_data(proxies, output)
         return
     if not proxies:
-        say("no proxy is connected\nhint: weft ps, or kubectl get pods, shows which pods there are")
+        say("no proxy is connected\nhint: weft ps, or kubectl get pods, shows the pods")
         return
     header, *found = rows(proxies)
     for line in lines(header, found):
@@ -132,7 +132,7 @@ def _contents(file: str) -> bytes:
     try:
         return Path(file).read_bytes()
     except OSError as error:
-        fail(f"{file}: {error.strerror}", "give what Envoy answers to /config_dump, or - for standard input")
+        fail(f"{file}: {error.strerror}", "give the output of Envoy's /config_dump, or - for stdin")
 
 
 def _print_differences(found: list[ResourceDifference]) -> None:
@@ -165,7 +165,7 @@ def _tell_refusals(proxies: list[ProxySync]) -> None:
     for proxy in proxies:
         for url, sync in proxy.resources.items():
             if sync.last_error:
-                say(f"{proxy.proxy} refused {SHORT.get(url, url)} {sync.last_error}")
+                say(f"{proxy.proxy} rejected {SHORT.get(url, url)} {sync.last_error}")
     if any(sync.last_error for proxy in proxies for sync in proxy.resources.values()):
         say("hint: weft status shows which object is at fault")
 
@@ -176,4 +176,4 @@ def _tell_stale(proxies: list[ProxySync]) -> None:
     for proxy in proxies:
         for url, sync in proxy.resources.items():
             if sync.state == STALE:
-                say(f"{proxy.proxy} has not answered {SHORT.get(url, url)}: {cell(sync)}")
+                say(f"{proxy.proxy} has not acknowledged {SHORT.get(url, url)}: {cell(sync)}")

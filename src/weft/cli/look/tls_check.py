@@ -26,7 +26,7 @@ COLUMNS = ("HOST:PORT", "STATUS", "SERVER", "CLIENT", "AUTHN POLICY", "DESTINATI
     "caller",
     metavar="POD",
     default="",
-    help="Who calls; everyone with a proxy, if not given.",
+    help="The caller; by default every workload with a proxy.",
     shell_complete=completions.pods,
 )
 @shared.namespace
@@ -45,11 +45,11 @@ def tls_check(
     system: str,
 ) -> None:
     """Show whether callers and servers agree on TLS. CLIENT is what callers send: the mode of the DestinationRule, or
-    auto, by which each server gets what it takes. SERVER is the mode of the PeerAuthentication. What differs between
-    callers or between pods has lines of its own.
+    auto, which sends each server what it accepts. SERVER is the mode of the PeerAuthentication. Callers or pods that
+    differ have lines of their own.
 
     \b
-    Exit codes: 0 nobody is in conflict, 1 somebody is.
+    Exit codes: 0 no conflict, 1 a conflict.
 
     \b
     Example: weft authn tls-check payments.shop
@@ -80,7 +80,7 @@ def _split(host: str) -> tuple[str, int]:
     if not colon:
         return host, 0
     if not port.isdecimal() or not name:
-        fail(f"`{host}` is no HOST:PORT", "for example: weft authn tls-check payments.shop:80", code=2)
+        fail(f"`{host}` is not HOST:PORT", "for example: weft authn tls-check payments.shop:80", code=2)
     return name, int(port)
 
 

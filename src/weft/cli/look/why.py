@@ -12,14 +12,14 @@ from weft.cli.print.output import fail, is_data, print_data
 
 @click.command()
 @click.argument(
-    "proxy", metavar="PROXY", help="Whose: a pod, a workload, deploy/NAME.", shell_complete=completions.pods
+    "proxy", metavar="PROXY", help="The proxy: a pod, a workload, deploy/NAME.", shell_complete=completions.pods
 )
 @click.argument(
     "resource",
     metavar="[KIND] RESOURCE[.PATH]",
     nargs=-1,
     required=True,
-    help="As weft proxy-config calls it; with a path, only that part of it.",
+    help="The resource's name in weft proxy-config; with a path, only that part of it.",
     shell_complete=completions.resources,
 )
 @shared.namespace
@@ -39,7 +39,7 @@ def why(
 ) -> None:
     """Show which objects and rules made a resource of a proxy. Listeners, routes, clusters, endpoints and secrets, down
     to the single filter chain, virtual host, route, policy and field: each with the object's file and line, or its
-    version on a cluster, and with the default or the rule by which it counts. KIND is listener, route, cluster,
+    version on a cluster, and with the default or the rule that decides. KIND is listener, route, cluster,
     endpoints or secret, where a name alone is not enough.
 
     \b
@@ -51,7 +51,7 @@ def why(
     from weft.cli.reach.connect import answered
 
     if len(resource) > 2:
-        fail(f"`{' '.join(resource)}` is no resource", "name a kind and a resource, or only a resource", code=2)
+        fail(f"`{' '.join(resource)}` is not a resource", "name a kind and a resource, or only a resource", code=2)
     *kinds, name = resource
     question = {"proxy": proxy, "resource": name, "namespace": namespace, "kind": kinds[0].lower() if kinds else ""}
     answers = answered(
@@ -64,7 +64,7 @@ def why(
         version = f", version {answer['version']}" if answer["version"] else ""
         click.echo(f"{answer['kind']} {answer['name']} of {answer['proxy']}{version}")
         for refusal in answer["refused"]:
-            click.echo(f"  refused: {refusal}")
+            click.echo(f"  rejected: {refusal}")
         for part in answer["parts"]:
             click.echo(f"  {part['path'] or '(the whole)'}")
             for source in part["sources"]:

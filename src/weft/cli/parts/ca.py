@@ -27,17 +27,15 @@ _LOOK_SECONDS = 0.2
 
 GROUP = LazyGroup(
     "ca",
-    help="The certificate authority: look at it, give it a new root.",
+    help="The certificate authority: inspect it, rotate its root.",
     epilog="Example: weft ca show /var/lib/weft/ca",
     listings={
         "Commands": (
-            Listing(
-                "init", "parts.ca:init", "Make a root, so that it can be given to others before anything is signed."
-            ),
+            Listing("init", "parts.ca:init", "Create a root, so that it can be distributed before anything is signed."),
             Listing(
                 "show",
                 "parts.ca:show",
-                "Show a CA's certificates and how far a rotation is; or the certificates of a file.",
+                "Show a CA's certificates and the state of a rotation; or the certificates of a file.",
             ),
             Listing("rotate", "parts.ca:rotate", "Replace a CA's root without an outage."),
         )
@@ -50,11 +48,11 @@ GROUP = LazyGroup(
     "directory",
     type=click.Path(path_type=Path),
     default=DIRECTORY,
-    help=f"Where it is kept, for its owner alone; {DIRECTORY} if none is given.",
+    help=f"The CA's directory, readable only by its owner; default: {DIRECTORY}.",
 )
-@click.option("--trust-domain", default="cluster.local", show_default=True, help="What identities begin with.")
+@click.option("--trust-domain", default="cluster.local", show_default=True, help="The trust domain of identities.")
 def init(directory: Path, trust_domain: str) -> None:
-    """Make a root, so that it can be given to others before anything is signed. If there is one, it stays.
+    """Create a root, so that it can be distributed before anything is signed. An existing one stays.
 
     \b
     Example: weft ca init ./ca
@@ -69,7 +67,7 @@ def init(directory: Path, trust_domain: str) -> None:
         authority.close()
     say(f"{root.subject}, until {root.expires:%Y-%m-%d}")
     if (directory / BUNDLE).exists():
-        say(f"for those who shall trust it: {directory / BUNDLE}")
+        say(f"the roots to trust: {directory / BUNDLE}")
 
 
 @click.command()
@@ -77,12 +75,12 @@ def init(directory: Path, trust_domain: str) -> None:
     "path",
     type=click.Path(path_type=Path),
     default=DIRECTORY,
-    help=f"A CA's directory, or a file of certificates in PEM; {DIRECTORY} if none is given.",
+    help=f"A CA's directory, or a PEM file of certificates; default: {DIRECTORY}.",
 )
 @click.option("--mesh", help="The CA of this mesh, which runs on this machine.")
 @shared.wide_table_or_data("table, wide (fingerprints), json or yaml.")
-@click.option("--pem", is_flag=True, help="Only the roots, in PEM, for those who shall trust them.")
-@click.option("--kubernetes", is_flag=True, help="The root that a cluster keeps.")
+@click.option("--pem", is_flag=True, help="Print only the roots to trust, in PEM.")
+@click.option("--kubernetes", is_flag=True, help="The CA of a cluster.")
 @shared.which_cluster
 @shared.installed_namespace
 def show(
@@ -95,7 +93,7 @@ def show(
     context: str | None,
     namespace: str,
 ) -> None:
-    """Show a CA's certificates and how far a rotation is; or the certificates of a file.
+    """Show a CA's certificates and the state of a rotation; or the certificates of a file.
 
     \b
     Example: weft ca show /var/lib/weft/ca
@@ -143,20 +141,20 @@ def show(
     "directory",
     type=click.Path(path_type=Path),
     default=DIRECTORY,
-    help=f"The CA's directory; {DIRECTORY} if none is given.",
+    help=f"The CA's directory; default: {DIRECTORY}.",
 )
 @click.option(
     "--propagation", default="", help="How long the new root is trusted before it signs, such as 30s, 10m or 24h."
 )
 @click.option("--mesh", help="The CA of this mesh, which runs on this machine.")
-@click.option("--now", is_flag=True, help="Let a root that is announced already sign now.")
+@click.option("--now", is_flag=True, help="Let a root that is already announced sign now.")
 @click.option(
     "--wait/--no-wait",
     default=True,
     show_default=True,
-    help="Print each phase as it comes, until the old root is gone.",
+    help="Print each phase as it begins, until the old root is removed.",
 )
-@click.option("--kubernetes", is_flag=True, help="The root that a cluster keeps.")
+@click.option("--kubernetes", is_flag=True, help="The CA of a cluster.")
 @shared.which_cluster
 @shared.installed_namespace
 def rotate(
@@ -172,8 +170,8 @@ def rotate(
 ) -> None:
     """Replace a CA's root without an outage.
 
-    The new root is trusted first, signs later, and the old one goes when everything that it signed has expired. The
-    process that signs does all of it: this command can be left at any time.
+    The new root is trusted first, signs later, and the old one is removed when everything that it signed has expired.
+    The signing process does all of it: this command can be interrupted at any time.
 
     \b
     Example: weft ca rotate /var/lib/weft/ca
@@ -207,15 +205,15 @@ def rotate(
     except (FileNotFoundError, ConnectionError):
         status = _rotate_here(directory, pause, now=now)
         say(f"{status.phase}: {status.next_step}")
-        say("no process signs with this CA now; the rotation goes on when weft control or weft up runs with it")
+        say("no process signs with this CA now; the rotation continues when weft control or weft up runs with it")
         return
     except PermissionError:
-        fail(f"{directory} belongs to another user", "run this as the one who runs weft control, or as root")
+        fail(f"{directory} belongs to another user", "run this as the user of weft control, or as root")
     except KeyboardInterrupt:
-        say("the rotation goes on without this command; see: weft ca show")
+        say("the rotation continues without this command; see: weft ca show")
         raise Exit(130) from None
     if wait and (status is None or status.phase is not RotationPhase.STEADY):
-        say("who signs with this CA ended; the rotation goes on when it runs again")
+        say("the process that signs with this CA ended; the rotation continues when it runs again")
 
 
 def _of_directory(directory: Path) -> AuthorityStatus:
@@ -253,7 +251,7 @@ def _rotate_mesh(mesh: str, pause: timedelta | None, *, wait: bool) -> None:
                 say(f"{following.phase}: {following.next_step}")
             status = following
     except KeyboardInterrupt:
-        say(f"the rotation goes on without this command; see: weft ca show --mesh {name}")
+        say(f"the rotation continues without this command; see: weft ca show --mesh {name}")
         raise Exit(130) from None
 
 
@@ -276,7 +274,7 @@ def _pause(text: str) -> timedelta | None:
         return None
     pause = duration_of(text, "--propagation 10m")
     if pause.total_seconds() > LONGEST_WAIT_SECONDS:
-        fail(f"`{text}` is longer than a year", "a root that nobody uses for so long is of no use", code=2)
+        fail(f"`{text}` is longer than a year", "a root must be used within a year", code=2)
     return pause
 
 

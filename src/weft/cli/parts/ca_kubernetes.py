@@ -67,7 +67,7 @@ def rotate(place: InstalledCa, pause: timedelta | None, *, wait: bool) -> None:
     try:
         asyncio.run(ask())
     except KeyboardInterrupt:
-        say("the rotation goes on without this command; see: weft ca show --kubernetes")
+        say("the rotation continues without this command; see: weft ca show --kubernetes")
         raise Exit(130) from None
 
 
@@ -76,7 +76,7 @@ async def _refuse_two(asked: Client, namespace: str) -> None:
 
     state = await _state(asked, namespace)
     if state.phase is not RotationPhase.STEADY:
-        fail(f"a rotation is under way ({state.phase})", "see how far it is: weft ca show --kubernetes")
+        fail(f"a rotation is under way ({state.phase})", "see its state: weft ca show --kubernetes")
 
 
 async def _follow(asked: Client, namespace: str, *, wait: bool) -> None:

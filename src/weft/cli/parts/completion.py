@@ -52,11 +52,11 @@ complete --no-files --command %(prog_name)s --arguments "(%(complete_func)s)"
 
 
 @click.command()
-@click.argument("shell", type=click.Choice(SHELLS), help="Whose: bash, zsh or fish.")
+@click.argument("shell", type=click.Choice(SHELLS), help="The shell: bash, zsh or fish.")
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print what a shell reads to complete commands, flags and names. To put it where the shell of this terminal
-    finds it: weft --install-completion.
+    """Print the completion script of a shell, for commands, flags and names. To install it for the current shell: weft
+    --install-completion.
 
     \b
     Example: weft completion bash > ~/.local/share/bash-completion/completions/weft
@@ -72,7 +72,7 @@ def install(app: click.Command) -> None:
 
     shell = _shell()
     if shell is None:
-        fail("the shell of this terminal is not known", "print what it is to read: weft completion bash", code=2)
+        fail("the shell of this terminal is unknown", "print its script: weft completion bash", code=2)
     file, beginning = _place(shell)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -84,10 +84,10 @@ def install(app: click.Command) -> None:
     except OSError as error:
         fail(
             f"{error.filename or file} cannot be written: {error.strerror}",
-            f"put it elsewhere: weft completion {shell}",
+            f"print it instead: weft completion {shell}",
         )
     click.echo(f"{shell} completion installed in {file}")
-    click.echo("it is there from the next terminal on")
+    click.echo("it takes effect in new terminals")
 
 
 def _place(shell: str) -> tuple[Path, dict[Path, str]]:

@@ -30,31 +30,33 @@ if TYPE_CHECKING:
     help="The directory of YAML, watched for changes.",
 )
 @click.option("--listen", default="127.0.0.1:15010", show_default=True, help="HOST:PORT or unix:/path; plaintext xDS.")
-@click.option("--domain", default="cluster.local", show_default=True, help="What service names end in.")
+@click.option("--domain", default="cluster.local", show_default=True, help="The domain that service names end in.")
 @click.option(
     "--ca",
     type=click.Path(path_type=Path),
     default=DIRECTORY,
     show_default=True,
-    help="Where the CA's root is kept, or the files of a CA of yours are.",
+    help="The directory of the CA's root, or of a plugged-in CA's files.",
 )
 @click.option(
     "--ca-listen",
     default="",
     help="HOST:PORT (TLS) or unix:/path for the CA; 127.0.0.1:15012, or port 15012 of every address on Kubernetes.",
 )
-@click.option("--trust-domain", default="cluster.local", show_default=True, help="What identities begin with.")
+@click.option("--trust-domain", default="cluster.local", show_default=True, help="The trust domain of identities.")
 @click.option(
     "--token-keys",
     type=click.Path(path_type=Path),
-    help="Public keys of what issues tokens: a JWKS, or PEM. Without them there is no CA.",
+    help="Public keys of the token issuer: a JWKS, or PEM. Without them no CA is served.",
 )
-@click.option("--token-issuer", default="", help="What a token's iss must be.")
-@click.option("--token-audience", default="istio-ca", show_default=True, help="What a token's aud must hold.")
-@click.option("--kubernetes", is_flag=True, help="Follow a cluster, not a directory.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="With --kubernetes: how to reach it.")
+@click.option("--token-issuer", default="", help="The required `iss` of tokens.")
+@click.option("--token-audience", default="istio-ca", show_default=True, help="The required `aud` of tokens.")
+@click.option("--kubernetes", is_flag=True, help="Read objects from a cluster instead of a directory.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="With --kubernetes: the kubeconfig.")
 @shared.installed_namespace
-@click.option("--revision", default="default", show_default=True, help="With --kubernetes: which installation this is.")
+@click.option(
+    "--revision", default="default", show_default=True, help="With --kubernetes: the namespace of this installation."
+)
 @click.option("--webhook-listen", default="", help="With --kubernetes: HOST:PORT, if not port 15017.")
 @click.option(
     "--monitoring-listen", default="", help="With --kubernetes: HOST:PORT of health and metrics, if not port 15014."
@@ -63,19 +65,19 @@ if TYPE_CHECKING:
     "--debug",
     metavar="DIRECTORY",
     default="",
-    help="Where its owner alone may ask it, by --mesh DIRECTORY; else in weft's run directory, if there is one.",
+    help="Directory of its owner's socket, for queries with --mesh DIRECTORY; default: in weft's run directory.",
 )
 @click.option(
     "--history",
     type=click.Path(path_type=Path),
-    help="A directory that keeps what weft history shows; by default it ends with the process.",
+    help="A directory that keeps the history across restarts; by default it ends with the process.",
 )
 @click.option("--log-level", default="info", show_default=True, help="debug, info, warning or error.")
 @click.option(
     "--clock-skew",
     default="60s",
     show_default=True,
-    help="How far clocks may differ: certificates begin, and old roots stay, by that much.",
+    help="How much clocks may differ: certificates are valid this much earlier, and old roots stay this much longer.",
 )
 def control(
     config: Path,
@@ -124,7 +126,7 @@ def control(
 
         if history is not None:
             hint = "leave it out: a replica remembers what has changed since its start, and weft asks the oldest"
-            fail("--history is for a mesh that stands in files", hint, code=2)
+            fail("--history is for a mesh from files", hint, code=2)
         log.configure(level)
         skew = duration_of(clock_skew, "--clock-skew 60s")
         listening = Listening(listen, ca_listen, webhook_listen, monitoring_listen)
@@ -178,7 +180,7 @@ def _ca(
     if keys is None:
         return None
     if not issuer or not audience:
-        fail("tokens are trusted only from a known issuer", "say which: --token-issuer https://…", code=2)
+        fail("tokens are trusted only from a known issuer", "name it: --token-issuer https://…", code=2)
     keep_memory_private()
     checker = SignedTokens.from_file(keys, issuer=issuer, audience=audience)
     return _Ca(Authority.open(directory, trust_domain, Terms(skew=skew)), checker, directory, address)
@@ -257,12 +259,12 @@ async def _serve_debug(plane: ControlPlane, config: Path, given: str, stack: Asy
     debug = attach_debug(plane)
     place = Path(given) if given else default_place()
     if place is None:
-        say("nobody can ask it what it knows: say where its owner may: --debug DIRECTORY")
+        say("it cannot be queried: choose a directory for its socket with --debug DIRECTORY")
         return
     try:
         make_private(place)
         if answers(place):
-            raise OSError(f"{place}: another weft control is asked there")
+            raise OSError(f"{place}: another weft control has its socket there")
         stack.callback(_remove, place)
         socket = DebugSocket(debug, Serving(str(config.absolute()), os.getpid()))
         stack.push_async_callback(socket.close)
@@ -270,10 +272,10 @@ async def _serve_debug(plane: ControlPlane, config: Path, given: str, stack: Asy
         await plane.listen(f"unix:{place / STREAMS}", owned=True)
     except (OSError, NotPrivate, ListenError) as error:
         if given:
-            fail(str(error), "choose a directory that is not there yet: --debug DIRECTORY")
-        say(f"nobody can ask it what it knows: {error}; choose a directory: --debug DIRECTORY")
+            fail(str(error), "choose a directory that does not exist yet: --debug DIRECTORY")
+        say(f"it cannot be queried: {error}; choose a directory: --debug DIRECTORY")
         return
-    say(f"its owner asks it, for example, with: weft proxy-status --mesh {place}")
+    say(f"query it with, for example: weft proxy-status --mesh {place}")
 
 
 def _remove(place: Path) -> None:

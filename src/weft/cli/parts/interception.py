@@ -20,9 +20,9 @@ _PROCESS_ONE = Path("/proc/1/ns/net")
         "help_option_names": ["--help"],  # short names are all Istio's
     }
 )
-@click.option("--apply", is_flag=True, help="Put the rules into the network namespace this command runs in.")
-@click.option("--remove", is_flag=True, help="Take the rules out of it again.")
-@click.option("--force", is_flag=True, help="Even where that is the machine's own network namespace.")
+@click.option("--apply", is_flag=True, help="Apply the rules in the network namespace this command runs in.")
+@click.option("--remove", is_flag=True, help="Remove the rules from it.")
+@click.option("--force", is_flag=True, help="Even if that is the machine's own network namespace.")
 @click.pass_context
 def interception(context: click.Context, apply: bool, remove: bool, force: bool) -> None:
     """Print the iptables rules of a pod. They are those of Istio's init container, for its arguments:
@@ -30,7 +30,7 @@ def interception(context: click.Context, apply: bool, remove: bool, force: bool)
     \b
       -p PORT    outbound traffic goes to this port of the proxy (15001)
       -z PORT    inbound traffic goes to this one (15006)
-      -u UID     the proxy's user, whose own connections are let through (1337); -g GID likewise
+      -u UID     the proxy's user, whose own connections are not redirected (1337); -g GID likewise
       -m MODE    REDIRECT
       -i RANGES  outbound ranges to intercept, '*' for all; -x RANGES to leave alone
       -b PORTS   inbound ports to intercept, '*' for all; -d PORTS to leave alone

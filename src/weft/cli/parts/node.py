@@ -85,10 +85,11 @@ def node(
     health: str,
     log_level: str,
 ) -> None:
-    """Give every workload of this machine its identity. Each gets it on a socket that only its proxy can open.
+    """Run the agent that gives every workload of this machine its identity. Each identity is served on a socket that
+    only the workload's proxy can open.
 
-    Each file says who a workload is, where its token is, and where its socket shall be; files may come and go while it
-    runs. The keys are made here and are in no file. On Kubernetes there are no files: kubelet says who pods are.
+    Each file declares a workload's identity, its token and its socket; files may be added and removed while the agent
+    runs. Keys are made in memory and are in no file. On Kubernetes there are no files: kubelet provides the pods.
 
     \b
     A file, such as web-0.json:

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     type=click.Choice(["true", "false"]),
     default="true",
     show_default=True,
-    help="Ask the mesh too: --remote=false asks nobody.",
+    help="Query the mesh too; --remote=false does not.",
 )
 @shared.text_or_data
-@click.option("-s", "--short", is_flag=True, help="As it always is; istioctl has it.")
+@click.option("-s", "--short", is_flag=True, help="No effect: the output is always short.")
 @shared.which_mesh
 @shared.system
 def version(

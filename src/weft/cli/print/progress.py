@@ -17,7 +17,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        fail("nobody is there to be asked", "say yes beforehand: -y", code=2)
+        fail("stdin is not a terminal, so this cannot be confirmed", "pass -y", code=2)
     if not click.confirm(question, err=True):
         fail("nothing was changed", "")
 

@@ -37,7 +37,7 @@ def choose_mesh(name: str | None, *, or_cluster: bool = False, or_files: str = "
         starting = f"start one with: weft up DIR\nor see the example: weft demo{files}{cluster}{_NOT_ROOT}"
         fail("no mesh is running", f"{cleaning}{starting}")
     if len(running) > 1:
-        fail(f"several meshes run: {', '.join(running)}", f"say which: --mesh {running[0]}", code=2)
+        fail(f"several meshes are running: {', '.join(running)}", f"choose one: --mesh {running[0]}", code=2)
     return running[0]
 
 

@@ -61,7 +61,7 @@ def which(
 def refuse_two(mesh: str | None, *, kubernetes: bool, kubeconfig: Path | None, context: str | None) -> None:
     """A mesh of this machine and a cluster at once."""
     if mesh is not None and (kubernetes or kubeconfig or context):
-        fail("--mesh is of this machine, and another flag names a cluster", "leave one of them out", code=2)
+        fail("--mesh is for this machine, and another flag names a cluster", "leave one of them out", code=2)
 
 
 def _control_place(mesh: str | None) -> Path | None:

@@ -56,8 +56,8 @@ async def token(client: Client, namespace: str) -> str:
         if not error.forbidden:
             raise
         fail(
-            f"you may not ask the control plane: {error.message or error}",
-            f"it takes the right to create serviceaccounts/token in {namespace}; "
+            f"you may not query the control plane: {error.message or error}",
+            f"this needs the permission to create serviceaccounts/token in {namespace}; "
             f"see: kubectl auth can-i create serviceaccounts/token -n {namespace}",
         )
     return str(made["status"]["token"])
@@ -91,5 +91,5 @@ async def debug_page(
             raise
         fail(
             f"you may not reach the control plane: {error.message or error}",
-            f"it takes the right to get and create pods/portforward in {namespace}",
+            f"this needs the permission to get and create pods/portforward in {namespace}",
         )

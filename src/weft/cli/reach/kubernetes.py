@@ -56,7 +56,7 @@ class ClusterReach:
         found = [pod for pod in listed if _runs(pod) and has_proxy(pod)]
         if not found:
             hint = f"see their labels: kubectl get pods -n {within} --show-labels"
-            fail(f"no pod with a proxy that runs in namespace {within} has labels as `{selector}`", hint)
+            fail(f"no running pod with a proxy in namespace {within} has the labels `{selector}`", hint)
         return sorted(map(_proxy, found), key=str)
 
     def admin(
@@ -73,7 +73,7 @@ class ClusterReach:
             can = f"kubectl auth can-i create pods/portforward -n {proxy.namespace}"
             fail(
                 f"you may not reach into pod {proxy}: {error.message or error}",
-                f"it takes the right to get and create pods/portforward in {proxy.namespace}; see: {can}",
+                f"this needs the permission to get and create pods/portforward in {proxy.namespace}; see: {can}",
             )
         if answer.status != 200:
             said = answer.body[:200].decode(errors="replace").strip()
@@ -138,7 +138,8 @@ class ClusterReach:
         running = list(filter(_runs, found))
         if not running:
             fail(
-                f"no pod of `{word}` runs", f"see why: kubectl describe pod {found[0]['metadata']['name']} -n {within}"
+                f"no pod of `{word}` is running",
+                f"see why: kubectl describe pod {found[0]['metadata']['name']} -n {within}",
             )
         meshed = [pod for pod in running if has_proxy(pod)]
         if not meshed:

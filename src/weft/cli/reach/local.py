@@ -35,7 +35,7 @@ class LocalReach:
         pods = [pod for pod in fetch_status(self.mesh).pods if namespace in ("", pod.namespace)]
         found = [pod for pod in pods if pod.sync.value != "-" and all(each.fits(pod.labels) for each in wanted)]
         if not found:
-            fail(f"no pod with a proxy has labels as `{selector}`", "their labels: weft ps -o json")
+            fail(f"no pod with a proxy has the labels `{selector}`", "their labels: weft ps -o json")
         return [PodProxy(pod.name, pod.namespace) for pod in found]
 
     def admin(
@@ -78,9 +78,9 @@ class LocalReach:
         status = fetch_status(self.mesh)
         kind, name, namespace = split(word, namespace, known={pod.namespace for pod in status.pods})
         if kind == "service":
-            fail(f"`{word}` is no workload", "name one of its pods or workloads: weft ps")
+            fail(f"`{word}` is not a workload", "name one of its pods or workloads: weft ps")
         pods = choose_pods(status, f"{namespace}/{name}" if namespace else name)
         with_proxy = [pod for pod in pods if pod.sync.value != "-"]
         if not with_proxy:
-            fail(f"`{word}` has no proxy", "its Workload says inject: false, or it has ended: weft ps -o wide")
+            fail(f"`{word}` has no proxy", "its Workload has inject: false, or it has ended: weft ps -o wide")
         return with_proxy

@@ -40,7 +40,10 @@ def is_somebody_there() -> bool:
 
         if running := [each.name for each in meshes() if each.running]:
             if len(running) > 1:
-                print(f"several meshes run: {', '.join(running)}; say which: --mesh {running[0]}", file=sys.stderr)
+                print(
+                    f"several meshes are running: {', '.join(running)}; choose one: --mesh {running[0]}",
+                    file=sys.stderr,
+                )
             return len(running) == 1
     from weft.cli.reach.control_directory import running_place
 

@@ -69,7 +69,7 @@ async def seen_on_cluster(client: Client) -> tuple[SeenRequest, ...]:
     try:
         listed = (await client.list(PODS, PodObject)).items
     except KubeError as error:
-        say(f"recent traffic is not looked at: {error.problem.what}")
+        say(f"recent traffic is not included: {error.problem.what}")
         return ()
     meshed = [pod for pod in listed if not is_over(pod) and record_of(pod).proxied]
     recent = Recent()
@@ -84,7 +84,7 @@ async def seen_on_cluster(client: Client) -> tuple[SeenRequest, ...]:
     if refused:
         say(f"the logs of {len(refused)} of {len(looked_at)} proxies could not be read: {refused[0]}")
     if len(meshed) > MOST_PROXIES:
-        say(f"recent traffic is that of {MOST_PROXIES} of {len(meshed)} proxies")
+        say(f"recent traffic covers {MOST_PROXIES} of {len(meshed)} proxies")
     return recent.kinds()
 
 

@@ -65,7 +65,7 @@ def check(problems: Iterable[Problem]) -> None:
         say(str(problem))
     if errors:
         count = f"{len(errors)} errors" if len(errors) > 1 else "an error"
-        fail(f"{count} in what was given", "mend what stands above, and try again")
+        fail(f"{count} in the given files", "fix the problems above, and try again")
 
 
 def warn(problems: Iterable[Problem]) -> None:
@@ -75,7 +75,9 @@ def warn(problems: Iterable[Problem]) -> None:
         say(str(problem))
     if errors:
         count = f"{len(errors)} errors" if len(errors) > 1 else "an error"
-        say(f"warning: {count} in what was given: refused objects are left out, and refused policies let nobody in")
+        say(
+            f"warning: {count} in the given files: rejected objects are left out, and rejected policies deny everything"
+        )
 
 
 def warn_of_base(name: str, problems: Iterable[Problem], *, runs: bool) -> None:

@@ -45,13 +45,13 @@ def run_background(
         status = _wait(process, name, patience, log)
     hint = f"look with: weft ps, weft logs WORKLOAD, or: cat {output_file(name)}"
     if status is None:
-        fail(f"after {patience:g} s it does not answer yet; the mesh goes on", hint)
+        fail(f"the mesh has not answered after {patience:g} s; it continues to run", hint)
     wrong = _what_is_wrong(status, patience)
     found = _found(status)
     if wrong:
         for what in wrong[:-1]:
             say(f"error: {what}")
-        fail(f"{wrong[-1]}; the mesh goes on", "\n".join((hint, found)))
+        fail(f"{wrong[-1]}; the mesh continues to run", "\n".join((hint, found)))
     if not status.objects:
         say(no_objects(status))
     say(f"mesh {name} runs (pid {process.pid}): weft status, weft logs, weft exec; weft down {name} ends it")

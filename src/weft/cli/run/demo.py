@@ -16,16 +16,16 @@ from weft.cli.print.output import fail, print_table, say
     "directory",
     type=click.Path(path_type=Path),
     default=Path("weft-demo"),
-    help="Where to copy the shop to, by default weft-demo; used as it is if it exists.",
+    help="The directory to copy the shop to, by default weft-demo; an existing one is used as it is.",
 )
-@click.option("--check", is_flag=True, help="Run it unattended, assert what it shows, and exit 0 or 1.")
+@click.option("--check", is_flag=True, help="Run it unattended, check it, and exit with 0 or 1.")
 @click.option("--name", "own_name", help="The mesh's name, for a second demo beside the first.")
 @click.option("--no-live", is_flag=True, help="Plain lines instead of the live view.")
 def demo(directory: Path, check: bool, own_name: str | None, no_live: bool) -> None:
     """Run the example shop and watch its traffic.
 
     Nine small workloads, three protocols, two versions behind one name, a job, and steady requests. All of it is mutual
-    TLS, with certificates that live for seconds, and one of the nine is kept out by policy. The shop is copied to where
+    TLS, with certificates that live for seconds, and one of the nine is denied by policy. The shop is copied to where
     you can edit it, and four things to try are shown.
 
     \b

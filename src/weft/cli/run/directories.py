@@ -22,7 +22,7 @@ def past_directory(directory: Path | None) -> Path | None:
     try:
         make_private(directory)
     except (OSError, NotPrivate) as error:
-        fail(str(error), "what objects say may not be for everybody: give a directory that is not there yet, or 0700")
+        fail(str(error), "objects may be confidential: give a directory that does not exist yet, or one with mode 0700")
     return directory.absolute()
 
 

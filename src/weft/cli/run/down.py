@@ -19,12 +19,12 @@ PATIENCE = 30.0  # seconds; a mesh gives its pods a few seconds to finish what t
 @click.argument(
     "name",
     required=False,
-    help="The mesh's name; may be left out where only one is there.",
+    help="The mesh's name; optional if there is only one.",
     shell_complete=completions.meshes,
 )
 @click.option("--all", "everything", is_flag=True, help="All meshes of this machine.")
 def down(name: str | None, everything: bool) -> None:
-    """End a mesh: its pods, proxies, namespaces and files. Also cleans up behind a mesh that was killed.
+    """End a mesh: its pods, proxies, namespaces and files. Also cleans up after a mesh that was killed.
 
     \b
     Example: weft down
@@ -43,7 +43,7 @@ def down(name: str | None, everything: bool) -> None:
             fail(f"there is no mesh named `{name}`", did_you_mean(name, (record.name for record in records)))
     elif len(records) > 1:
         names = [record.name for record in records]
-        fail(f"there are several meshes: {', '.join(names)}", f"say which: weft down {names[0]}, or --all", code=2)
+        fail(f"there are several meshes: {', '.join(names)}", f"choose one: weft down {names[0]}, or --all", code=2)
     else:
         chosen = records
         if not chosen:
@@ -61,7 +61,7 @@ def _end(record: MeshRecord) -> None:
 
     if not record.running:
         _clean(record.name)
-        say(f"mesh {record.name} had been killed; cleaned up behind it")
+        say(f"mesh {record.name} had been killed; cleaned up after it")
         return
     say(f"ending mesh {record.name} …")
     try:

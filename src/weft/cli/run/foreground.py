@@ -78,7 +78,7 @@ def refuse_without_privileges() -> None:
 def tell_of_killed(name: str) -> None:
     record = find(name)
     if record is not None and not record.running:
-        say(f"cleaning up behind mesh {name}, which had been killed")
+        say(f"cleaning up after mesh {name}, which had been killed")
 
 
 async def _run(engine: Engine, show: Show, tips: Tips | None) -> None:

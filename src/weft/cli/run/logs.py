@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 @click.argument(
     "target", metavar="TARGET", help="A workload (all of its pods) or one pod.", shell_complete=completions.pods
 )
-@click.option("-f", "--follow", is_flag=True, help="Go on with new lines until Ctrl-C.")
-@click.option("--proxy", is_flag=True, help="The Envoy's lines instead of the app's.")
-@click.option("--tail", type=click.IntRange(min=0), help="Only so many of the last lines.")
+@click.option("-f", "--follow", is_flag=True, help="Follow: print new lines until Ctrl-C.")
+@click.option("--proxy", is_flag=True, help="The log of the Envoy instead of the app's.")
+@click.option("--tail", type=click.IntRange(min=0), help="Only this many of the last lines.")
 @shared.mesh
 def logs(target: str, follow: bool, proxy: bool, tail: int | None, mesh: str | None) -> None:
-    """Print what a workload or pod has printed.
+    """Print the output of a workload or pod.
 
     \b
     Example: weft logs -f loadgen

@@ -10,12 +10,12 @@ from weft.cli.print.output import fail, is_data, print_data, print_table, say
 
 @click.command()
 @click.argument(
-    "name", required=False, help="Only this mesh; all that run if none is given.", shell_complete=completions.meshes
+    "name", required=False, help="Only this mesh; default: all running ones.", shell_complete=completions.meshes
 )
 @click.option("--mesh", help="The same.", shell_complete=completions.meshes)
 @shared.wide_table_or_data("table, wide, json or yaml.")
 def ps(name: str | None, mesh: str | None, output: str) -> None:
-    """List the pods that run, of every mesh on this machine.
+    """List the running pods of every mesh on this machine.
 
     \b
     Example: weft ps
@@ -29,7 +29,7 @@ def ps(name: str | None, mesh: str | None, output: str) -> None:
 
     named = one_name(name, mesh)
     if named is not None and any(mark in named for mark in "./") and named not in running_meshes():
-        fail(f"no mesh is named `{named}`", f"of a pod: weft proxy-status {named}", code=2)
+        fail(f"no mesh is named `{named}`", f"for a pod: weft proxy-status {named}", code=2)
     names = running_meshes() if named is None else [choose_mesh(named)]
     statuses = [fetch_status(each) for each in names]
     if named is None:

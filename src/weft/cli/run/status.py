@@ -12,12 +12,12 @@ from weft.cli.print.output import fail, is_data, print_data, print_table
 @click.argument(
     "name",
     required=False,
-    help="The mesh's name; may be left out where only one runs.",
+    help="The mesh's name; optional if only one is running.",
     shell_complete=completions.meshes,
 )
 @click.option("--mesh", help="The same.", shell_complete=completions.meshes)
 @shared.wide_table_or_data("table (wide is the same), json or yaml.")
-@click.option("-w", "--watch", is_flag=True, help="Go on showing it until Ctrl-C; the mesh runs on.")
+@click.option("-w", "--watch", is_flag=True, help="Keep showing it until Ctrl-C; the mesh continues to run.")
 def status(name: str | None, mesh: str | None, output: str, watch: bool) -> None:
     """Show workloads, traffic and problems. Everything that `weft up` shows, once, or with --watch as it changes.
 

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     "directory",
     type=click.Path(path_type=Path),
     default=Path(),
-    help="A directory of YAML; the current one if none is given.",
+    help="A directory of YAML; default: the current one.",
 )
-@click.option("--name", help="The mesh's name; the directory's name if none is given.")
-@click.option("--detach", "-d", is_flag=True, help="Go on in the background once all pods are ready.")
+@click.option("--name", help="The mesh's name; default: the directory's name.")
+@click.option("--detach", "-d", is_flag=True, help="Continue in the background once all pods are ready.")
 @click.option(
     "--patience", type=float, default=60.0, show_default=True, help="With --detach: seconds to wait for all pods."
 )
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 @click.option(
     "--ca",
     type=click.Path(path_type=Path),
-    help="A directory that keeps the mesh's CA, or has one; by default it ends with the mesh.",
+    help="A directory that keeps the mesh's CA, or contains one; by default the CA ends with the mesh.",
 )
 @click.option("--certificate-ttl", default="24h", show_default=True, help="How long a pod's certificate lives.")
 @click.option(
     "--history",
     type=click.Path(path_type=Path),
-    help="A directory that keeps what weft history shows; by default it ends with the mesh.",
+    help="A directory that keeps the history across restarts; by default it ends with the mesh.",
 )
 def up(
     directory: Path,

@@ -110,7 +110,7 @@ def test_a_root_that_ends_soon_is_found():
     (soon,) = ending_roots(pem, ends - timedelta(days=29))
     (ended,) = ending_roots(pem, ends)
     assert (soon.severity, ended.severity) == ("warning", "error") and f"{ends:%Y-%m-%d}" in soon.what
-    assert "is none" in ending_roots("-----BEGIN CERTIFICATE-----\nx", ends)[0].what
+    assert "are not certificates" in ending_roots("-----BEGIN CERTIFICATE-----\nx", ends)[0].what
 
 
 def test_a_root_that_a_cluster_has_published_is_looked_at(cluster_cli, place):

@@ -31,7 +31,7 @@ def made(weft, mesh, tmp_path_factory):
 def test_it_says_where_the_report_is_and_tells_its_progress_apart(made):
     done, path = made
     assert done.stdout == f"{path}\n"
-    assert "proxy 1 of 2: talker-0.shop" in done.stderr and "look at it before you give it away" in done.stderr
+    assert "proxy 1 of 2: talker-0.shop" in done.stderr and "check it before you share it" in done.stderr
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -90,7 +90,7 @@ def test_without_a_mesh_there_is_still_the_machine(weft, tmp_path):
     environment.pop("KUBECONFIG", None)
     command = [sys.executable, "-m", "weft.cli", "bug-report", "-o", str(tmp_path / "x.tar.gz")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0 and "no mesh is asked" in done.stderr
+    assert done.returncode == 0 and "no mesh is included" in done.stderr
     assert "versions.json" in contents(tmp_path / "x.tar.gz")
 
 

@@ -35,7 +35,7 @@ def test_a_workload_of_this_machine_says_it_itself(weft, mesh, command):
 def test_exactly_one_is_asked_about(weft, arguments):
     done = weft("check-inject", *arguments)
     assert done.returncode == 2
-    assert "one pod is to be named" in done.stderr
+    assert "no pod is given, or more than one" in done.stderr
 
 
 def test_labels_are_pairs():
@@ -90,8 +90,8 @@ def test_files_need_neither_a_cluster_nor_a_mesh(alone, tmp_path):
         ),
     ]
     assert done.stderr == (
-        "namespace default is not in the files: it is taken to have no labels\n"
-        "hint: give its Namespace too, or ask a cluster: --kubernetes\n"
+        "namespace default is not in the files: it is assumed to have no labels\n"
+        "hint: give its Namespace too, or use a cluster: --kubernetes\n"
     )
 
 
@@ -120,8 +120,8 @@ def test_a_pod_that_is_not_as_it_would_be_made_now_is_told(capsys):
     bare = {"spec": {"containers": [{"name": "app"}]}, "status": {"phase": "Running"}}
     meshed = {**bare, "spec": {"containers": [{"name": "istio-proxy"}]}}
     for pod, verdicts, said in (
-        (bare, [yes], "has no proxy: it was made before"),
-        (meshed, [no], "has a proxy: it was made when"),
+        (bare, [yes], "has no proxy: it was created before"),
+        (meshed, [no], "has a proxy: it was created when"),
         (meshed, [yes, yes], "several webhooks inject it: a, a"),
     ):
         check_inject._tell(pod, verdicts)
@@ -199,7 +199,7 @@ def test_a_workload_of_a_cluster_is_asked_about_by_its_name(cluster_cli, webhook
         ]
         assert rows[1][3] == "Namespace label istio-injection=enabled matches"
         assert "istio-sidecar-injector: warning [WFT0815]: it has no caBundle" in done.stderr
-    for word, words in (("nobody", "there is no pod or workload `nobody`"), ("svc/web", "is no workload")):
+    for word, words in (("nobody", "there is no pod or workload `nobody`"), ("svc/web", "is not a workload")):
         done = cluster_cli("check-inject", word, "-n", "inject-named")
         assert (done.returncode, done.stdout) == (1, "")
         assert words in done.stderr

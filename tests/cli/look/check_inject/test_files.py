@@ -67,7 +67,7 @@ def test_a_workload_of_one_machine_says_it_itself(written, metadata, has, reason
 def test_without_a_pod_there_is_nothing_to_say(written, text, capsys):
     with pytest.raises(click.exceptions.Exit):
         written(text)
-    assert "no pod and no workload is written there\nhint: " in capsys.readouterr().err
+    assert "no pod and no workload in these files\nhint: " in capsys.readouterr().err
 
 
 def test_what_is_no_yaml_is_told_with_its_line(written, capsys):

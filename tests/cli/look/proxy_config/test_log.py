@@ -34,7 +34,7 @@ def test_pods_are_chosen_by_their_labels(weft, mesh):
     shown = weft("pc", "log", "-l", "app=talker", "--mesh", mesh, "-o", "json")
     assert set(json.loads(shown.stdout)) == {"talker-0.shop", "talker-1.shop"}
     refused = weft("pc", "log", "-l", "app=talker", "-n", "elsewhere", "--mesh", mesh)
-    assert refused.returncode == 1 and "no pod with a proxy has labels as `app=talker`" in refused.stderr
+    assert refused.returncode == 1 and "no pod with a proxy has the labels `app=talker`" in refused.stderr
 
 
 @pytest.mark.root

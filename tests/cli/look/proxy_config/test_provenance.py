@@ -81,4 +81,4 @@ def test_all_tables_of_a_running_proxy_are_told(weft, mesh):
         start = head.index("WHY")
         assert all(line[start:] for line in lines), head
     done = weft("pc", "all", "talker", "--why", "-o", "json", "--mesh", mesh)
-    assert (done.returncode, done.stdout) == (2, "") and "kind by kind" in done.stderr
+    assert (done.returncode, done.stdout) == (2, "") and "one kind at a time" in done.stderr

@@ -39,12 +39,11 @@ def audit(
     system: str,
     revision: str,
 ) -> None:
-    """Look a whole mesh over for what should be acted upon. What is refused, who injects where, workloads
-    without a proxy, plaintext that is still accepted, certificates near expiry, policies that match nothing, and what
-    the proxies cost in memory.
+    """Check a whole mesh for what needs action. Rejected objects, injection, workloads without a proxy, plaintext that
+    is still accepted, certificates near expiry, policies that match nothing, and the memory of the proxies.
 
     \b
-    Exit codes: 0 nothing to be done, 1 something, 2 a command line that makes no sense.
+    Exit codes: 0 nothing to do, 1 something to do, 2 an invalid command line.
 
     \b
     Example: weft audit

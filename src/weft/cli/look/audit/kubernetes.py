@@ -177,7 +177,7 @@ def _namespaces(
     ignored = [
         Problem(
             Where(object=f"MutatingWebhookConfiguration {name}"),
-            "failurePolicy is Ignore: pods that are made while nobody answers run without a proxy, unnoticed",
+            "failurePolicy is Ignore: pods that are created while the webhook is down run without a proxy, unnoticed",
             "weft install --set injection.failurePolicy=Fail",
             Severity.WARNING,
         )
@@ -209,7 +209,7 @@ def ending_roots(pem: str, now: datetime) -> list[Problem]:
     try:
         roots = load_pem_x509_certificates(pem.encode()) if pem else []
     except ValueError as error:
-        return [Problem(where, f"what is published as roots is none: {error}", "weft ca show --kubernetes")]
+        return [Problem(where, f"the published roots are not certificates: {error}", "weft ca show --kubernetes")]
     for each in roots:
         ends = each.not_valid_after_utc
         if ends - now < _NOTICE:

@@ -65,8 +65,8 @@ def _without_proxy(pods: list[PodStatus]) -> audit.Section:
     findings = [
         Problem(
             Where(object=f"Workload {namespace}/{name}"),
-            "it runs without a proxy, as sidecar.istio.io/inject says: no identity, and no policy is enforced there",
-            "remove that label or annotation unless it is meant",
+            "it runs without a proxy because of sidecar.istio.io/inject: no identity, and no policy is enforced there",
+            "remove that label or annotation unless it is intended",
             Severity.INFO,
         )
         for namespace, name in workloads

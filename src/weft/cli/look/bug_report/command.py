@@ -37,7 +37,11 @@ _IN_PODS = (("iptables-save",), ("ip6tables-save",), ("ip", "address"), ("ss", "
 
 @click.command()
 @click.option(
-    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Where to; else a name with the time."
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The file to write; by default a name with the time.",
 )
 @click.option(
     "--output-dir",
@@ -47,7 +51,7 @@ _IN_PODS = (("iptables-save",), ("ip6tables-save",), ("ip", "address"), ("ss", "
     type=click.Path(path_type=Path),
     default=Path(),
     show_default=True,
-    help="Where to, by that name; else here.",
+    help="The directory to write to; by default the current one.",
 )
 @shared.only_namespace
 @shared.which_mesh
@@ -62,8 +66,8 @@ def bug_report(
     context: str | None,
     system: str,
 ) -> None:
-    """Collect what is needed to see what is wrong, without secrets. An archive (.tar.gz) with versions, status and
-    problems, what every proxy has and logs, what the control plane says, and what there is to know of this machine.
+    """Collect what is needed to diagnose a mesh, without secrets. An archive (.tar.gz) with versions, status and
+    problems, the config and logs of every proxy, the control plane's debug pages, and facts about this machine.
 
     \b
     Example: weft bug-report
@@ -82,7 +86,7 @@ def bug_report(
     if named or is_somebody_there():
         reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
     else:
-        say("no mesh is asked: none runs here that is meant (--mesh NAME), and no cluster is known")
+        say("no mesh is included: none runs on this machine (--mesh NAME), and no cluster is configured")
     try:
         file = path.open("xb")
     except OSError as error:
@@ -98,7 +102,7 @@ def bug_report(
                 reached.close()
     for line in bundle.left_out:
         say(f"left out: {line}")
-    say(f"{len(bundle.names)} files, {path.stat().st_size / 1e6:.1f} MB; look at it before you give it away")
+    say(f"{len(bundle.names)} files, {path.stat().st_size / 1e6:.1f} MB; check it before you share it")
     click.echo(str(path))
 
 

@@ -33,20 +33,24 @@ COLUMNS = ("WEBHOOK", "REVISION", "INJECTED", "REASON")
     help="POD, POD.NAMESPACE, deploy/NAME or a workload.",
     shell_complete=completions.pods,
 )
-@click.option("-l", "--labels", metavar="A=B,…", default="", help="A pod with these labels, instead.")
+@click.option("-l", "--labels", metavar="A=B,…", default="", help="A pod with these labels, instead of a name.")
 @click.option(
     "-f",
     "--file",
     "--filename",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Every pod and workload of these files or directories, instead; a cluster is asked only if one is named.",
+    help="Every pod and workload in these files or directories; a cluster is used only if one is named.",
 )
 @shared.namespace
 @shared.table_or_data
 @shared.which_mesh
 @click.option(
-    "-r", "--revision", default="default", show_default=True, help="With --file and no cluster: who would inject."
+    "-r",
+    "--revision",
+    default="default",
+    show_default=True,
+    help="With --file and no cluster: the revision that would inject.",
 )
 def check_inject(
     target: str | None,
@@ -60,11 +64,11 @@ def check_inject(
     context: str | None,
     revision: str,
 ) -> None:
-    """Show which webhook injects a pod, and why. Labels count when a pod is made: one that runs may have been made
-    before they changed, and then that is said.
+    """Show which webhook injects a pod, and why. Labels count when a pod is created: if a running pod was created
+    before they changed, the output says so.
 
-    Files need neither a cluster nor a mesh: a default installation is taken for granted, and the labels of a namespace
-    are those that the files give it.
+    Files need neither a cluster nor a mesh: a default installation is assumed, and a namespace has the labels that the
+    files give it.
 
     \b
     Example: weft check-inject web-0.shop
@@ -74,7 +78,7 @@ def check_inject(
              weft check-inject -f web.yaml -n shop --kubernetes
     """
     if sum((target is not None, bool(labels), bool(file))) != 1:
-        fail("one pod is to be named", "give one of: a POD, -l LABELS, or --file FILE", code=2)
+        fail("no pod is given, or more than one", "give one of: a POD, -l LABELS, or --file FILE", code=2)
     if file:
         refuse_two(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
         named = kubernetes or kubeconfig is not None or context is not None
@@ -90,7 +94,7 @@ def check_inject(
     only_pods(reached, "injection")
     if isinstance(reached, LocalReach):
         if target is None:
-            fail("labels are asked of a cluster", "on one machine, name a pod or a workload: weft ps", code=2)
+            fail("labels can only be checked on a cluster", "on one machine, name a pod or a workload: weft ps", code=2)
         _print([_by_workload(reached, target, namespace)], output)
         return
     import asyncio
@@ -176,7 +180,7 @@ async def _settings(cluster: Client, configuration: Configuration) -> InjectionS
         return InjectionSettings()  # of another mesh
     except ApiError as error:
         if error.forbidden:
-            say(f"you may not read {where}: the injector is taken to have its defaults")
+            say(f"you may not read {where}: the injector's default settings are assumed")
         elif not error.not_found:
             raise
         return InjectionSettings()
@@ -199,7 +203,7 @@ async def _found(cluster: Client, word: str, namespace: str) -> tuple[dict[str, 
         "job": resource.JOBS,
     }
     if kind == "service":
-        fail(f"`{word}` is no workload", "name one of its pods, or deploy/NAME")
+        fail(f"`{word}` is not a workload", "name one of its pods, or deploy/NAME")
     for each in (kind,) if kind else ("pod", "deployment", "statefulset", "daemonset"):
         try:
             found = await cluster.get(resources[each], name, namespace=within)
@@ -228,9 +232,9 @@ def _of_files(
         {each.namespace for each in written.templates if each.kind != "Workload"} - written.namespaces.keys()
     )
     for name in unknown:
-        say(f"namespace {name} is not in the files: it is taken to have no labels")
+        say(f"namespace {name} is not in the files: it is assumed to have no labels")
     if unknown:
-        say("hint: give its Namespace too, or ask a cluster: --kubernetes")
+        say("hint: give its Namespace too, or use a cluster: --kubernetes")
     return verdicts(written, msgspec.structs.replace(InjectionSettings(), revision=revision))
 
 
@@ -255,7 +259,7 @@ def _of_files_there(written: WrittenPods, kubeconfig: Path | None, context: str 
 def _labels(text: str) -> dict[str, str]:
     pairs = [each.partition("=") for each in text.split(",") if each.strip()]
     if not pairs or any(not equals or not name.strip() for name, equals, _ in pairs):
-        fail(f"`{text}` are no labels", "for example: -l app=web,version=v1", code=2)
+        fail(f"`{text}` are not labels", "for example: -l app=web,version=v1", code=2)
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
@@ -269,13 +273,11 @@ def _tell(pod: Mapping[str, Any], verdicts: Iterable[InjectionVerdict]) -> None:
     from weft.cli.reach.kubernetes import has_proxy
 
     if has_proxy(dict(pod)) and not injecting:
-        say(
-            "the pod that runs has a proxy: it was made when something injected it\nhint: it goes with the next restart"
-        )
+        say("the running pod has a proxy: it was created when it was injected\nhint: the next restart removes it")
     if injecting and not has_proxy(dict(pod)):
         say(
-            "the pod that runs has no proxy: it was made before\n"
-            "hint: make it again: kubectl rollout restart, or delete it"
+            "the running pod has no proxy: it was created before\n"
+            "hint: create it again: kubectl rollout restart, or delete it"
         )
 
 

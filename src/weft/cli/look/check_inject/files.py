@@ -65,8 +65,8 @@ def read(paths: Sequence[Path], namespace: str) -> WrittenPods:
                 templates.append(Template(f"{body['kind']} {name}", str(body["kind"]), place, str(file), line, pod))
     if not templates:
         fail(
-            f"{', '.join(map(str, paths))}: no pod and no workload is written there",
-            "give files with a Pod, a Deployment, or another object that makes pods",
+            f"{', '.join(map(str, paths))}: no pod and no workload in these files",
+            "give files with a Pod, a Deployment, or another object that creates pods",
         )
     return WrittenPods(tuple(templates), namespaces)
 

@@ -22,15 +22,15 @@ verbose = click.option(
     "--verbose/--brief",
     default=True,
     show_default=True,
-    help="A line for each filter chain or route, or for each whole.",
+    help="One line for each filter chain or route; without, one for each listener or route configuration.",
 )
 name = click.option(
     "--name", default="", help="Only the route configuration of this name.", shell_complete=completions.routes
 )
 fqdn = click.option(
-    "--fqdn", default="", help="Only clusters whose service's name has this in it.", shell_complete=completions.hosts
+    "--fqdn", default="", help="Only clusters whose host contains this.", shell_complete=completions.hosts
 )
-subset = click.option("--subset", default="", help="Only clusters whose subset has this in it.")
+subset = click.option("--subset", default="", help="Only clusters whose subset contains this.")
 direction = click.option(
     "--direction", default="", type=OneOf(*_DIRECTIONS), help="Only clusters of this direction: inbound, outbound."
 )
@@ -43,7 +43,7 @@ status = click.option(
     type=OneOf(*_STATUSES),
     help="Only endpoints of this status: healthy, unhealthy, draining, timeout, degraded, unknown.",
 )
-why = click.option("--why", is_flag=True, help="Say of each who made it: objects with file and line, and rules.")
+why = click.option("--why", is_flag=True, help="Show the objects, with file and line, and the rules behind each.")
 FORMS = ("short", "table", "json", "yaml")  # the first two are the same
 output = click.option(
     "-o",
@@ -51,5 +51,5 @@ output = click.option(
     type=click.Choice(FORMS),
     default="short",
     show_default=True,
-    help="short (table is the same): a line for each; json or yaml: all that Envoy says.",
+    help="short (table is the same): one line for each; json or yaml: everything that Envoy reports.",
 )

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     "--level", default="", help="[LOGGER:]LEVEL,…, such as rbac:debug,info.", shell_complete=completions.levels
 )
 @shared.selector
-@click.option("-r", "--reset", is_flag=True, help="The levels that it was started with.")
+@click.option("-r", "--reset", is_flag=True, help="Reset to the levels that it was started with.")
 @filters.output
 def log(source: ProxySource, level: str, selector: str, reset: bool, output: str) -> None:
-    """Show what it logs, or change that until it restarts; of deploy/NAME, or with -l, all pods at once.
+    """Show the log levels of a proxy, or change them until it restarts; for deploy/NAME or -l, of all pods.
 
-    Levels are trace, debug, info, warning, error, critical and off. Without a logger: all of them. What it says then is
+    Levels are trace, debug, info, warning, error, critical and off. Without a logger: all of them. Its log is
     in `weft logs --proxy`, or on a cluster in `kubectl logs POD -c istio-proxy`.
 
     \b
@@ -39,9 +39,9 @@ def log(source: ProxySource, level: str, selector: str, reset: bool, output: str
     if source.file is not None:
         fail("a file has no log", "name a pod: weft proxy-config log POD", code=2)
     if selector and source.target:
-        fail("a pod is named, and labels", "give one of them: POD, or -l app=payments", code=2)
+        fail("a pod and labels are given", "give one of them: POD, or -l app=payments", code=2)
     if level and reset:
-        fail("--level and --reset are given", "leave one of them out", code=2)
+        fail("both --level and --reset are given", "leave one of them out", code=2)
     wanted = log_levels.parse(level) if level else []
     proxies = (
         source.reach.find_labelled(selector, source.namespace)

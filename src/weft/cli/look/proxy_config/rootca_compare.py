@@ -30,7 +30,7 @@ def compare(
     context: str | None,
     system: str,
 ) -> None:
-    """Whether two pods trust a root in common: without one, neither believes the other's certificate.
+    """Whether two pods trust a common root: without one, neither accepts the other's certificate.
 
     \b
     Exit codes: 0 they do, 1 they do not.

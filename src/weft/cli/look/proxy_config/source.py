@@ -98,7 +98,7 @@ _target = click.argument(
     shell_complete=completions.pods,
 )
 _file = click.option(
-    "-f", "--file", metavar="DUMP", help="Read this instead: what Envoy's admin API said. - is standard input."
+    "-f", "--file", metavar="DUMP", help="Read this file instead: output of Envoy's admin API; - for stdin."
 )
 
 
@@ -143,4 +143,4 @@ def _contents(file: str) -> bytes:
     try:
         return Path(file).read_bytes()
     except OSError as error:
-        fail(f"{file} cannot be read: {error.strerror or error}", "--file takes what Envoy's admin API said")
+        fail(f"{file} cannot be read: {error.strerror or error}", "--file takes the output of Envoy's admin API")

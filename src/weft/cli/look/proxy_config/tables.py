@@ -36,38 +36,44 @@ _LISTINGS = (
     Listing(
         "listeners",
         "look.proxy_config.tables:listeners",
-        "Where it listens, what each filter chain takes, and where that goes.",
+        "Listeners: what each filter chain matches, and where it goes.",
     ),
     Listing(
         "routes",
         "look.proxy_config.tables:routes",
-        "Which paths of which hosts it knows, and the VirtualService behind each.",
+        "Routes: the hosts and paths, and the VirtualService behind each.",
     ),
-    Listing("clusters", "look.proxy_config.tables:clusters", "Whom it can call, and the DestinationRule behind each."),
+    Listing(
+        "clusters",
+        "look.proxy_config.tables:clusters",
+        "Clusters: the hosts it can call, and the DestinationRule behind each.",
+    ),
     Listing(
         "endpoints",
         "look.proxy_config.tables:endpoints",
-        "Every address behind its clusters, and how it finds each.",
+        "Endpoints: every address behind its clusters, and its health.",
     ),
     Listing(
-        "secret", "look.proxy_config.tables:secret", "Its certificates and what it trusts, and how long each holds."
+        "secret",
+        "look.proxy_config.tables:secret",
+        "Certificates: its own and those it trusts, and how long each is valid.",
     ),
-    Listing("bootstrap", "look.proxy_config.tables:bootstrap", "What it was started with."),
-    Listing("ecds", "look.proxy_config.tables:ecds", "Filters that it was sent by themselves; weft sends none."),
+    Listing("bootstrap", "look.proxy_config.tables:bootstrap", "Bootstrap: the config that it was started with."),
+    Listing("ecds", "look.proxy_config.tables:ecds", "Filters sent by extension config discovery; weft sends none."),
     Listing(
         "log",
         "look.proxy_config.log:log",
-        "Show what it logs, or change that until it restarts; of deploy/NAME, or with -l, all pods at once.",
+        "Show the log levels of a proxy, or change them until it restarts; for deploy/NAME or -l, of all pods.",
     ),
     Listing(
         "rootca-compare",
         "look.proxy_config.rootca_compare:compare",
-        "Whether two pods trust a root in common: without one, neither believes the other's certificate.",
+        "Whether two pods trust a common root: without one, neither accepts the other's certificate.",
     ),
     Listing(
         "all",
         "look.proxy_config.tables:all_",
-        "All of the above, one after the other; with -o json the whole dump.",
+        "All of the above; with -o json the whole dump.",
     ),
 )
 
@@ -75,7 +81,7 @@ _LISTINGS = (
 def _group(name: str) -> LazyGroup:
     return LazyGroup(
         name,
-        help="Show what a pod's Envoy has. Listeners, routes, clusters, endpoints, certificates; pc is the same.",
+        help="Show the config of a pod's Envoy. Listeners, routes, clusters, endpoints, certificates; pc is the same.",
         epilog="Example: weft proxy-config clusters payments-v1",
         listings={"Commands": _LISTINGS},
         aliases={alias: name for name, aliases in ALIASES.items() for alias in aliases},
@@ -94,7 +100,7 @@ GROUP, PC = _group("proxy-config"), _group("pc")
 @filters.why
 @filters.output
 def listeners(source: ProxySource, address: str, port: int, type_: str, verbose: bool, why: bool, output: str) -> None:
-    """Where it listens, what each filter chain takes, and where that goes.
+    """Listeners: what each filter chain matches, and where it goes.
 
     \b
     Example: weft proxy-config listeners deploy/payments --port 15006
@@ -122,7 +128,7 @@ def listeners(source: ProxySource, address: str, port: int, type_: str, verbose:
 @filters.why
 @filters.output
 def routes(source: ProxySource, name: str, verbose: bool, why: bool, output: str) -> None:
-    """Which paths of which hosts it knows, and the VirtualService behind each.
+    """Routes: the hosts and paths, and the VirtualService behind each.
 
     \b
     Example: weft proxy-config routes frontend --name 80
@@ -149,7 +155,7 @@ def routes(source: ProxySource, name: str, verbose: bool, why: bool, output: str
 @filters.why
 @filters.output
 def clusters(source: ProxySource, fqdn: str, port: int, subset: str, direction: str, why: bool, output: str) -> None:
-    """Whom it can call, and the DestinationRule behind each.
+    """Clusters: the hosts it can call, and the DestinationRule behind each.
 
     \b
     Example: weft proxy-config clusters frontend
@@ -179,8 +185,8 @@ def clusters(source: ProxySource, fqdn: str, port: int, subset: str, direction: 
 @filters.why
 @filters.output
 def endpoints(source: ProxySource, address: str, port: int, cluster: str, status: str, why: bool, output: str) -> None:
-    """Every address behind its clusters, and how it finds each. With --file: what /clusters?format=json said; of a
-    whole dump (weft pc all POD -o json), what the proxy was told.
+    """Endpoints: every address behind its clusters, and its health. With --file: the output of /clusters?format=json;
+    for a whole dump (weft pc all POD -o json), the endpoints that the proxy was sent.
 
     \b
     Example: weft proxy-config endpoints frontend --status unhealthy
@@ -207,7 +213,7 @@ def endpoints(source: ProxySource, address: str, port: int, cluster: str, status
 @filters.why
 @filters.output
 def secret(source: ProxySource, why: bool, output: str) -> None:
-    """Its certificates and what it trusts, and how long each holds. Never a key.
+    """Certificates: its own and those it trusts, and how long each is valid. Never a key.
 
     \b
     Example: weft proxy-config secret payments-v1
@@ -241,7 +247,7 @@ def secret(source: ProxySource, why: bool, output: str) -> None:
     help="json, yaml, or short (table is the same): only the versions.",
 )
 def bootstrap(source: ProxySource, output: str) -> None:
-    """What it was started with.
+    """Bootstrap: the config that it was started with.
 
     \b
     Example: weft proxy-config bootstrap frontend -o short
@@ -260,7 +266,7 @@ def bootstrap(source: ProxySource, output: str) -> None:
 @with_source
 @filters.output
 def ecds(source: ProxySource, output: str) -> None:
-    """Filters that it was sent by themselves; weft sends none.
+    """Filters sent by extension config discovery; weft sends none.
 
     \b
     Example: weft proxy-config ecds frontend
@@ -304,7 +310,7 @@ def all_(
     why: bool,
     output: str,
 ) -> None:
-    """All of the above, one after the other; with -o json the whole dump.
+    """All of the above; with -o json the whole dump.
 
     \b
     Example: weft proxy-config all frontend --with-headers
@@ -314,7 +320,7 @@ def all_(
 
     if why and not _is_table(output):
         what = "the whole dump is Envoy's own, and has no place for who made what"
-        fail(what, "ask kind by kind: weft proxy-config clusters POD --why -o json", code=2)
+        fail(what, "query one kind at a time: weft proxy-config clusters POD --why -o json", code=2)
     told = {kind: provenance(source, *kinds).words if why else None for kind, kinds in _ASKED.items()}
     dump = source.everything()
     if not _is_table(output):

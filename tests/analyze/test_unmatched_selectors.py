@@ -3,8 +3,8 @@ import pytest
 from analyze.meshes import WEB, said
 
 KINDS = {
-    "AuthorizationPolicy": ("{action: DENY, rules: [{to: [{operation: {ports: ['8080']}}]}]}", "the policy guards nobody"),
-    "PeerAuthentication": ("{mtls: {mode: STRICT}}", "the PeerAuthentication is for nobody"),
+    "AuthorizationPolicy": ("{action: DENY, rules: [{to: [{operation: {ports: ['8080']}}]}]}", "the policy has no effect"),
+    "PeerAuthentication": ("{mtls: {mode: STRICT}}", "the PeerAuthentication has no effect"),
 }  # fmt: skip
 
 
@@ -27,7 +27,7 @@ def policy(kind, namespace):
 def test_a_policy_in_a_namespace_where_nothing_runs_is_said(kind, namespace, hint):
     (line,) = said(WEB + policy(kind, namespace))
     assert line == (
-        f"{kind} {namespace}/x: metadata.namespace: warning: nothing runs in namespace {namespace}: "
+        f"{kind} {namespace}/x: metadata.namespace: warning: no workload runs in namespace {namespace}: "
         f"{KINDS[kind][1]} (hint: {hint})"
     )
 

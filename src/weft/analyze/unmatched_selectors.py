@@ -1,5 +1,5 @@
-"""Policies that hold for nobody: their labels are nobody's, or nothing runs in their namespace. Every sort of policy
-that workloads are selected for is asked about here."""
+"""Policies that select no workload: no workload has their labels, or none runs in their namespace. Used for every kind
+of policy with a selector."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from weft.base.suggest import did_you_mean
 from weft.model.policy import Policy
 
 
-def of_nobody(code: str, policy: Policy, facts: Facts, outcome: str) -> Iterator[Problem]:
-    """`outcome`: what comes of it. Where nothing runs at all, who is selected is for others to know."""
+def selects_nothing(code: str, policy: Policy, facts: Facts, outcome: str) -> Iterator[Problem]:
+    """`outcome`: the effect, for the message. Skipped where no workload is known."""
     if not facts.runs or facts.chosen(policy.namespace, policy.selector):
         return
     root = facts.settings.root_namespace
     mesh_wide = policy.namespace == root
     if not mesh_wide and policy.namespace not in facts.runners:
-        what = f"nothing runs in namespace {policy.namespace}: {outcome}"
+        what = f"no workload runs in namespace {policy.namespace}: {outcome}"
         yield finding(code, policy.origin, "metadata.namespace", what, _meant_namespace(policy.namespace, facts))
         return
     places = facts.runners if mesh_wide else (policy.namespace,)
