@@ -272,7 +272,7 @@ async def test_a_defect_in_what_becomes_of_objects_ends_no_control_plane(client,
             await client.create(SERVICES, service, namespace=namespace)
             await eventually(lambda name=name: made.control.plane.mesh.get(ObjectKey("Service", namespace, name)))
             failing.append(False)
-        assert "could not be taken in whole" in caplog.text
+        assert "was not applied completely" in caplog.text
         assert made.is_ready
 
 
@@ -308,7 +308,7 @@ async def test_another_trust_domain_is_told_of_and_waits_for_the_next_start(clie
         await eventually(lambda: about(plane, "trustDomain"))
         [problem] = about(plane, "trustDomain")
         assert str(problem).startswith(
-            f"ConfigMap {root}/istio: trustDomain: error: it is other.org now, and certificates are still of example.org"
+            f"ConfigMap {root}/istio: trustDomain: error: it is other.org now, but certificates still have example.org"
         )
         assert plane.mesh.settings.trust_domain == "example.org"
         await client.patch(CONFIG_MAPS, "istio", {"data": manifest["data"]}, namespace=root)
@@ -343,7 +343,7 @@ async def test_a_plugged_in_ca_that_comes_later_is_told_of_and_waits_for_the_nex
         making.plug_in(tmp_path, certificate=making.ca("root", key), key=key)
         await eventually(lambda: about(control.plane, str(tmp_path)))
         [problem] = about(control.plane, str(tmp_path))
-        assert "it is there now, and a root that weft made signs until the next start" in str(problem)
+        assert "it exists now, but a root that weft made signs until the next restart" in str(problem)
         assert f"kubectl -n {root} rollout restart deployment/weft-control" in problem.hint
         assert control.authority.bundle() == before
 

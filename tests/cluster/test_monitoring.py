@@ -9,7 +9,7 @@ from weft.cluster.monitoring import Monitoring
 
 @pytest.fixture
 async def ask():
-    state = {"why": "the objects of the cluster are not here yet"}
+    state = {"why": "the objects of the cluster are not loaded yet"}
     refused = CounterMetricFamily("weft_ca_refused_total", "Refused.", labels=("reason",))
     refused.add_metric(("x",), 1.5)
     pushes = GaugeMetricFamily("weft_pushes", "Pushes.", 3)
@@ -28,7 +28,7 @@ async def ask():
 
 async def test_it_lives_before_it_is_ready_and_says_why_it_is_not(ask):
     assert (await ask("/healthz"))[0] == 200
-    assert await ask("/ready") == (503, "the objects of the cluster are not here yet\n")
+    assert await ask("/ready") == (503, "the objects of the cluster are not loaded yet\n")
     ask.state["why"] = ""
     assert (await ask("/ready"))[0] == 200
 

@@ -61,7 +61,7 @@ async def test_a_look_that_fails_is_said_and_the_next_is_taken(caplog):
     objects = NamedObjects(told, wanted, lambda changes: None, lambda problems: None)
     async with running(objects):
         objects.look()
-        await eventually(lambda: "nobody knows which objects are named" in caplog.text)
+        await eventually(lambda: "cannot compute which objects are named" in caplog.text)
         names.append(("shop", "a"))
         objects.look()
         await eventually(lambda: told.wanted == [(("shop", "a"),)])
@@ -81,7 +81,7 @@ async def test_a_batch_that_cannot_be_taken_in_is_said_and_the_next_is(caplog):
         told.arriving.put_nowait(())  # nothing of them has changed, but what cannot be read has
         await eventually(lambda: len(noted) == 3)
     assert taken == ["good"]
-    assert "Secret shop/bad could not be taken in" in caplog.text
+    assert "cannot apply Secret shop/bad" in caplog.text
 
 
 async def test_only_changes_of_objects_that_may_name_others_are_a_look():

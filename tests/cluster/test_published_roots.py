@@ -188,7 +188,7 @@ async def test_a_stranger_that_does_not_agree_is_not_fought_as_fast_as_one_can(
 
     async with published(client, ours, names):
         fighting = asyncio.create_task(stranger())
-        told = f"somebody writes other roots to ConfigMap {namespace}/{ROOT_CONFIG_MAP} again and again"
+        told = f"ConfigMap {namespace}/{ROOT_CONFIG_MAP} is overwritten with other roots again and again"
         await eventually(lambda: told in caplog.text)
         fighting.cancel()
     assert writes.count(namespace) == 5

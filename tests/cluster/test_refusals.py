@@ -16,8 +16,8 @@ from weft.install.names import InstallationNames
 from weft.kube.error import ApiError
 from weft.kube.resource import CONFIG_MAPS
 
-BAD = Problem(Where(object="VirtualService shop/web"), "Envoy refuses it")
-WORSE = Problem(Where(object="DestinationRule shop/web"), "Envoy refuses that")
+BAD = Problem(Where(object="VirtualService shop/web"), "Envoy rejects it")
+WORSE = Problem(Where(object="DestinationRule shop/web"), "Envoy rejects that")
 
 
 @pytest.fixture

@@ -102,7 +102,7 @@ async def test_a_secret_that_is_broken_or_gone_takes_nothing_from_who_signs(clie
         await client.patch(SECRETS, NAME, {"data": {STATE: broken}}, namespace=namespace)
         await eventually(lambda: "the changed root is not used" in caplog.text)
         await client.delete(SECRETS, NAME, namespace=namespace)
-        await eventually(lambda: "the root lives on in memory" in caplog.text)
+        await eventually(lambda: "the root is still in memory" in caplog.text)
         assert authority.bundle() == before
         assert making.verifies(authority.sign(making.csr(), making.WEB).chain, before)
 
@@ -140,7 +140,7 @@ async def test_a_root_that_nobody_has_any_more_is_not_waited_for_for_ever(client
     monkeypatch.setattr(root_secret, "RESTORE_SECONDS", 0.6)
     await published(client, namespace)
     assert (await RootSecret(client, namespace, "cluster.local", TERMS).open()).bundle()
-    assert "nobody has the root of cluster.local any more" in caplog.text
+    assert "the root of cluster.local is lost" in caplog.text
 
 
 async def test_another_trust_domain_is_refused(client, namespace):

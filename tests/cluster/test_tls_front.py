@@ -229,7 +229,7 @@ async def test_who_goes_in_the_middle_of_the_handshake_is_told_of_with_a_reason(
     with caplog.at_level("INFO", "weft.cluster.tls_front"):
         _, writer = await asyncio.open_connection(host, int(port))
         writer.close()
-        await eventually(lambda: "did not get in: the connection was lost (ConnectionResetError)" in caplog.text)
+        await eventually(lambda: "rejected: the connection was lost (ConnectionResetError)" in caplog.text)
 
 
 async def test_who_shows_no_certificate_cannot_fill_the_memory_with_words(rig):

@@ -86,7 +86,7 @@ async def test_a_pod_that_the_watch_does_not_know_is_asked_to_come_again(client,
     reviews = TokenReviews(client, lives=lambda uid: uid in known)
     assert (await reviews.check(token)).pod == "web-0"
     known.clear()
-    with pytest.raises(CaUnavailable, match=r"web-0 is not known here"):
+    with pytest.raises(CaUnavailable, match=r"web-0 is not known to this control plane"):
         await reviews.check(token)
 
 
@@ -108,7 +108,7 @@ async def test_a_flood_of_tokens_leaves_room_for_everybody_else_who_asks_the_api
         reviews = TokenReviews(client, waiting=100)
         flood = [asyncio.create_task(reviews.check("a.b.c")) for _ in range(101)]
         done, _ = await asyncio.wait(flood, return_when=asyncio.FIRST_COMPLETED)
-        assert [str(each.exception()) for each in done] == ["too many tokens wait to be reviewed; try again"]
+        assert [str(each.exception()) for each in done] == ["too many tokens are waiting for review; try again"]
         assert not client._places.locked()
         line.flow()
         endings = await asyncio.gather(*flood, return_exceptions=True)

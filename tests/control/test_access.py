@@ -55,12 +55,12 @@ async def test_an_agent_shows_both():
 @pytest.mark.parametrize(
     ("identity", "token", "why"),
     [
-        (None, "", "show a certificate"),
+        (None, "", "a certificate of the mesh or a bearer token is required"),
         (None, "bad", "a bad signature"),
         (WEB, "bad", "a bad signature"),
         (None, "nobodys", "not bound to a pod"),
         (WEB, "unbound:shop/web", "not bound to a pod"),
-        (WEB, "shop/api", "the token is that of shop/api"),
+        (WEB, "shop/api", "the token is for shop/api"),
         (Identity("elsewhere.org", "shop", "web"), "", "another trust domain"),
         (Identity("elsewhere.org", "shop", "web"), "shop/web", "another trust domain"),
     ],

@@ -75,7 +75,7 @@ async def test_one_that_fails_says_so_and_keeps_what_was_found(monkeypatch, capl
     one.wake()
     await eventually(lambda: not one.pending)
     assert problems.all()
-    assert "cannot be analyzed" in caplog.text
+    assert "the analysis of the mesh failed" in caplog.text
 
 
 async def test_an_object_with_errors_counts_for_those_who_refer_to_it():

@@ -69,13 +69,18 @@ WEB = Principal("shop", "web")
 @pytest.mark.parametrize(
     ("pod", "metadata", "principal", "why"),
     [
-        ("api-0", {}, WEB, "pod shop/api-0 is of api, and its caller is shop/web"),
-        ("web-0", {"POD_NAME": "api-0"}, WEB, "pod shop/api-0 is of api"),
-        ("web-7", {}, WEB, "pod shop/web-7 is not known here"),
-        ("web-0", {}, Principal("shop", "web", "web-7", "uid-web-7"), "pod shop/web-7 is not known here"),
-        ("web-0", {}, Principal("other", "web"), "says it is sidecar:shop/web, and its caller is other/web"),
-        ("web-0", {}, "somebody", "nobody of this mesh"),
-        ("web-0", {}, Principal("shop", "web", only_asks=True), "bound to no pod"),
+        ("api-0", {}, WEB, "pod shop/api-0 has the account api, but its caller is shop/web"),
+        ("web-0", {"POD_NAME": "api-0"}, WEB, "pod shop/api-0 has the account api"),
+        ("web-7", {}, WEB, "pod shop/web-7 is not known to this control plane"),
+        (
+            "web-0",
+            {},
+            Principal("shop", "web", "web-7", "uid-web-7"),
+            "pod shop/web-7 is not known to this control plane",
+        ),
+        ("web-0", {}, Principal("other", "web"), "claims to be sidecar:shop/web, but its caller is other/web"),
+        ("web-0", {}, "somebody", "not an account of this mesh"),
+        ("web-0", {}, Principal("shop", "web", only_asks=True), "not bound to a pod"),
     ],
 )
 def test_refuses_who_names_a_pod_that_is_not_of_its_account(rig, pod, metadata, principal, why):
@@ -108,7 +113,7 @@ def test_grpcs_own_client_stays_one(rig):
 def test_a_pod_with_a_sidecar_is_no_gateway_whatever_its_proxy_says(rig):
     claimed = msgspec.structs.replace(group("web"), kind=ProxyKind.GATEWAY)
     node = NodeInfo(NODE.format("web-0").replace("sidecar", "router"))
-    with pytest.raises(StreamRefused, match="says it is a router, and pod shop/web-0 is a sidecar"):
+    with pytest.raises(StreamRefused, match="claims to be a router, but pod shop/web-0 is a sidecar"):
         Direct(rig.placed, lambda *_: None).join(1, node, claimed, WEB)
 
 
@@ -117,7 +122,7 @@ def test_a_gateways_pod_has_no_sidecar_whatever_its_proxy_says(rig):
     rig.placed.put("uid-web-2", "node-1", gateway)
     direct = Direct(rig.placed, lambda *_: None)
     assert direct.join(1, NodeInfo(NODE.format("web-2").replace("sidecar", "router")), gateway, WEB) == gateway
-    with pytest.raises(StreamRefused, match="says it is a sidecar, and pod shop/web-2 is a router"):
+    with pytest.raises(StreamRefused, match="claims to be a sidecar, but pod shop/web-2 is a router"):
         direct.join(2, NodeInfo(NODE.format("web-2")), group("web"), WEB)
 
 

@@ -155,8 +155,12 @@ async def test_an_agent_is_given_nothing_of_pods_on_other_nodes(tmp_path):
         ("node-1", None, "not an agent"),
         ("node-1", Principal("shop", "web", "web-0", "uid-web-0"), "not an agent"),
         ("node-1", Principal("istio-system", "weft-node", is_agent=True), "no token that is bound"),
-        ("node-1", Principal("istio-system", "weft-node", "a", "uid-a", is_agent=True), "not known here"),
-        ("node-2", Principal("istio-system", "weft-node", "b", "uid-b", is_agent=True), "runs on node-1, and asks for"),
+        (
+            "node-1",
+            Principal("istio-system", "weft-node", "a", "uid-a", is_agent=True),
+            "not known to this control plane",
+        ),
+        ("node-2", Principal("istio-system", "weft-node", "b", "uid-b", is_agent=True), "runs on node-1, but requests"),
     ],
 )
 def test_refuses_who_is_not_the_agent_of_the_node(node, principal, why):

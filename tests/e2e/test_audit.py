@@ -97,7 +97,7 @@ async def test_certificates_and_memory_are_as_envoy_and_the_kernel_say(mesh):
         ends += [each["cert_chain"][0]["expiration_time"] for each in certs["certificates"] if each.get("cert_chain")]
     first = min(map(datetime.fromisoformat, ends))
     assert sections["certificates"]["told"][0].startswith(
-        f"3 certificates of proxies, the first ends at {first:%F %T} UTC"
+        f"3 certificates of proxies, the first expires at {first:%F %T} UTC"
     )
     rows = {each["workload"]: each for each in report["memory"]}
     assert set(rows) == {"client", "open", "closed"}

@@ -235,7 +235,7 @@ async def test_what_envoy_refuses_becomes_a_problem_that_names_the_object(mesh):
     mesh.control.put(key, with_text(good, "/keyword.*", "/(?=keyword).*"))
 
     def refusals():
-        return [each for each in mesh.problems() if "Envoy refuses" in each]
+        return [each for each in mesh.problems() if "Envoy rejects" in each]
 
     # Many objects made this port's routes; only one is at fault, and in it only one line, which takes a moment longer.
     line = 1 + text(route).splitlines().index("  - match:")
@@ -249,5 +249,5 @@ async def test_what_envoy_refuses_becomes_a_problem_that_names_the_object(mesh):
     await eventually(lambda: _is_back(mesh, "outbound|80|v1|other.shop.svc.cluster.local"))
     # Mended, the problem goes.
     mesh.control.put(key, good)
-    await eventually(lambda: not [each for each in mesh.problems() if "Envoy refuses" in each])
+    await eventually(lambda: not [each for each in mesh.problems() if "Envoy rejects" in each])
     await mesh.edit({"other-rule.yaml": None})

@@ -91,7 +91,7 @@ async def weft(mesh, *arguments):
 
 
 def refusals(mesh):
-    return [each.replace(f"{mesh.directory}/", "") for each in mesh.problems() if "Envoy refuses" in each]
+    return [each.replace(f"{mesh.directory}/", "") for each in mesh.problems() if "Envoy rejects" in each]
 
 
 async def blamed(mesh, place):
@@ -130,7 +130,7 @@ async def test_a_refused_route_is_found_in_the_delegate_that_it_is_written_in_an
     assert "client-0.shop refused RDS app.shop.svc.cluster.local: " in told and place in told
     assert f"leaf.yaml:{line}" in await weft(mesh, "analyze")
     why = await weft(mesh, "why", "client", "route", "80")
-    assert f"refused: {place}: Envoy refuses RouteConfiguration 80: " in why
+    assert f"refused: {place}: Envoy rejects RouteConfiguration 80: " in why
     assert "last-accepted" in why
     assert (await mesh.get("client", "http://app/moved"))["status"] == 200  # what was good stays
     await mended(mesh, "leaf.yaml", leaf("/elsewhere"))

@@ -38,7 +38,7 @@ async def test_a_pod_is_told_with_its_routes_its_policies_and_their_lines(mesh):
     assert re.search(r"Proxy: yes, .*: Workload shop/app-v2 \(\S*app.yaml:\d+\)\n", told)
     assert "Subsets that this pod is in: v2 (version=v2)\n" in told
     assert "Subsets that this pod is not in: v1 (version=v1)\n" in told
-    assert re.search(r"http route 1 \(line \d+\): path begins with /old .*; reaches this pod\n", told)
+    assert re.search(r"http route 1 \(line \d+\): path starts with /old .*; reaches this pod\n", told)
     assert re.search(r"http route 2 \(line \d+\): always: .* subset v1; does not reach it\n", told)
     assert re.search(r"Port 8080: STRICT, .*PeerAuthentication shop/door \(\S*door.yaml:1\)\n", told)
     assert re.search(r"AuthorizationPolicy shop/guard \(\S*app.yaml:\d+\): ALLOW, 1 rule\n", told)

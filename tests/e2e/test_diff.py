@@ -93,7 +93,7 @@ async def test_two_moments_are_compared_by_objects_proxies_and_requests(mesh):
     assert again[3] == digest and again[0] != moment
     assert "0 objects" in await weft("diff", moment, again[0], both=True)
     assert f"from {moment} to @" in await weft("diff", moment, "@-1", code=1, both=True)
-    assert "is not remembered" in await weft("diff", "@-99", code=2)
+    assert "is not recorded" in await weft("diff", "@-99", code=2)
 
 
 def _without_routes(whole: str) -> list[str]:

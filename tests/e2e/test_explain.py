@@ -108,8 +108,8 @@ async def test_history_knows_what_was_and_explain_looks_at_it(mesh):
         assert await version("--at", when) == "v2", when
     assert await version("--at", f"@{last['number']}") == "v1"
     early = f"{datetime.now().astimezone() - timedelta(hours=1):%H:%M}"
-    assert "was not there yet" in await weft("explain", "client", "--to", "http://app/", "--at", early, code=1)
-    assert "no time" in await weft("explain", "client", "--to", "http://app/", "--at", "soon", code=1)
+    assert "was not running yet" in await weft("explain", "client", "--to", "http://app/", "--at", early, code=1)
+    assert "is not a time" in await weft("explain", "client", "--to", "http://app/", "--at", "soon", code=1)
 
 
 async def test_bisect_finds_the_change_that_turned_a_request(mesh):

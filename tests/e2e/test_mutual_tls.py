@@ -206,7 +206,7 @@ async def test_a_missing_file_trusts_nobody_and_is_said(mesh):
     mesh.write("tls.yaml", text(destination_rule("secure", tls=tls)))
     await eventually(lambda: any("/nowhere/ca.pem" in each for each in mesh.problems()))
     (problem,) = [each for each in mesh.problems() if "/nowhere/ca.pem" in each and "DestinationRule" in each]
-    assert "Envoy refuses Secret" in problem
+    assert "Envoy rejects Secret" in problem
     assert (await mesh.get("client", "http://secure/"))["status"] == 503
     assert f"URI={CLIENT}" in caller(await mesh.get("client", "http://server/"))
     await mesh.edit({"tls.yaml": None})

@@ -111,7 +111,7 @@ async def test_connections_stay_open_while_it_comes_and_goes_and_comes(mesh):
     assert hosts(mesh, "fresh") == {"web"} and size(mesh, "fresh") * 10 < size(mesh, "client")
     (said,) = [line for line in lines(mesh, "fresh") if line.startswith("On demand")]
     assert said == (
-        f"On demand: it knows 1 of {FEW + 2} services, each of the others from the first call on "
+        f"On demand: it has 1 of {FEW + 2} services, and gets each other one at the first call "
         f"({FEW + 2} services could be called from here, more than {FEW}; weft.dev/on-demand: auto)"
     )
 

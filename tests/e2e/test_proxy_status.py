@@ -116,12 +116,12 @@ async def test_what_a_proxy_refuses_is_an_error_until_it_is_mended(mesh):
     good = mesh.control.mesh.get(key)
     # RE2 knows no lookahead, so this gets past everything that does not ask RE2 itself.
     mesh.control.put(key, with_text(good, "/keyword.*", "/(?=keyword).*"))
-    await eventually(lambda: [each for each in mesh.problems() if "Envoy refuses" in each])
+    await eventually(lambda: [each for each in mesh.problems() if "Envoy rejects" in each])
     code, said, words = await mesh.weft("proxy-status")
     assert code == 0 and "ERROR" in said
     assert "client-0.shop refused RDS app.shop.svc.cluster.local: " in words and "hint: weft status" in words
     mesh.control.put(key, good)
-    await eventually(lambda: not [each for each in mesh.problems() if "Envoy refuses" in each])
+    await eventually(lambda: not [each for each in mesh.problems() if "Envoy rejects" in each])
     await mesh.synced()
     code, said, words = await mesh.weft("proxy-status")
     assert "ERROR" not in said and words == ""

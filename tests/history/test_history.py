@@ -90,7 +90,7 @@ def test_a_moment_is_found_by_its_time(rig):
     rig.change(of("payments"))  # at 1001
     rig.change(of("reports"))  # at 1002
     assert [rig.history.number_at(at) for at in (1000.5, 1001, 1001.9, 1002, 9999)] == [0, 1, 1, 2, 2]
-    with pytest.raises(Forgotten, match="not there yet"):
+    with pytest.raises(Forgotten, match="not running yet"):
         rig.history.number_at(999)
 
 

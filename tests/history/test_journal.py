@@ -77,7 +77,7 @@ def test_where_nothing_can_be_written_it_goes_on(tmp_path, caplog):
     kept = Journal(tmp_path / "nowhere")
     assert kept.begin({}, 100.0, "digest0").moments == ()
     kept.add(moment(1, edit("a", None, "one")))
-    assert "the history is not written down" in caplog.text
+    assert "the history is not recorded" in caplog.text
 
 
 def test_the_oldest_are_forgotten_first(tmp_path, monkeypatch):

@@ -52,7 +52,7 @@ def test_of_two_that_speak_differently_at_one_port_the_later_is_left_out(name, g
     stage, group = stage_of(name)
     (out,) = left_out(stage.mesh, group)
     assert out.gateway.name == gateway
-    assert out.why == f"port 80 speaks {first}, as Gateway edge/{'aaa' if name == 'aaa' else 'public'} says"
+    assert out.why == f"Gateway edge/{'aaa' if name == 'aaa' else 'public'} uses port 80 for {first}"
 
 
 def test_who_needs_a_secret_or_routes_and_has_none_is_closed():

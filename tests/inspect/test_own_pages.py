@@ -174,12 +174,12 @@ async def test_what_changed_is_listed_with_whether_it_came_or_went(plane):
 @pytest.mark.parametrize(
     ("asks", "said"),
     [
-        ("", "not a question"),
-        ("{}", "not a question"),
+        ("", "`question` is not valid"),
+        ("{}", "`question` is not valid"),
         (question(caller="nobody"), "no workload or pod"),
         (question(to="ftp://x"), "the scheme `ftp` is not supported"),
-        (question(when="soon"), "no time"),
-        (question(when="@99"), "not remembered"),
+        (question(when="soon"), "is not a time"),
+        (question(when="@99"), "not recorded"),
     ],
 )
 async def test_a_bad_question_is_answered_with_a_problem(plane, asks, said):
@@ -225,7 +225,7 @@ async def test_two_moments_are_compared(plane):
     _, back = await asked(plane, "diff", question=json.dumps({"before": "@3", "after": "@2"}))
     assert [each["what"] for each in back["difference"]["objects"]] == ["added"]
     status, problem = await asked(plane, "diff", question=json.dumps({"before": "@-9"}))
-    assert status == 400 and "not remembered" in problem["what"]
+    assert status == 400 and "not recorded" in problem["what"]
 
 
 async def test_a_question_about_one_of_two_names_is_told_from_one_about_nobody(plane):

@@ -225,7 +225,7 @@ def test_a_call_is_still_held_where_it_was_before_and_told_why():
     stage = Stage(shop(), calls=calls)
     (way,) = explain(Request("nobody", address="10.96.0.9", caller=stage.find("orders")), stage).outcomes
     (told,) = [step.what for step in way.steps if "held" in step.what]
-    assert told.endswith("(its proxy was on demand before, and holds such calls until it is restarted)")
+    assert told.endswith("(its proxy was on demand before, and still holds such calls until it is restarted)")
 
 
 def test_groups_are_those_of_pods_with_a_proxy():

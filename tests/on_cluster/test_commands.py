@@ -116,11 +116,11 @@ def test_describe_pod_tells_who_it_is_and_what_reaches_it(mesh, namespace):
     (identity,) = re.findall(r"Identity: (\S+)", said)
     assert [{"uri": identity}] == shown["subject_alt_names"]
     assert f"Addresses: {pod['status']['podIP']}\n" in said
-    assert "Proxy: yes, it was injected when it was made" in said
-    assert f"Port 8080: STRICT, only mutual TLS comes in; PeerAuthentication {namespace}/default" in said
+    assert "Proxy: yes, it was injected when the pod was created" in said
+    assert f"Port 8080: STRICT, only mutual TLS is accepted; PeerAuthentication {namespace}/default" in said
     assert called(mesh, namespace, "bare", "GET", f"http://{pod['status']['podIP']}:8080/") == 0
     assert f"AuthorizationPolicy {namespace}/web: ALLOW, 1 rule" in said
-    assert f"VirtualService: {namespace}/web" in said and "path begins with /slow" in said
+    assert f"VirtualService: {namespace}/web" in said and "path starts with /slow" in said
     assert "Proxy: none" in mesh.weft("x", "describe", "pod", "bare", "-n", namespace, only_output=True)
 
 

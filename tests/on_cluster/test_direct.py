@@ -120,9 +120,11 @@ def test_it_is_served_by_the_token_of_its_pod(greet):
 
 def test_who_shows_neither_is_told_what_to_show(greet):
     said = greet(15012, {"type": "tls", "config": ROOTS})
-    assert said.startswith("failed UNAVAILABLE") and "show a certificate of the mesh, or a bearer token" in said
+    assert said.startswith("failed UNAVAILABLE") and "a certificate of the mesh or a bearer token is required" in said
 
 
 def test_a_certificate_serves_no_pod_that_there_is_not(greet, namespace):
     said = greet(15012, {"type": "tls", "config": {**ROOTS, **certificate()}}, pod="nobody", certified=True)
-    assert said.startswith("failed UNAVAILABLE") and f"pod {namespace}/nobody is not known here" in said
+    assert (
+        said.startswith("failed UNAVAILABLE") and f"pod {namespace}/nobody is not known to this control plane" in said
+    )

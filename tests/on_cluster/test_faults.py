@@ -164,10 +164,10 @@ def test_who_it_is_not_nobody_can_be(mesh, control, traffic, namespace):
     who, agent = f"{namespace}/default (pod spare)", f"{NAMESPACE}/weft-node (pod {agent.removeprefix('pod/')})"
     said = {
         "workload": f"{who} is not an agent of this mesh",
-        "mixed": f"the certificate is {as_workload}'s, and the token is that of {agent}",
-        "nothing": "show a certificate of the mesh, or a bearer token",
+        "mixed": f"the certificate is for {as_workload}, but the token is for {agent}",
+        "nothing": "a certificate of the mesh or a bearer token is required",
         "no_certificate": f"{agent} is not an agent of this mesh",
-        "another_node": f"{agent} runs on node-1, and asks for node-2",
+        "another_node": f"{agent} runs on node-1, but requests node-2",
     }
     denied = {"mixed": "UNAUTHENTICATED", "nothing": "UNAUTHENTICATED"}
     assert answers == {

@@ -194,7 +194,7 @@ async def test_files_that_are_refused_are_shown_once_they_are_mended(edge, autho
         problems = made.made.plane.problems
 
         async def is_refused():
-            return any("Envoy refuses Secret" in str(each) for each in problems())
+            return any("Envoy rejects Secret" in str(each) for each in problems())
 
         async def is_tried_thrice():
             return sum("KEY_VALUES_MISMATCH" in each.getMessage() for each in caplog.records) > 3

@@ -1,8 +1,8 @@
-"""Which ConfigMaps of a cluster say whom to believe, of backends that speak TLS and of a Gateway's callers, and their
-way into the mesh.
+"""Watches the ConfigMaps with CA certificates, for TLS to backends and for a Gateway's client certificates, and adds
+them to the mesh.
 
-A ConfigMap is watched as long as a BackendTLSPolicy or a Gateway names it. Rule: no other is ever read, and of these
-nothing but their authorities: what else stands there is never taken for the mesh's settings, whatever it is called.
+A ConfigMap is watched as long as a BackendTLSPolicy or a Gateway names it. Rule: no other ConfigMap is read, and only
+its CA certificates are used: its other keys are never taken as settings of the mesh, whatever their names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KINDS = ("BackendTLSPolicy", GATEWAY_KIND)
 
 
 class BackendAuthorities:
-    """`own`: the ConfigMap of the mesh's settings, which is read elsewhere and is nobody's authority."""
+    """`own`: the ConfigMap of the mesh's settings, which is read elsewhere and never used as CA certificates."""
 
     def __init__(self, client: Client, plane: ControlPlane, own: Name, timing: WatchTiming = WatchTiming()) -> None:  # noqa: B008
         self._config_maps = NamedObjects(
@@ -33,13 +33,13 @@ class BackendAuthorities:
         plane.on_change.append(self._config_maps.look_if(lambda key: key.kind in _KINDS))
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         await self._config_maps.run()
 
 
 def named(mesh: Mesh) -> tuple[Name, ...]:
-    """The ConfigMaps that policies and Gateways name, those of the oldest first."""
-    found: list[tuple[str, str, str, tuple[Name, ...]]] = []
+    """The ConfigMaps that policies and Gateways name, those of the oldest object first."""
+    by_age: list[tuple[str, str, str, tuple[Name, ...]]] = []
     for key, values in mesh.values():
         for value in values if key.kind in _KINDS else ():
             if isinstance(value, BackendTls):
@@ -48,8 +48,8 @@ def named(mesh: Mesh) -> tuple[Name, ...]:
                 names = value.bundles
             else:
                 continue
-            found.append((value.created or "9999", value.namespace, value.name, names))
-    return tuple(dict.fromkeys(name for *_, names in sorted(found) for name in names))
+            by_age.append((value.created or "9999", value.namespace, value.name, names))
+    return tuple(dict.fromkeys(name for *_, names in sorted(by_age) for name in names))
 
 
 def _bundles(change: Change) -> tuple[AuthorityBundle, ...]:

@@ -1,8 +1,8 @@
-"""The control plane on a cluster: the same plane as everywhere, with the API server as its source, its CA's judge of
-tokens and the place where its root is kept, and with webhooks.
+"""The control plane on a cluster: the same ControlPlane as elsewhere, with the API server as source of objects, for
+token reviews and as store of the CA's root, and with the webhooks.
 
-A client comes in; what leaves is four ports. Every replica serves and signs; what only one may write, the one that
-holds the Lease writes. Rule: an API server that is away takes nothing from running traffic.
+It serves four ports. Every replica serves and signs; the replica that holds the Lease writes to the cluster. Rule: an
+unavailable API server does not affect running traffic.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ from weft.model.value import Value
 
 log = logging.getLogger("weft.cluster.cluster_control")
 
-_JUDGE_SECONDS = 1.0  # between looks at what is wrong with objects; analysis itself takes its time
-_ROOT_SECONDS = 1.0  # between looks whether a rotation is asked for, or the Secret is gone
+_JUDGE_SECONDS = 1.0  # between updates of the status of objects; the analysis has its own pace
+_ROOT_SECONDS = 1.0  # between checks whether a rotation is requested, or the Secret is gone
 _T = TypeVar("_T")
 
 
@@ -67,10 +67,10 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = "istio-system"
     revision: str = "default"
     domain: str = "cluster.local"
-    replica: str = "weft-control"  # this one's own name, of the pod
-    plugged: Path | None = None  # where somebody's own CA is, if it is there
+    replica: str = "weft-control"  # the name of this replica's pod
+    plugged: Path | None = None  # directory of a plugged-in CA, which may not exist
     skew: timedelta = timedelta(seconds=60)
-    xds: str = "127.0.0.1:15010"  # without TLS, and so for nobody but this pod, unless somebody asks for more
+    xds: str = "127.0.0.1:15010"  # without TLS, so only for this pod by default
     secure: str = "[::]:15012"
     webhooks: tuple[str | None, int] = (None, 15017)
     monitoring: tuple[str | None, int] = (None, 15014)
@@ -89,7 +89,7 @@ class ClusterControl:
             replica=settings.replica,
         )
         self._debug = attach_debug(self.plane, settings.namespace)
-        self._asked_trust_domain = ""  # as the mesh's configuration has it now
+        self._asked_trust_domain = ""  # from the mesh's current configuration
         self._statuses = StatusWriter(client)
         self._leader = Leader(client, settings.namespace, self._names.lease, settings.replica)
         self._refusals = Refusals(client, self._names, settings.replica, self.plane)
@@ -98,29 +98,27 @@ class ClusterControl:
         own = (settings.namespace, self._names.mesh_config)
         self._authorities = BackendAuthorities(client, self.plane, own)
         self._loaded = self._leaving = False
-        self.ports: dict[str, int] = {}  # where it is served, for who let the kernel choose
+        self.ports: dict[str, int] = {}  # the bound ports, for callers that let the kernel choose
 
     async def run(self) -> None:
-        """Until cancelled. Raises AuthorityError, KubeError, ListenError or OSError, at the start; an API server that
-        is away then is waited for."""
+        """Runs until cancelled. Raises AuthorityError, KubeError, ListenError or OSError at the start; waits for an API
+        server that is unavailable then."""
         settings = self._settings
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.plane.close)
-            asking = DebugAccess(
+            access = DebugAccess(
                 settings.namespace, TokenReviews(self._client, lives=self._lives, at_once=2, waiting=20)
             )
             metrics = (self._metrics, self._injection.metrics)
-            monitoring = Monitoring(self.lack, metrics, debug_routes(self._debug, asking))
+            monitoring = Monitoring(self.lack, metrics, debug_routes(self._debug, access))
             stack.push_async_callback(monitoring.close)
             self.ports["monitoring"] = await monitoring.listen(*self._settings.monitoring)
-            self.authority, kept = await _once_answered(self._open_authority)
+            self.authority, kept = await _retried(self._open_authority)
             self._is_plugged = kept is None
             stack.callback(self.authority.close)
             stack.push_async_callback(self._injection.close)
             certificate = self._certificate()
-            self.ports["webhooks"] = await _once_answered(
-                lambda: self._injection.open(*self._settings.webhooks, certificate)
-            )
+            self.ports["webhooks"] = await _retried(lambda: self._injection.open(*self._settings.webhooks, certificate))
             await self._open_front(stack)
             await self.plane.listen(self._settings.xds)
             async with asyncio.TaskGroup() as tasks:
@@ -136,15 +134,15 @@ class ClusterControl:
                 tasks.create_task(self._leader.run(lambda: self._lead(kept)), name="leader")
 
     def lack(self) -> str:
-        """Why nobody should be sent here yet; nothing if all is well."""
+        """Why this replica is not ready; "" if it is."""
         if self._leaving:
-            return "it is about to end"
+            return "it is shutting down"
         if not self._loaded:
-            return "the objects of the cluster are not here yet"
+            return "the objects of the cluster are not loaded yet"
         return self._injection.lack()
 
     def leave(self) -> None:
-        """Nobody should be sent here any more. Who is, until that is known everywhere, is still served."""
+        """Become not ready before shutdown. Clients that still connect, until all endpoints are updated, are served."""
         self._leaving = True
         self._injection.leave()
 
@@ -158,15 +156,15 @@ class ClusterControl:
         return await kept.open(), kept
 
     async def _trust_domain(self) -> str:
-        """As the mesh's configuration says it."""
+        """The trust domain in the mesh's configuration."""
         key = ObjectKey("ConfigMap", self._settings.namespace, self._names.mesh_config)
         try:
-            found = await self._client.get(CONFIG_MAPS, key.name, namespace=key.namespace)
+            config_map = await self._client.get(CONFIG_MAPS, key.name, namespace=key.namespace)
         except ApiError as error:
             if not error.not_found:
                 raise
             return Settings().trust_domain
-        body = {"apiVersion": "v1", "kind": "ConfigMap", **found}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", **config_map}
         values = parse(Document(key, "v1", body), self._settings.domain).values
         return next((value.trust_domain for value in values if isinstance(value, Settings)), Settings().trust_domain)
 
@@ -175,7 +173,7 @@ class ClusterControl:
         return ServingCertificate(self.authority, (host, f"{host}.{self._settings.domain}"))
 
     async def _open_front(self, stack: AsyncExitStack) -> None:
-        """Certificates and discovery, on the one port with TLS."""
+        """Serve the CA and discovery on the port with TLS."""
         host = self._names.service_host
         front = Front(self.authority, names=(host, f"{host}.{self._settings.domain}"))
         stack.push_async_callback(front.close)
@@ -204,11 +202,11 @@ class ClusterControl:
                 try:
                     self.plane.apply(batch.changes, batch.problems, batch.values)
                     self._statuses.see(batch.statuses)
-                except Exception:  # a defect of ours: a process that ended by it would meet the same objects again
-                    log.exception("a batch of objects could not be taken in whole; what comes next is")
+                except Exception:  # a defect in weft: after a restart, the same objects would cause it again
+                    log.exception("a batch of objects was not applied completely; later ones are")
                 if not self._loaded:
                     self._loaded = True
-                    log.info("the objects of the cluster are here: %d pods", len(self._pods))
+                    log.info("the objects of the cluster are loaded: %d pods", len(self._pods))
 
     async def _judge(self) -> None:
         while True:
@@ -218,42 +216,40 @@ class ClusterControl:
                     self.plane.note("trust", self._unused())
                     problems = self.plane.problems()
                     self._statuses.judge_standard(all_wanted(self.plane.mesh, self.plane.faulty(), problems))
-                    # The Gateway API's conditions are the mesh's own, of now; what others carry waits for the analysis.
+                    # Conditions of the Gateway API follow from the mesh; other kinds wait for the analysis.
                     if not self.plane.analyzing:
                         self._statuses.judge_all(problems)
-                except Exception:  # a defect of ours in what is said of objects is no reason to stop serving them
-                    log.exception("what is wrong with objects cannot be told; it is tried again")
+                except Exception:  # a defect in the status of objects must not stop the control plane
+                    log.exception("cannot update the status of objects; retrying")
 
     def _with_own_trust_domain(self, value: Value) -> Value:
-        """Certificates are of the trust domain that this process began with: by another one, no proxy would know any
-        other. `_unused` tells of it."""
+        """Keep the trust domain that this process started with: certificates have it, so with another one no proxy
+        would accept any other. `_unused` reports the difference."""
         if not isinstance(value, Settings):
             return value
         self._asked_trust_domain = value.trust_domain
         return msgspec.structs.replace(value, trust_domain=self.authority.trust_domain)
 
     def _unused(self) -> list[Problem]:
-        """What has changed since the start, and is not looked at before the next: whom everybody trusts does not change
-        by the way."""
-        found = []
+        """Problems of trust settings that have changed since the start and take effect only after a restart: trust must
+        not change unnoticed."""
+        problems = []
         restart = f"kubectl -n {self._settings.namespace} rollout restart deployment/{self._names.control}"
         asked, current = self._asked_trust_domain, self.authority.trust_domain
         if asked and asked != current:
             where = Where(object=f"ConfigMap {self._settings.namespace}/{self._names.mesh_config}", field="trustDomain")
-            what = f"it is {asked} now, and certificates are still of {current}"
-            hint = f"for a CA of yours: {restart}; a root that weft made is of {current} for ever: put it back"
-            found.append(Problem(where, what, hint))
+            what = f"it is {asked} now, but certificates still have {current}"
+            hint = f"with a plugged-in CA: {restart}; a root that weft made keeps {current} for ever: set it back"
+            problems.append(Problem(where, what, hint))
         plugged = self._settings.plugged
         if plugged is not None and is_plugged_in(plugged) != self._is_plugged:
-            what = (
-                "is there now, and a root that weft made signs" if not self._is_plugged else "is gone, and still signs"
-            )
-            hint = f"pods that trust only one of both roots cannot call each other; if that is meant: {restart}"
-            found.append(Problem(Where(object=f"the CA in {plugged}"), f"it {what} until the next start", hint))
-        return found
+            what = "exists now, but a root that weft made signs" if not self._is_plugged else "is gone, but still signs"
+            hint = f"pods that trust only one of both roots cannot call each other; if that is intended: {restart}"
+            problems.append(Problem(Where(object=f"the CA in {plugged}"), f"it {what} until the next restart", hint))
+        return problems
 
     async def _lead(self, kept: RootSecret | None) -> None:
-        """What only one may write, as long as this one holds the Lease."""
+        """Run the writers to the cluster, as long as this replica holds the Lease."""
         roots = PublishedRoots(self._client, self.authority, self._names)
         gateways = GatewayDeployments(
             self._client,
@@ -278,7 +274,7 @@ class ClusterControl:
         yield GaugeMetricFamily(
             "weft_leader", "1 if this replica holds the lease, and so writes to the cluster.", int(self._leader.leading)
         )
-        yield GaugeMetricFamily("weft_pods", "Pods that this control plane knows of.", len(self._pods))
+        yield GaugeMetricFamily("weft_pods", "Pods that this control plane knows.", len(self._pods))
         yield GaugeMetricFamily(
             "weft_proxies", "Proxies that get their config from this replica.", len(plane.proxies())
         )
@@ -295,20 +291,20 @@ class ClusterControl:
                 "weft_certificates_issued_total", "Certificates that this replica has signed.", authority.issued
             )
             refused = CounterMetricFamily(
-                "weft_certificates_refused_total", "Requests for a certificate that were refused.", labels=("reason",)
+                "weft_certificates_refused_total", "Requests for a certificate that were rejected.", labels=("reason",)
             )
             for reason, number in authority.refused.items():
                 refused.add_metric((reason,), number)
             yield refused
 
 
-async def _once_answered(ask: Callable[[], Awaitable[_T]]) -> _T:
-    """A process that ended, because the API server is away, would be started again ever more seldom, and be missed for
-    minutes once the API server is back."""
+async def _retried(request: Callable[[], Awaitable[_T]]) -> _T:
+    """Retry while the API server is unavailable. Exiting instead would lead to a growing restart back-off, and to
+    minutes of downtime once the API server is back."""
     backoff = Backoff(first=0.5, most=5.0)
     while True:
         try:
-            return await ask()
+            return await request()
         except KubeError as error:
             if not error.retryable:
                 raise

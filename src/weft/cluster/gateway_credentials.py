@@ -1,7 +1,7 @@
-"""Which Secrets the gateways of a cluster need, and their way into the mesh.
+"""Watches the Secrets that the gateways of a cluster need, and adds them to the mesh.
 
-A Secret is watched as long as a Gateway names it that some gateway's pod serves, or a DestinationRule by which that
-gateway calls a host that its routes lead to. Rule: no other is ever read.
+A Secret is watched as long as it is named by a Gateway that a gateway pod serves, or by a DestinationRule for a host
+that the gateway's routes lead to. Rule: no other Secret is read.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class GatewayCredentials:
         pods.on_change.append(self._on_pod)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         await self._secrets.run()
 
     def _on_pod(self, before: PodRecord | None, after: PodRecord | None) -> None:
@@ -58,19 +58,19 @@ class GatewayCredentials:
 
 
 def _may_name(key: ObjectKey) -> bool:
-    # Gateway API's own Gateway begins alike. Where routes lead says which rules count.
+    # The Gateway API's Gateway has the same prefix. Routes decide which DestinationRules count.
     return key.kind.startswith("Gateway") or key.kind in _LEADING
 
 
 def named(mesh: Mesh, groups: Iterable[Group]) -> tuple[Name, ...]:
-    """The Secrets that Gateways and rules name for these gateways; without a namespace, it is the gateway's own. Those
-    first by which servers are served, of the oldest Gateway before others', and then those of rules: whoever names many
-    takes nothing away from who was there before, also where nobody knows any more what was read."""
-    found: list[tuple[tuple[object, ...], Name]] = []
+    """The Secrets that Gateways and DestinationRules name for these gateways; the default namespace is the gateway's.
+    First those of served servers, the oldest Gateway first, then those of DestinationRules: an object that names many
+    Secrets does not displace those of older objects, also after a restart."""
+    ordered: list[tuple[tuple[object, ...], Name]] = []
     for group in groups:
         for order, reference in (*_shown(mesh, group), *_taken_along(mesh, group)):
-            found.append((order, (reference.namespace or group.namespace, reference.name)))
-    return tuple(dict.fromkeys(name for _, name in sorted(found)))
+            ordered.append((order, (reference.namespace or group.namespace, reference.name)))
+    return tuple(dict.fromkeys(name for _, name in sorted(ordered)))
 
 
 def _shown(mesh: Mesh, group: Group) -> Iterator[tuple[tuple[object, ...], CredentialRef]]:
@@ -83,7 +83,7 @@ def _shown(mesh: Mesh, group: Group) -> Iterator[tuple[tuple[object, ...], Crede
 
 
 def _taken_along(mesh: Mesh, group: Group) -> Iterator[tuple[tuple[object, ...], CredentialRef]]:
-    """On the way out, by the rules for whom its routes lead to."""
+    """Secrets for TLS origination, from the DestinationRules of the hosts that the gateway's routes lead to."""
     scope = mesh.scope(group)
     for host in sorted(mesh.edge(scope).destinations):
         rule = mesh.destination_rule(host, mesh.service(host, scope), group)

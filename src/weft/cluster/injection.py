@@ -1,7 +1,7 @@
-"""The webhooks on a cluster: which pods get which proxy, by the settings of a ConfigMap, under the mesh's own TLS.
+"""The webhooks on a cluster: inject proxies by the settings in a ConfigMap, served with a certificate of the mesh.
 
-Rule: settings that cannot be read change nothing. Without any, the webhook is not ready: pods wait, or go without a
-proxy where the webhook is told to let them.
+Rule: invalid settings are ignored, and the previous ones stay. Without any, the webhook is not ready: pod creation
+fails, or pods start without a proxy if the webhook's failurePolicy is Ignore.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Injection:
         return server.port
 
     async def run(self) -> None:
-        """Until cancelled: follow the settings, and renew the certificate."""
+        """Follow the settings and renew the certificate, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._certificate.run())
             tasks.create_task(self._follow())
@@ -92,18 +92,18 @@ class Injection:
 
     async def _first_settings(self) -> InjectionSettings:
         try:
-            found = await self._client.get(
+            config_map = await self._client.get(
                 CONFIG_MAPS, self._names.injector, _ConfigMap, namespace=self._names.namespace
             )
         except ApiError as error:
             if not error.not_found:
                 raise
             return InjectionSettings(revision=self._names.revision, root_namespace=self._names.namespace)
-        return self._read(found)
+        return self._read(config_map)
 
-    def _read(self, found: _ConfigMap) -> InjectionSettings:
+    def _read(self, config_map: _ConfigMap) -> InjectionSettings:
         """Raises SettingsError."""
-        return read(found.data.get(KEY, "{}"), self._where)
+        return read(config_map.data.get(KEY, "{}"), self._where)
 
     async def _follow(self) -> None:
         events = reflect(
@@ -116,12 +116,12 @@ class Injection:
         async for batch in events:
             for event in batch:
                 if event.object is None or self._server is None:
-                    continue  # without the ConfigMap, what it said last holds
+                    continue  # if the ConfigMap is deleted, its last settings stay
                 try:
                     settings = self._read(event.object)
                 except SettingsError as error:
-                    log.error("the new settings are not used: %s", error)
+                    log.error("the new injection settings are not used: %s", error)
                     continue
                 if settings != self._server.injector.settings:
                     self._server.injector.settings = settings
-                    log.info("pods are injected by new settings from now on")
+                    log.info("new injection settings are in use")

@@ -1,5 +1,5 @@
-"""Port 15014: whether the control plane lives, whether it is ready, and what it counts, for anybody; and what it knows
-of the mesh, under `/debug`, for who is let in (`debug_access.py`)."""
+"""Port 15014: liveness, readiness and metrics for every client, and the debug pages under `/debug` for authorized
+clients (`weft.inspect.debug.access`)."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ class Monitoring(HealthSite):
         metrics: tuple[MetricSource, ...] = (),
         pages: tuple[web.RouteDef, ...] = (),
     ) -> None:
-        """`ready`: why it is not, or nothing. `pages`: what others answer."""
+        """`ready`: why it is not ready, or "". `pages`: further routes."""
         super().__init__(ready, metrics, well="ready", pages=pages, longest_request=LONGEST_QUESTION)

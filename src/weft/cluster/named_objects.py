@@ -1,8 +1,8 @@
-"""Single objects of a cluster that others name, and their way into the mesh: they are watched as long as somebody names
-them, and no other is ever read.
+"""Watches single objects of a cluster that other objects name, such as Secrets: each one as long as an object names it,
+and no others.
 
-Who knows what is named brings it (`wanted`), and says when to look again (`look`); what arrives is handed to `take`.
-Rule: a defect of ours in looking once, or in taking one batch in, does not stop the next.
+The owner provides the names (`wanted`) and calls `look` when they may have changed; changes are passed to `take`. Rule:
+an exception in `wanted` or `take` is logged and does not stop later changes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.model.names import ObjectKey
 
 log = logging.getLogger("weft.cluster.named_objects")
 
-_QUIET = 0.1  # seconds in which further changes are awaited before anybody looks
+_QUIET = 0.1  # seconds to wait for further changes before `wanted` is called
 
 
 class NamedObjects:
@@ -29,16 +29,16 @@ class NamedObjects:
         take: Callable[[tuple[Change, ...]], None],
         note: Callable[[tuple[Problem, ...]], None],
     ) -> None:
-        """`note`: is told what cannot be read, each time all of it."""
+        """`note`: called with all current problems of reading the objects."""
         self._objects, self._wanted, self._take, self._note = objects, wanted, take, note
         self._changed = asyncio.Event()
 
     def look(self) -> None:
-        """What is named may be another."""
+        """The names may have changed."""
         self._changed.set()
 
     def look_if(self, concerns: Callable[[ObjectKey], bool]) -> Callable[[frozenset[ObjectKey]], None]:
-        """For `ControlPlane.on_change`: look when an object has changed that may name others."""
+        """For `ControlPlane.on_change`: call `look` when an object has changed that may name others."""
 
         def on_change(changed: frozenset[ObjectKey]) -> None:
             if any(map(concerns, changed)):
@@ -47,7 +47,7 @@ class NamedObjects:
         return on_change
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._choose_all())
@@ -62,8 +62,8 @@ class NamedObjects:
             self._changed.clear()
             try:
                 self._objects.want(self._wanted())
-            except Exception:  # a defect of ours: what is watched is watched on
-                log.exception("nobody knows which objects are named")
+            except Exception:  # a defect in weft: the current watches continue
+                log.exception("cannot compute which objects are named")
 
     async def _take_all(self) -> None:
         while True:
@@ -72,5 +72,5 @@ class NamedObjects:
                 self._note(self._objects.problems)
                 if changes:
                     self._take(changes)
-            except Exception:  # a defect of ours: what comes next is taken in
-                log.exception("%s could not be taken in", ", ".join(sorted(str(each.key) for each in changes)))
+            except Exception:  # a defect in weft: later changes are applied
+                log.exception("cannot apply %s", ", ".join(sorted(str(each.key) for each in changes)))

@@ -1,8 +1,8 @@
-"""Who leads sees the mesh as every proxy does, whichever replica that proxy is connected to: what is wrong for it is
-then known here, and is written to the objects.
+"""Makes the leading replica translate for every group of the cluster, whichever replica its proxies are connected to,
+so that the leader finds all problems and writes them to the status of objects.
 
-The watch of Pods comes in; the plane is told which groups there are. Rule: a group is looked at for as long as a pod of
-it lives, and one group at a time, so that proxies are served in between.
+Input: the watch of Pods. Output: calls of `hold` and `release` for groups. Rule: a group is held as long as one of its
+pods exists, and groups are added one at a time, so that proxies are served in between.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Protocol
 from weft.kube.pods import PodIndex, PodRecord
 from weft.model.group import Group
 
-_PAUSE = 1.0  # seconds between looks: a rollout changes many pods and few groups
+_PAUSE = 1.0  # seconds between updates: a rollout changes many pods and few groups
 
 
 class ConnectedGroups(Protocol):
-    """What is needed of the plane."""
+    """The part of the control plane that is used here."""
 
     def hold(self, group: Group) -> None: ...
 
@@ -31,14 +31,14 @@ class Overview:
         self._due = asyncio.Event()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         self._pods.on_change.append(self._on_change)
         self._due.set()
         try:
             while True:
                 await self._due.wait()
                 self._due.clear()
-                await self._look()
+                await self._update()
                 await asyncio.sleep(_PAUSE)
         finally:
             self._pods.on_change.remove(self._on_change)
@@ -46,7 +46,7 @@ class Overview:
                 self._groups.release(group)
             self._held.clear()
 
-    async def _look(self) -> None:
+    async def _update(self) -> None:
         wanted = {record.group for record in self._pods if record.proxied}
         for group in self._held - wanted:
             self._held.discard(group)

@@ -1,4 +1,4 @@
-"""Which pods are on which node, by the watch of Pods: `Placements`, as a cluster has them."""
+"""`Placements` on a cluster: the node and group of each pod, from the watch of Pods."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.model.group import Group
 class PodPlacements:
     def __init__(self, pods: PodIndex) -> None:
         self._pods = pods
-        self._nodes, self._followed = _Told(), _Told()
+        self._nodes, self._followed = _Subscribers(), _Subscribers()
         pods.on_change.append(self._on_change)
 
     def pods_on(self, node: str) -> Mapping[str, Group] | None:
@@ -38,15 +38,15 @@ class PodPlacements:
 
     def _on_change(self, before: PodRecord | None, after: PodRecord | None) -> None:
         was, now = _placed(before), _placed(after)
-        if was != now:  # else it is its address, say: nothing that says what it is served
+        if was != now:  # otherwise only its address changed, for example, which does not affect its config
             for node in {place[0] for place in (was, now) if place is not None}:
-                self._nodes.tell(node)
+                self._nodes.notify(node)
         if before is not None and (after is None or (before.uid, before.group) != (after.uid, after.group)):
-            self._followed.tell(before.uid)
+            self._followed.notify(before.uid)
 
 
-class _Told:
-    """Who wants to hear of what."""
+class _Subscribers:
+    """Callbacks by name."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, list[Callable[[], None]]] = defaultdict(list)
@@ -55,15 +55,15 @@ class _Told:
         self._by_name[name].append(changed)
 
         def end() -> None:
-            listening = self._by_name.get(name, [])
-            if changed in listening:
-                listening.remove(changed)
-            if not listening:
+            callbacks = self._by_name.get(name, [])
+            if changed in callbacks:
+                callbacks.remove(changed)
+            if not callbacks:
                 self._by_name.pop(name, None)
 
         return end
 
-    def tell(self, name: str) -> None:
+    def notify(self, name: str) -> None:
         for changed in tuple(self._by_name.get(name, ())):
             changed()
 

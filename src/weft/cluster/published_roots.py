@@ -1,9 +1,9 @@
-"""The roots to trust, where others on a cluster look for them: a ConfigMap in every namespace, and the webhook
-configurations, by which the API server knows whom it calls.
+"""Publishes the root certificates on a cluster: in a ConfigMap in every namespace, and in the caBundle of the webhook
+configurations, with which the API server verifies the webhooks.
 
-An authority comes in, writes leave, by the one replica that leads. Rule: only what differs is written, and what others
-keep in these objects stays. Control planes with other roots share the ConfigMap: each notes there which roots are its
-own, and takes out what is nobody's.
+Only the leading replica writes. Rule: only differences are written, and fields of others in these objects stay. Control
+planes with other roots share the ConfigMap: each one claims its own roots in an annotation, and removes roots that no
+control plane claims.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ KEY = "root-cert.pem"
 _MANAGER = "weft-roots"
 _BLOCK = re.compile(r"-----BEGIN CERTIFICATE-----\s(.*?)-----END CERTIFICATE-----\n?", re.DOTALL)
 _LABELS = {"istio.io/config": "true"}
-# The same roots are written to one place at most so often: another control plane with other roots would write its own
-# again each time, and both as fast as the API server takes it.
+# Limit of writes of the same roots to one object: another control plane with other roots would overwrite them each
+# time, and both would write as fast as the API server allows.
 _MOST_WRITES, _CALM_SECONDS = 5, 60.0
 
 
@@ -73,7 +73,7 @@ class _Configuration(msgspec.Struct, frozen=True):
 
 
 class _Held(msgspec.Struct, frozen=True):
-    """What a ConfigMap has in it: roots by their digest, and whose they are."""
+    """The content of a ConfigMap: roots by digest, and the claims of control planes."""
 
     roots: dict[str, str] = {}
     claims: dict[str, str] = {}
@@ -91,7 +91,7 @@ class PublishedRoots:
         self._writes: dict[str, tuple[str, float, int]] = {}  # by place: the roots, since when, how often
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         unsubscribe = self._authority.subscribe(self._due.set)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -106,9 +106,13 @@ class PublishedRoots:
     async def _follow_namespaces(self) -> None:
         async for batch in reflect(self._client, NAMESPACES, _Namespace):
             for event in batch:
-                found = event.object
-                if found is None or found.metadata.deletion_timestamp or found.status.phase == "Terminating":
-                    self._namespaces.discard(event.name)  # what goes takes nothing new
+                namespace = event.object
+                if (
+                    namespace is None
+                    or namespace.metadata.deletion_timestamp
+                    or namespace.status.phase == "Terminating"
+                ):
+                    self._namespaces.discard(event.name)  # nothing can be created in it
                     self._writes.pop(_place(event.name), None)
                 else:
                     self._namespaces.add(event.name)
@@ -144,7 +148,7 @@ class PublishedRoots:
                 await asyncio.sleep(backoff.next())
 
     async def _write_what_differs(self) -> bool:
-        """Whether all of it could be written."""
+        """Returns whether all writes succeeded."""
         bundle = "".join(self._authority.bundle())
         encoded = base64.b64encode(bundle.encode()).decode()
         well = True
@@ -160,7 +164,7 @@ class PublishedRoots:
         return well
 
     def _wanted(self, bundle: str, held: _Held | None) -> _Held:
-        """Ours, and of what is there, what others call theirs."""
+        """Our roots, and those existing ones that other control planes claim."""
         ours, claims = _roots(bundle), dict(held.claims) if held is not None else {}
         claims.pop(self._names.roots_annotation, None)
         theirs = {digest for claim in claims.values() for digest in claim.split(",")}
@@ -177,7 +181,7 @@ class PublishedRoots:
             since, number = loop.time(), 0
         self._writes[place] = bundle, since, number + 1
         if number == _MOST_WRITES:
-            log.error("somebody writes other roots to %s again and again: is there another control plane?", place)
+            log.error("%s is overwritten with other roots again and again: is there another control plane?", place)
             loop.call_later(since + _CALM_SECONDS - loop.time() + 1.0, self._due.set)
         return number < _MOST_WRITES
 
@@ -199,20 +203,20 @@ class PublishedRoots:
             },
             "data": {KEY: "".join(wanted.roots.values())},
         }
-        # An own manager: what it leaves out, it takes away of its own, and of nobody else's.
+        # A field manager of its own: an apply removes only fields that this manager set before.
         await self._client.apply(manifest, manager=f"{_MANAGER}-{self._names.owner}", force=True)
-        self._held[namespace] = wanted  # the watch says so, too, a little later
+        self._held[namespace] = wanted  # the watch reports it a little later
 
 
-def _held(found: _ConfigMap) -> _Held:
-    claims = {name: each for name, each in found.metadata.annotations.items() if name.startswith(ROOTS_ANNOTATION)}
-    return _Held(_roots(found.data.get(KEY, "")), claims)
+def _held(config_map: _ConfigMap) -> _Held:
+    claims = {name: each for name, each in config_map.metadata.annotations.items() if name.startswith(ROOTS_ANNOTATION)}
+    return _Held(_roots(config_map.data.get(KEY, "")), claims)
 
 
 def _roots(bundle: str) -> dict[str, str]:
-    """By digest. What is between certificates is not read."""
-    found = (block for block in _BLOCK.finditer(bundle))
-    return {sha256("".join(block[1].split()).encode()).hexdigest()[:32]: f"{block[0].rstrip()}\n" for block in found}
+    """By digest. Text between certificates is ignored."""
+    blocks = _BLOCK.finditer(bundle)
+    return {sha256("".join(block[1].split()).encode()).hexdigest()[:32]: f"{block[0].rstrip()}\n" for block in blocks}
 
 
 def _place(namespace: str) -> str:
@@ -223,11 +227,11 @@ async def _done(write: Awaitable[None]) -> bool:
     try:
         await write
     except ApiError as error:
-        # It may have gone just now, with its namespace; then a watch says so, too.
+        # It may have been deleted just now, with its namespace; then the watch reports that, too.
         if not error.not_found:
-            log.error("the roots cannot be published: %s", error)
+            log.error("cannot publish the roots: %s", error)
             return False
     except KubeError as error:
-        log.warning("the roots cannot be published: %s", error)
+        log.warning("cannot publish the roots: %s", error)
         return False
     return True

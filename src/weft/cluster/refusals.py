@@ -1,9 +1,9 @@
-"""What proxies refuse, told from replica to replica: a proxy is connected to one, and another may be the one who writes
-what is wrong to the objects.
+"""Shares the resources that proxies reject between replicas: a proxy is connected to one replica, and another one may
+be the leader, which writes problems to the status of objects.
 
-Each replica keeps its own refusals under its own name in one ConfigMap, and nothing while it has none; what stands
-under the names of others is a problem here, too. Rule: who has something to tell repeats it, and who has not been heard
-of for a while has nothing to tell any more; clocks are not compared.
+Each replica writes its rejections under its own name in one ConfigMap, and nothing while it has none; the entries of
+other replicas become problems here, too. Rule: a replica with rejections rewrites its entry periodically, and an entry
+that has not changed for a while is dropped; clocks are not compared.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ log = logging.getLogger("weft.cluster.refusals")
 
 LOOK_SECONDS = 1.0
 REPEAT_SECONDS = 20.0
-FORGET_SECONDS = 65.0  # three repetitions that did not come
-MOST = 100  # of one replica; a ConfigMap holds a megabyte, and a message says what matters in its beginning
+FORGET_SECONDS = 65.0  # three missed rewrites
+MOST = 100  # per replica; a ConfigMap holds a megabyte, and the important part of a message comes first
 _LONGEST = 1_000
 
 
 class Plane(Protocol):
-    """What is needed of the plane."""
+    """The part of the control plane that is used here."""
 
     def refusals(self) -> tuple[Problem, ...]: ...
 
     def note(self, topic: str, problems: Iterable[Problem]) -> None: ...
 
 
-class _Said(msgspec.Struct, frozen=True):
-    number: int  # how often it has been said: what stands still is nobody's word any more
+class _Entry(msgspec.Struct, frozen=True):
+    number: int  # counts the writes: an entry that stays the same is of a replica that is gone
     problems: tuple[Problem, ...] = ()
 
 
@@ -52,69 +52,69 @@ class _ConfigMap(msgspec.Struct, frozen=True):
 class Refusals:
     def __init__(self, client: Client, names: InstallationNames, replica: str, plane: Plane) -> None:
         self._client, self._names, self._replica, self._plane = client, names, replica, plane
-        self._said = _Said(0)
-        self._said_at = 0.0
-        self._heard: dict[str, tuple[str, float]] = {}  # by replica: its words, and since when they are the same
+        self._written = _Entry(0)
+        self._written_at = 0.0
+        self._entries: dict[str, tuple[str, float]] = {}  # by replica: its text, and since when it is unchanged
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow())
-            tasks.create_task(self._tell())
+            tasks.create_task(self._write_all())
 
     async def _follow(self) -> None:
         names = self._names
         fields = f"metadata.name={names.refusals}"
         async for batch in reflect(self._client, CONFIG_MAPS, _ConfigMap, namespace=names.namespace, fields=fields):
             for event in batch:
-                self._hear(event.object.data if event.object is not None else {})
+                self._read(event.object.data if event.object is not None else {})
 
-    def _hear(self, data: Mapping[str, str]) -> None:
-        for replica in self._heard.keys() - data.keys():
-            del self._heard[replica]
+    def _read(self, data: Mapping[str, str]) -> None:
+        for replica in self._entries.keys() - data.keys():
+            del self._entries[replica]
             self._note(replica, ())
         for replica, text in data.items():
-            if replica == self._replica or self._heard.get(replica, ("", 0.0))[0] == text:
+            if replica == self._replica or self._entries.get(replica, ("", 0.0))[0] == text:
                 continue
-            self._heard[replica] = (text, time.monotonic())
+            self._entries[replica] = (text, time.monotonic())
             try:
-                said = msgspec.json.decode(text, type=_Said)
+                entry = msgspec.json.decode(text, type=_Entry)
             except (msgspec.MsgspecError, RecursionError, ValueError) as error:
-                log.warning("what %s tells of refusals cannot be read: %s", replica, error)
+                log.warning("the rejections of %s cannot be read: %s", replica, error)
                 continue
-            self._note(replica, said.problems[:MOST])
+            self._note(replica, entry.problems[:MOST])
 
     def _note(self, replica: str, problems: Iterable[Problem]) -> None:
         self._plane.note(f"refused at {replica}", problems)
 
-    async def _tell(self) -> None:
+    async def _write_all(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
-                await self._say()
+                await self._write()
                 await self._forget()
             except ApiError as error:
-                log.error("what proxies refuse cannot be told: %s", error)
+                log.error("cannot share the resources that proxies reject: %s", error)
                 await asyncio.sleep(REPEAT_SECONDS)
             except KubeError as error:
-                log.warning("what proxies refuse cannot be told: %s", error)
-            except Exception:  # a defect of ours in what is said of objects is no reason to stop serving them
-                log.exception("what proxies refuse cannot be told; it is tried again")
+                log.warning("cannot share the resources that proxies reject: %s", error)
+            except Exception:  # a defect in this report must not stop the control plane
+                log.exception("cannot share the resources that proxies reject; retrying")
 
-    async def _say(self) -> None:
+    async def _write(self) -> None:
         problems = tuple(map(_short, self._plane.refusals()[:MOST]))
-        due = bool(problems) and time.monotonic() - self._said_at >= REPEAT_SECONDS
-        if problems == self._said.problems and not due:
+        due = bool(problems) and time.monotonic() - self._written_at >= REPEAT_SECONDS
+        if problems == self._written.problems and not due:
             return
-        said = _Said(self._said.number + 1, problems)
-        own = {self._replica: msgspec.json.encode(said).decode()} if problems else {}
+        entry = _Entry(self._written.number + 1, problems)
+        own = {self._replica: msgspec.json.encode(entry).decode()} if problems else {}
         metadata = self._names.metadata(self._names.refusals)
-        # What all replicas say alike is the word of one manager. Each has one more for its own: what it leaves out, it
-        # takes away of its own and of nobody else's; and with the last that is its own, the API server forgets it.
+        # All replicas apply the metadata with the same field manager, and each its own entry with a manager of its own:
+        # an apply without the entry removes only that entry, and with it the API server drops the manager.
         await self._apply(metadata, {}, manager="weft-control")
         bare = {name: metadata[name] for name in ("name", "namespace")}
         await self._apply(bare, own, manager=f"weft-{self._replica}"[:128])
-        self._said, self._said_at = said, time.monotonic()
+        self._written, self._written_at = entry, time.monotonic()
 
     async def _apply(self, metadata: Mapping[str, Any], data: Mapping[str, str], *, manager: str) -> None:
         manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **({"data": data} if data else {})}
@@ -122,12 +122,12 @@ class Refusals:
 
     async def _forget(self) -> None:
         now = time.monotonic()
-        for replica in [who for who, (_, since) in self._heard.items() if now - since >= FORGET_SECONDS]:
-            log.info("%s has not been heard of for %g s; what it told is forgotten", replica, FORGET_SECONDS)
+        for replica in [name for name, (_, since) in self._entries.items() if now - since >= FORGET_SECONDS]:
+            log.info("%s has not written for %g s; its rejections are dropped", replica, FORGET_SECONDS)
             self._note(replica, ())
             patch = {"data": {replica: None}}
             await self._client.patch(CONFIG_MAPS, self._names.refusals, patch, namespace=self._names.namespace)
-            self._heard.pop(replica, None)
+            self._entries.pop(replica, None)
 
 
 def _short(problem: Problem) -> Problem:

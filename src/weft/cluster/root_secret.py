@@ -1,7 +1,8 @@
 """The mesh's root on a cluster: kept in a Secret, which every replica of the control plane reads and watches.
 
-An API client comes in, an Authority leaves that signs with what the Secret holds and follows it. Rule: what was decided
-on an older Secret is not written; the API server itself compares the versions. The root goes nowhere else.
+Input: an API client. Output: an Authority that signs with the root in the Secret and follows its changes. Rule: a
+change that was decided on an older Secret is not written; the API server compares the versions. The root is stored
+nowhere else.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ log = logging.getLogger("weft.cluster.root_secret")
 
 NAME = "istio-ca-secret"
 STATE = "authority.json"
-ROTATE = "weft.dev/rotate-root"  # on the Secret: a person asks for a new root; its value is the wait in seconds
-RESTORE_SECONDS = 30.0  # another replica leads after 15 s, if the one that did is gone
+ROTATE = "weft.dev/rotate-root"  # annotation by which an operator requests a new root; its value is the wait in seconds
+RESTORE_SECONDS = 30.0  # another replica leads 15 s after the leader is gone
 _LOOK_SECONDS = 0.5
-_FOR_PEOPLE = "ca-cert.pem"  # the bundle, where Istio's users look for it
+_FOR_PEOPLE = "ca-cert.pem"  # the bundle, under the key that Istio's users expect
 _TYPE = "istio.io/ca-root"
 
 
@@ -54,12 +55,12 @@ class _Published(msgspec.Struct, frozen=True):
 
 
 async def read_state(client: Client, namespace: str) -> State:
-    """What the Secret holds now. Raises AuthorityError, KubeError."""
+    """The current content of the Secret. Raises AuthorityError, KubeError."""
     return _state_of(await client.get(SECRETS, NAME, _Secret, namespace=namespace), namespace)
 
 
 async def states(client: Client, namespace: str) -> AsyncGenerator[State]:
-    """What the Secret holds, now and after each change. Raises AuthorityError, KubeError."""
+    """The content of the Secret, now and after each change. Raises AuthorityError, KubeError."""
     async with aclosing(_watch(client, namespace)) as batches:
         async for batch in batches:
             for event in batch:
@@ -78,14 +79,14 @@ class RootSecret:
         self._trust_domain = trust_domain
         self._terms = terms
         self._version = ""
-        self._wanted: tuple[State, str] | None = None  # the newest wish, and the version it was decided on
+        self._wanted: tuple[State, str] | None = None  # the newest state to write, and its base version
         self._wish = asyncio.Event()
         self._states: dict[str, State] = {}  # the last one, by its version
-        self._wait = ""  # the rotation that was asked for and not begun
+        self._wait = ""  # a rotation that was requested and has not begun
         self._is_gone = False
 
     async def open(self) -> Authority:
-        """Read the root, or make it, unless another replica is doing so. Raises AuthorityError, KubeError."""
+        """Read the root, or create it, unless another replica does. Raises AuthorityError, KubeError."""
         try:
             secret = await self._client.get(SECRETS, NAME, _Secret, namespace=self._namespace)
         except ApiError as error:
@@ -97,37 +98,37 @@ class RootSecret:
         return self.authority
 
     async def run(self) -> None:
-        """Until cancelled: adopt what the Secret says, and write what the authority asks for."""
+        """Adopt changes of the Secret, and write changes of the authority, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow())
             tasks.create_task(self._write())
 
     def rotate_if_asked(self) -> None:
-        """For who leads."""
+        """Called by the leader."""
         if not self._wait or self.authority.phase is not RotationPhase.STEADY:
             return
         wait, self._wait = self._wait, ""
         try:
             self.authority.rotate(timedelta(seconds=max(0.0, float(wait))))
         except (ValueError, OverflowError, AuthorityError) as error:
-            log.error("the Secret %s/%s asks for a rotation that cannot be: %s", self._namespace, NAME, error)
+            log.error("the rotation that the Secret %s/%s requests is not possible: %s", self._namespace, NAME, error)
 
     async def restore_if_gone(self) -> None:
-        """For who leads: what was deleted is written again, before a replica starts that would make another root, which
-        nobody trusts yet. Who wants another asks for a rotation."""
+        """Called by the leader: write a deleted Secret again, before a new replica creates another root, which no
+        workload trusts yet. To replace the root, an operator requests a rotation."""
         if not self._is_gone:
             return
         try:
             await self._client.create(SECRETS, self._manifest(self._state), namespace=self._namespace)
         except ApiError as error:
-            if not error.already_exists:  # then the watch says so in a moment
-                log.error("the root cannot be written to a new Secret %s/%s: %s", self._namespace, NAME, error)
+            if not error.already_exists:  # then the watch reports it in a moment
+                log.error("cannot write the root to a new Secret %s/%s: %s", self._namespace, NAME, error)
             return
         except KubeError as error:
-            log.warning("the root cannot be written to a new Secret %s/%s: %s", self._namespace, NAME, error)
+            log.warning("cannot write the root to a new Secret %s/%s: %s", self._namespace, NAME, error)
             return
         self._is_gone = False
-        log.warning("the Secret %s/%s was deleted; it is there again, with the same root", self._namespace, NAME)
+        log.warning("the Secret %s/%s was deleted; it was created again with the same root", self._namespace, NAME)
 
     @property
     def _state(self) -> State:
@@ -143,12 +144,12 @@ class RootSecret:
         }
 
     async def _restored(self) -> _Secret | None:
-        """Where a root has been published, there is one: its Secret was deleted just now, and whoever leads is about to
-        write it again. Another root would be trusted by nobody."""
-        found = await self._client.list(
+        """If a root has been published, it exists: its Secret was deleted just now, and the leader is about to create
+        it again. No workload would trust another root."""
+        published = await self._client.list(
             CONFIG_MAPS, _Published, namespace=self._namespace, fields=f"metadata.name={ROOT_CONFIG_MAP}"
         )
-        if not any(name.startswith(ROOTS_ANNOTATION) for each in found.items for name in each.metadata.annotations):
+        if not any(name.startswith(ROOTS_ANNOTATION) for each in published.items for name in each.metadata.annotations):
             return None
         log.warning("the Secret %s/%s is gone, and its root was in use; waiting for it", self._namespace, NAME)
         until = time.monotonic() + RESTORE_SECONDS
@@ -159,7 +160,7 @@ class RootSecret:
             )
             if secrets.items:
                 return secrets.items[0]
-        log.error("nobody has the root of %s any more; pods need certificates of a new one", self._trust_domain)
+        log.error("the root of %s is lost; a new one is made, and pods need new certificates", self._trust_domain)
         return None
 
     async def _make(self) -> _Secret:
@@ -170,7 +171,7 @@ class RootSecret:
             if not error.already_exists:
                 raise
             return await self._client.get(SECRETS, NAME, _Secret, namespace=self._namespace)
-        log.info("made a root for %s, kept in the Secret %s/%s", self._trust_domain, self._namespace, NAME)
+        log.info("created a root for %s in the Secret %s/%s", self._trust_domain, self._namespace, NAME)
         return made
 
     def _read(self, secret: _Secret) -> State:
@@ -178,7 +179,7 @@ class RootSecret:
         if state.trust_domain != self._trust_domain:
             raise AuthorityError(
                 f"its root is for the trust domain {state.trust_domain!a}, not {self._trust_domain!a}",
-                "give the trust domain it was made for",
+                "set the trust domain that it was made for",
                 file=_where(self._namespace),
             )
         self._version = secret.metadata.resource_version
@@ -195,17 +196,17 @@ class RootSecret:
         listed = False
         async for batch in _watch(self._client, self._namespace):
             if not listed and not batch:
-                self._is_gone = True  # since it was read
+                self._is_gone = True  # it was deleted since it was read
             listed = True
             for event in batch:
                 self._is_gone = event.object is None
                 if event.object is None:
-                    log.error("the Secret %s/%s is gone; the root lives on in memory", self._namespace, NAME)
+                    log.error("the Secret %s/%s was deleted; the root is still in memory", self._namespace, NAME)
                     continue
                 try:
                     self.authority.adopt(self._read(event.object))
                 except AuthorityError as error:
-                    log.error("the changed root is not used, the old one goes on: %s", error)
+                    log.error("the changed root is not used, the old one stays in use: %s", error)
 
     async def _write(self) -> None:
         backoff = Backoff(first=0.2, most=10.0)
@@ -215,7 +216,7 @@ class RootSecret:
             if self._wanted is None:
                 continue
             (state, version), self._wanted = self._wanted, None
-            # Not all of the Secret: who else has put something into it keeps that.
+            # A patch, not the whole Secret: keys and annotations of others stay.
             metadata: dict[str, object] = {"resourceVersion": version}
             if state.phase is not RotationPhase.STEADY:
                 metadata["annotations"] = {ROTATE: None}  # it has begun
@@ -224,11 +225,11 @@ class RootSecret:
                 await self._client.patch(SECRETS, NAME, patch, namespace=self._namespace)
                 backoff.reset()
             except ApiError as error:
-                if not error.conflict:  # else the watch brings the newer one, and what is due is asked for again
-                    log.error("the root cannot be kept in the Secret: %s", error)
+                if not error.conflict:  # otherwise the watch brings the newer Secret, and the change is decided again
+                    log.error("cannot write the root to the Secret: %s", error)
                 await asyncio.sleep(backoff.next())
             except KubeError as error:
-                log.warning("the root cannot be kept in the Secret: %s", error)
+                log.warning("cannot write the root to the Secret: %s", error)
                 await asyncio.sleep(backoff.next())
 
 

@@ -1,6 +1,6 @@
-"""Where the injector and Envoy meet: a pod's sidecar becomes the arguments that its Envoy is started with.
+"""Connects the injector with the bootstrap: renders a pod's sidecar to the arguments that its Envoy is started with.
 
-What only kubelet will know stands in them as the injector wrote it; nothing here looks at it.
+Values that only kubelet knows are placeholders of the injector, which are passed through.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""The one port with TLS: certificates and discovery behind it, and whoever calls is known by its certificate, if it
-has one.
+"""The port with TLS, for the CA and for discovery (xDS). A client is identified by its certificate, if it has one.
 
-gRPC's own TLS asks every caller for a certificate or none, and here both come: an agent shows one, a workload that
-wants its first has none. So TLS ends here, and what is in it goes on, byte by byte, to a gRPC server in this process,
-by a local connection that has a name of its own; by that name a handler learns who is behind it. Rule: nobody but this
-room can open such a connection.
+gRPC's TLS can only require client certificates of all clients or of none. Here both kinds connect: an agent has one, a
+workload that requests its first has none. So this module terminates TLS and forwards the bytes to a gRPC server in this
+process, over a Unix connection with a name of its own; from that name a handler looks up the client's identity. Rule:
+only this module can open such a connection.
 """
 
 from __future__ import annotations
@@ -35,11 +34,13 @@ from weft.xds.server import OPTIONS, ListenError
 log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS = 20_000
-MOST_OF_ONE_HOST = 256  # an agent has three; nobody has to prove anything to hold one, so nobody may hold them all
+MOST_OF_ONE_HOST = (
+    256  # an agent has three; a client needs no credentials to hold connections, so one host must not hold all
+)
 HANDSHAKE_SECONDS = 15.0
 _LONGEST_TOKEN_METADATA = 32 * 1024
-# Who shows no certificate has proved nothing before its words are in memory: a CSR is 2 KB, the first words of a proxy
-# that has much, a megabyte.
+# A client without a certificate is not authenticated before its message is in memory: a CSR is 2 KB, the first request
+# of a proxy with many resources a megabyte.
 _STRANGERS = {"grpc.max_receive_message_length": 2 << 20, "grpc.max_concurrent_streams": 8}
 _BACKLOG = 512
 _ABSTRACT = "unix-abstract:"
@@ -47,24 +48,24 @@ _ABSTRACT = "unix-abstract:"
 
 class TlsPeer(msgspec.Struct, frozen=True):
     address: str  # HOST:PORT
-    identity: Identity | None  # as its certificate says, which a root of the mesh has signed
+    identity: Identity | None  # from its certificate, verified with a root of the mesh
 
 
 class Front:
-    """`handlers` of a `Front` may ask it `identity_of` and `host_of` the peer that gRPC names them."""
+    """Handlers look up `identity_of` and `host_of` a peer by the name that gRPC gives it."""
 
     def __init__(self, authority: Authority, *, names: tuple[str, ...] = ()) -> None:
-        """`names`: by which it is called besides the usual ones. Raises AuthorityError."""
+        """`names`: further DNS names of the serving certificate. Raises AuthorityError."""
         self._authority = authority
         self._serving = ServingCertificate(authority, names)
         self._context: ssl.SSLContext | None = None
         self._made_of: tuple[object, ...] = ()
-        # Unguessable: other processes of this pod can name abstract sockets, too.
+        # Unguessable: other processes of this pod can connect to abstract sockets, too.
         self._inner = f"weft-front-{secrets.token_hex(16)}"
         self._numbers = itertools.count()
         self._visitors: dict[str, TlsPeer] = {}
         self._sides: set[_Side] = set()
-        self._hosts: Counter[str] = Counter()  # how many connections each has, or tries to get
+        self._hosts: Counter[str] = Counter()  # connections per host, including handshakes
         self._acceptors: list[Acceptor] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._servers: list[grpc.aio.Server] = []
@@ -101,7 +102,7 @@ class Front:
             side.close()
 
     def identity_of(self, peer: str) -> Identity | None:
-        """Of a peer as gRPC names it."""
+        """The identity of a peer, by gRPC's name for it."""
         visitor = self._visitors.get(peer)
         return visitor.identity if visitor is not None else None
 
@@ -113,7 +114,7 @@ class Front:
         return self._hosts[host] < MOST_OF_ONE_HOST and self._hosts.total() < MOST_CONNECTIONS
 
     def _enter(self, connection: socket.socket, host: str, port: int) -> Coroutine[None, None, None]:
-        self._hosts[host] += 1  # now, and not when the task begins: the next connection may come before
+        self._hosts[host] += 1  # counted here, not when the task starts: the next connection may come before
         return self._let_in_or_forget(connection, host, port)
 
     async def _let_in_or_forget(self, connection: socket.socket, host: str, port: int) -> None:
@@ -140,7 +141,7 @@ class Front:
             inside, name = await self._inside(known=visitor.identity is not None)
         except (OSError, ValueError) as error:
             why = str(error) or f"the connection was lost ({type(error).__name__})"
-            log.info("%s did not get in: %s", address, why)
+            log.info("connection from %s rejected: %s", address, why)
             outer.close()
             connection.close()
             return False
@@ -151,7 +152,7 @@ class Front:
             self._has_gone(host)
 
         inner = _Side(self._sides, ended)
-        # Known before gRPC can ask.
+        # Registered before a handler can look it up.
         self._visitors[peer] = visitor
         outer.other, inner.other = inner, outer
         try:
@@ -179,7 +180,7 @@ class Front:
         return inside, name
 
     def _tls(self) -> ssl.SSLContext:
-        """Of the certificate and the roots of now: another when either has changed, for those who come then."""
+        """TLS context for new connections; rebuilt when the certificate or the roots change."""
         made_of = (self._serving.pem, self._authority.bundle())
         if self._context is None or made_of != self._made_of:
             key, chain = self._serving.pem
@@ -195,7 +196,8 @@ class Front:
 
 
 class _Side(asyncio.Protocol):
-    """One end of a way; what comes in leaves by the other. Waits for `start` if there is no other yet."""
+    """One side of a forwarded connection; its bytes are written to the other. Waits for `start` if there is no other
+    yet."""
 
     def __init__(self, sides: set[_Side], ended: Callable[[], object] = lambda: None) -> None:
         self.other: _Side | None = None
@@ -211,7 +213,7 @@ class _Side(asyncio.Protocol):
 
     def start(self) -> None:
         if self.transport is None or self.transport.is_closing():
-            # It was lost before there was another side that could have been told.
+            # The connection was lost before there was another side to close.
             if self.other is not None:
                 self.other.close()
             return
@@ -248,7 +250,7 @@ class _Side(asyncio.Protocol):
 
 
 def _identity(transport: asyncio.Transport | None) -> Identity | None:
-    """Raises ValueError for a certificate that is verified and still no workload's."""
+    """Raises ValueError for a verified certificate that is not a workload's."""
     secured: Any = transport.get_extra_info("ssl_object") if transport is not None else None
     shown = secured.getpeercert(binary_form=True) if secured is not None else None
     if not shown:
@@ -256,8 +258,8 @@ def _identity(transport: asyncio.Transport | None) -> Identity | None:
     try:
         names = x509.load_der_x509_certificate(shown).extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound as error:
-        raise ValueError("its certificate names nobody") from error
+        raise ValueError("its certificate has no subject alternative name") from error
     uris = names.value.get_values_for_type(x509.UniformResourceIdentifier)
     if len(uris) != 1:
-        raise ValueError("its certificate is no workload's: one URI, and only one, names who it is")
+        raise ValueError("its certificate is not a workload's: it must have exactly one URI")
     return parse_identity(uris[0])

@@ -1,4 +1,5 @@
-"""How the CA checks tokens on a cluster: it asks the API server whose they are. A token comes in, a Caller leaves."""
+"""Checks tokens on a cluster, for the CA and for xDS, with a TokenReview by the API server. Input: a token. Output: a
+Caller."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from weft.kube.client import Client
 from weft.kube.token_review import Reason, Reviewed, ReviewRefused, ReviewUnavailable, review
 
 AUDIENCE = "istio-ca"
-# Anybody may show something that is no token. Some of the client's places are left for the Lease and the watches, and
-# who would have to wait too long is told so at once.
+# Any client may send an invalid token. Some of the API client's concurrency is left for the Lease and the watches, and
+# a request that would have to wait too long is rejected at once.
 AT_ONCE, MOST_WAITING = 16, 1_000
 
 _REASONS = {
@@ -28,8 +29,8 @@ _WORDS = {
 
 
 class TokenReviews:
-    """`lives`: whether a pod of this UID is there, as far as this process knows. The API server answers from a cache
-    for some seconds, and in that time would take the token of a pod that is gone."""
+    """`lives`: whether a pod of this UID exists, as far as this process knows. The API server caches reviews for some
+    seconds, and would accept the token of a deleted pod in that time."""
 
     def __init__(
         self,
@@ -48,18 +49,18 @@ class TokenReviews:
         self._waiting = 0
 
     async def check(self, token: str) -> Caller:
-        """Raises TokenRefused; CaUnavailable while the API server cannot be asked."""
-        found = await self._review(token)
-        if self._lives is not None and not self._lives(found.pod_uid):
-            # Also one that is so new that the watch has not told of it: hence no refusal, but another try.
-            raise CaUnavailable(f"pod {found.namespace}/{found.pod} is not known here, yet or any more")
-        return Caller(found.namespace, found.service_account, found.pod, found.pod_uid)
+        """Raises TokenRefused; CaUnavailable while the API server cannot be reached."""
+        reviewed = await self._review(token)
+        if self._lives is not None and not self._lives(reviewed.pod_uid):
+            # The pod may be so new that the watch has not reported it: let the client retry instead of rejecting it.
+            raise CaUnavailable(f"pod {reviewed.namespace}/{reviewed.pod} is not known to this control plane")
+        return Caller(reviewed.namespace, reviewed.service_account, reviewed.pod, reviewed.pod_uid)
 
     async def _review(self, token: str) -> Reviewed:
         if not token:
-            raise TokenRefused(TokenReason.MISSING, "no token was shown")
+            raise TokenRefused(TokenReason.MISSING, "no token was sent")
         if self._waiting >= self._most_waiting:
-            raise CaUnavailable("too many tokens wait to be reviewed; try again")
+            raise CaUnavailable("too many tokens are waiting for review; try again")
         self._waiting += 1
         try:
             async with self._places:
@@ -75,7 +76,7 @@ class TokenReviews:
 
 
 def _reason(refused: ReviewRefused) -> TokenReason:
-    """What the API server says in words alone; without them, that it does not believe the token."""
+    """The reason, which the API server gives only as text; without known text, that the token is not authentic."""
     if refused.reason is Reason.NOT_AUTHENTICATED:
         for words, reason in _WORDS.items():
             if words in refused.detail:

@@ -1,7 +1,7 @@
-"""Who calls the control plane: the service account that a certificate or a token of the mesh proves.
+"""Authenticates callers of the control plane: the service account that a certificate or a token of the mesh proves.
 
-A connection's certificate and a token come in, a Principal leaves, or the caller is sent away. What a principal may
-see is decided where streams are joined. Rule: with both shown, both must say the same.
+Input: a connection's certificate and a token. Output: a Principal, or a rejection. What a principal may see is decided
+where streams are joined. Rule: if a caller sends both, they must name the same account.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Principal(msgspec.Struct, frozen=True):
     namespace: str
     service_account: str
     pod: str = ""
-    pod_uid: str = ""  # by a token that is bound to it
-    is_agent: bool = False  # has shown a certificate, and its account is that of the nodes' agents
-    only_asks: bool = False  # by a token of no pod, such as a person gets: it may ask, and is nobody's proxy
+    pod_uid: str = ""  # from a token that is bound to the pod
+    is_agent: bool = False  # it has a certificate, and its account is that of the node agents
+    only_asks: bool = False  # its token is not bound to a pod: it may read debug pages, and is not a proxy
 
     def __str__(self) -> str:
         pod = f" (pod {self.pod})" if self.pod else ""
@@ -30,8 +30,8 @@ class Principal(msgspec.Struct, frozen=True):
 
 
 class Access:
-    """`weft.xds.access.Authenticate`. `identity_of` knows what certificate a peer has shown, already verified, and None
-    if none; `agents` are the accounts, as (namespace, name), that nodes' agents have."""
+    """`weft.xds.access.Authenticate`. `identity_of` returns the identity in a peer's verified certificate, None without
+    one; `agents` are the accounts of node agents, as (namespace, name)."""
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class Access:
         """Raises Unauthenticated or Undecided."""
         identity = self._identity_of(peer)
         if identity is not None and identity.trust_domain != self._trust_domain:
-            raise Unauthenticated(f"{identity} is of another trust domain than {self._trust_domain}")
+            raise Unauthenticated(f"{identity} is in another trust domain than {self._trust_domain}")
         if not token:
             if identity is None:
-                raise Unauthenticated("show a certificate of the mesh, or a bearer token")
+                raise Unauthenticated("a certificate of the mesh or a bearer token is required")
             return Principal(identity.namespace, identity.service_account)
         try:
             caller = await self._checker.check(token)
@@ -62,6 +62,6 @@ class Access:
             raise Undecided(str(unavailable)) from unavailable
         account = (caller.namespace, caller.service_account)
         if identity is not None and (identity.namespace, identity.service_account) != account:
-            raise Unauthenticated(f"the certificate is {identity}'s, and the token is that of {caller}")
+            raise Unauthenticated(f"the certificate is for {identity}, but the token is for {caller}")
         is_agent = identity is not None and account in self._agents
         return Principal(*account, caller.pod, caller.pod_uid, is_agent)

@@ -1,8 +1,7 @@
-"""The analysis of the whole mesh while it runs. Changes come in as `wake`; what does not fit together is put under one
-topic of the problems.
+"""Analyzes the whole mesh while it runs. Each change calls `wake`; the findings replace one topic of the problems.
 
-Rule: it stands in nobody's way. It waits until changes have been quiet for a while, works on another thread with values
-that do not change, and rests ten times as long as it worked.
+Rule: it does not slow down pushes. It waits until there are no changes for a while, runs on another thread with
+immutable values, and then pauses ten times as long as it ran.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from weft.model.value import Value
 log = logging.getLogger(__name__)
 
 QUIET = 0.5  # seconds
-MOST = 3.0  # seconds after the first change, if they never are quiet
+MOST = 3.0  # seconds after the first change, if changes never stop
 REST = 10  # times as long as the last analysis took
-MOST_OBJECTS = 200_000  # beyond, even listing them would be felt by a push
+MOST_OBJECTS = 200_000  # with more, even listing them would delay a push
 
 TOPIC = "analysis"
 
@@ -47,13 +46,13 @@ class Analysis:
         self._quiet = quiet
         self._timer: asyncio.TimerHandle | None = None
         self._working: asyncio.Future[tuple[Problem, ...]] | None = None
-        self._woken = False  # while working
-        self._first = 0.0  # change that is not looked at yet
+        self._woken = False  # during the analysis
+        self._first = 0.0  # time of the first change that is not analyzed yet
         self._rest_until = 0.0
         self._closed = False
 
     def wake(self) -> None:
-        """Something has changed that may fit together now, or no longer."""
+        """Objects have changed: analyze them soon."""
         if self._closed or self._working is not None:
             self._woken = True
             return
@@ -83,7 +82,7 @@ class Analysis:
             log.info("the mesh has more than %d objects: references between them are not checked", MOST_OBJECTS)
             self._problems.put(TOPIC, ())
             return
-        # An object with errors is still there for those who refer to it, unless a good version is in force.
+        # A rejected object still counts as the target of references, unless a valid version is in force.
         refused = dict(self._refused())
         meant = [values for key, values in refused.items() if not self._mesh.get(key)]
         started = time.monotonic()
@@ -100,7 +99,7 @@ class Analysis:
         self._rest_until = asyncio.get_running_loop().time() + REST * (time.monotonic() - started)
         error = done.exception()
         if error is not None:
-            log.error("the mesh cannot be analyzed; what was found before stays", exc_info=error)
+            log.error("the analysis of the mesh failed; the earlier findings stay", exc_info=error)
         else:
             self._problems.put(TOPIC, done.result())
         if self._woken:

@@ -1,7 +1,7 @@
-"""What this control plane knows of its proxies, as answers: who is connected, how far each is, what it should have.
+"""Status of the connected proxies: which are connected, their sync state, and the config that each should have.
 
-It is composed of what streams and agents' streams say of themselves, and changes nothing. Whoever asks, over a socket
-or a port, gets the same object; who may ask is decided at those doors.
+It is computed from the state of xDS streams and of agents' streams, and changes nothing. The Unix socket and the ports
+serve the same object, and do the authorization themselves.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Known(msgspec.Struct, frozen=True):
     sync: ProxySync
     node_id: str
     group: Group
-    stream: int = 0  # of one that has a stream of its own
+    stream: int = 0  # 0 for a proxy behind an agent, which has no stream of its own
     address: str = ""
     labels: Mapping[str, str] = {}
     metadata: Mapping[str, Any] = {}
@@ -49,40 +49,40 @@ class Diagnosis:
         replica: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`said`: by type, what proxies of a group refused, while that stands. `replica`: the name of this control
-        plane, where there are several. `clock`: that of the streams."""
+        """`said`: by type, the error of what proxies of a group currently reject. `replica`: the name of this control
+        plane, if there are several. `clock`: that of the streams."""
         self._said = said
         self.replica = replica or "weft"
         self._snapshots, self._server, self._node_server = snapshots, server, node_server
         self._clock = clock
 
     def proxies(self) -> list[Known]:
-        """By name. A proxy that has just come again may be here twice, until its old stream is known to be gone."""
+        """By name. A proxy that has just reconnected may be listed twice, until its old stream has ended."""
         direct = (self._direct(status) for status in self._server.streams())
         relayed = (self._relayed(state) for state in self._node_server.proxies())
         return sorted((*direct, *relayed), key=lambda known: (known.sync.proxy, known.stream))
 
     def find(self, word: str) -> Known | None:
-        """`POD.NAMESPACE`, a node id, `POD`, or as Istio takes it, anything that is in one."""
+        """`POD.NAMESPACE`, a node id, `POD`, or as in Istio, any part of a node id."""
         known = self.proxies()
         names: tuple[Callable[[Known], bool], ...] = (
             lambda each: word in (each.sync.proxy, each.node_id),
             lambda each: each.sync.proxy.startswith(f"{word}."),
             lambda each: word in each.node_id,
         )
-        # The last one: of two streams of one proxy, the newer.
+        # The last one: if a proxy has two streams, the newer one.
         return next((found[-1] for fits in names if (found := [each for each in known if fits(each)])), None)
 
     def watches(self, known: Known) -> Mapping[str, tuple[str, ...]]:
-        """By type, the names that it has asked for; none: everything, or its agent has not told."""
+        """By type, the names that it subscribes to; none: a wildcard, or its agent has not reported them."""
         return {**dict.fromkeys(known.sync.resources, ()), **self._server.watches(known.stream)}
 
     def resources(self, group: Group, type_url: str) -> Mapping[str, Resource]:
-        """What every proxy of the group should have."""
+        """The resources that every proxy of the group should have."""
         return self._snapshots.resources(group, type_url)
 
     def refused(self, group: Group) -> Mapping[tuple[str, str], Rejected]:
-        """What proxies of the group refused, and nobody is sent, by type and name."""
+        """The resources that proxies of the group rejected and that are not sent, by type and name."""
         return self._snapshots.rejected(group)
 
     def _direct(self, status: StreamStatus) -> Known:
@@ -152,8 +152,8 @@ class Diagnosis:
         kind, _, name = (*node_id.split("~"), "", "", "")[:3]
         by_word: dict[str, str] = {}
         for word, short in _SENT_AND_ACKED.items():
-            found = types.get(TYPES[short], TypeSync(NOT_SENT))
-            by_word |= {f"{word}_sent": found.sent, f"{word}_acked": found.acked}
+            sync = types.get(TYPES[short], TypeSync(NOT_SENT))
+            by_word |= {f"{word}_sent": sync.sent, f"{word}_acked": sync.acked}
         return ProxySync(
             proxy=name or node_id,
             proxy_type=kind if name else "",
@@ -172,7 +172,7 @@ class Diagnosis:
         acked = _acked(state, status.settled)
         return TypeSync(
             state=state,
-            # What has been answered was sent, though perhaps on an earlier stream.
+            # An acknowledged push was sent, though perhaps on an earlier stream.
             sent={SYNCED: acked, STALE: status.sent or str(behind)}.get(state, ""),
             acked=acked,
             sent_time="" if status.sent_at is None else self._date(status.sent_at),
@@ -182,7 +182,7 @@ class Diagnosis:
         )
 
     def _age(self, push: int, since: float) -> float:
-        """How long ago that push was; a proxy is not behind for longer than it is here."""
+        """Seconds since that push, or since the proxy connected, if that is shorter."""
         return round(max(0.0, self._clock() - max(since, self._snapshots.times.at(push))), 1)
 
     def _date(self, at: float) -> str:

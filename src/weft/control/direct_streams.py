@@ -1,8 +1,8 @@
-"""Proxies that call the control plane themselves, without an agent: which pod each is of, by what it has proved.
+"""Finds the pod of a proxy that connects to the control plane directly, without an agent, from its credentials.
 
-A token proves a pod. A certificate proves an account; who shows nothing else names its pod, and that must be one of the
-account. Rule: what a proxy is served follows from its Pod, from its labels and from whether it is a gateway, and not
-from what it tells. Only gRPC's own client, which any pod may have beside its proxy, says itself that it is one.
+A token proves a pod. A certificate proves only an account: then the proxy's node names the pod, which must have that
+account. Rule: the config that a proxy gets follows from its Pod (labels, gateway or not), not from its node metadata.
+Only a proxyless gRPC client, which any pod may run beside its proxy, declares its own kind.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from weft.control.relays import Placements
 from weft.model.group import Group, ProxyKind
 from weft.xds.request import NodeInfo, StreamRefused
 
-MOST_STREAMS = 16  # of one pod
+MOST_STREAMS = 16  # per pod
 
 
 class Direct:
     def __init__(self, placements: Placements | None, restart: Callable[[int, str], None]) -> None:
-        """`restart`: ends a stream, by its number and for this reason, so that its client comes again."""
+        """`restart`: ends a stream, by its number and with a reason, so that its client reconnects."""
         self._placements = placements
         self._restart = restart
         self._unfollow: dict[int, Callable[[], None]] = {}  # by stream
@@ -33,32 +33,32 @@ class Direct:
         if self._placements is None:
             raise StreamRefused("this control plane knows no pods")
         if not isinstance(principal, Principal):
-            raise StreamRefused(f"{principal} is nobody of this mesh")
+            raise StreamRefused(f"{principal} is not an account of this mesh")
         if principal.only_asks:
-            raise StreamRefused(f"{principal} shows a token that is bound to no pod, and so is no proxy of the mesh")
+            raise StreamRefused(f"the token of {principal} is not bound to a pod, so it cannot be a proxy of the mesh")
         if claimed.namespace != principal.namespace:
-            raise StreamRefused(f"{node.id} says it is {claimed}, and its caller is {principal}")
+            raise StreamRefused(f"{node.id} claims to be {claimed}, but its caller is {principal}")
         named = pod_of(node.id, node.metadata)
         uid = principal.pod_uid or self._placements.uid_of(principal.namespace, named)
         group = self._placements.group_of(uid) if uid else None
         if uid is None or group is None:
             pod = principal.pod or named
             raise StreamRefused(
-                f"pod {principal.namespace}/{pod} is not known here, yet or any more; try again if it is new"
+                f"pod {principal.namespace}/{pod} is not known to this control plane; try again if it is new"
             )
         if (group.namespace, group.service_account) != (principal.namespace, principal.service_account):
             raise StreamRefused(
-                f"pod {group.namespace}/{named} is of {group.service_account}, and its caller is {principal}"
+                f"pod {group.namespace}/{named} has the account {group.service_account}, but its caller is {principal}"
             )
         if sum(each == uid for each in self._pods.values()) >= MOST_STREAMS:
             raise StreamRefused(f"pod {group.namespace}/{principal.pod or named} has {MOST_STREAMS} streams already")
         if claimed.kind is not ProxyKind.GRPC and claimed.kind is not group.kind:
             pod = f"pod {group.namespace}/{principal.pod or named}"
-            hint = "a gateway is one whose Pod was injected with the template `gateway`"
-            raise StreamRefused(f"{node.id} says it is a {claimed.kind}, and {pod} is a {group.kind}: {hint}")
+            hint = "the Pod of a gateway must be injected with the template `gateway`"
+            raise StreamRefused(f"{node.id} claims to be a {claimed.kind}, but {pod} is a {group.kind}: {hint}")
         self._pods[stream_id] = uid
         self._unfollow[stream_id] = self._placements.follow(
-            uid, lambda: self._restart(stream_id, "its pod has other labels now, or is gone")
+            uid, lambda: self._restart(stream_id, "the labels of its pod have changed, or the pod is gone")
         )
         return msgspec.structs.replace(group, kind=claimed.kind) if claimed.kind is ProxyKind.GRPC else group
 

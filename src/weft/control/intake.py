@@ -1,7 +1,7 @@
-"""Documents come in, the mesh changes, and what it touched goes on to the push loop.
+"""Parses documents and applies them to the mesh; returns what they touched, for the push loop.
 
-Rule: a bad object stops no other, and never takes away what was good before; only an object that is really gone goes.
-A bad object that is there to keep others out, and was never good, keeps everybody out.
+Rule: an invalid object does not affect others, and does not replace its last valid version; only a deleted object is
+removed. An invalid policy that never had a valid version denies every request (fail closed).
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class Intake:
         admit: Admit | None = None,
         note: Note = lambda _key, _before, _after: None,
     ) -> None:
-        """`note` is told of every object that became another: what it was, and what it is."""
+        """`note` is called for every changed object, with its values before and after."""
         self._mesh = mesh
         self._note = note
         self._problems = problems
         self._domain = domain
         self._admit = admit or as_it_is
-        self._read: dict[int, tuple[Document, Parsed]] = {}  # by id: read ahead of the batch that brings them
-        self._closed: set[ObjectKey] = set()  # never good, and so strict that nothing gets past them
-        self.contents = Contents()  # what is in force, as it was written
-        self.refused: dict[ObjectKey, tuple[Value, ...]] = {}  # objects with errors, and what they seem to be
+        self._read: dict[int, tuple[Document, Parsed]] = {}  # by id: parsed before the batch that contains them
+        self._closed: set[ObjectKey] = set()  # never valid, and in force in their fail-closed form
+        self.contents = Contents()  # the objects in force, as they were written
+        self.refused: dict[ObjectKey, tuple[Value, ...]] = {}  # rejected objects, as far as they could be parsed
 
     def documents(self, changes: Iterable[Change]) -> tuple[Touched, frozenset[ObjectKey]]:
         """Apply changes; returns what they touched and which objects are now different. Documents that `read` has
@@ -72,8 +72,8 @@ class Intake:
         for change in changes:
             try:
                 one = self._take(change)
-            except Exception as error:  # a defect of ours; the object is as good as refused, and the others go on
-                log.exception("cannot take %s in", change.key)
+            except Exception as error:  # a defect in weft: the object is rejected, the others are applied
+                log.exception("cannot apply %s", change.key)
                 where = change.document.where() if change.document else Where(object=str(change.key))
                 what = f"weft failed to read this: {type(error).__name__}: {error}"
                 self._problems.put(change.key, [Problem(where, what, "please report it, with the object")])
@@ -83,7 +83,7 @@ class Intake:
                 changed.add(change.key)
 
     def _take(self, change: Change) -> Touched | None:
-        """None if the object is as it was before."""
+        """None if the object is unchanged."""
         values: tuple[Value, ...] = ()
         problems: tuple[Problem, ...] = ()
         self.refused.pop(change.key, None)
@@ -110,13 +110,13 @@ class Intake:
         return touched if self._mesh.get(change.key) != before else None
 
     def all_values(self, batch: Iterable[tuple[ObjectKey, tuple[Value, ...]]]) -> Touched:
-        """Values of many objects; one that cannot be taken in stays as it was, and the others go on."""
+        """Apply values of many objects; one that fails stays unchanged, and the others are applied."""
         touches: list[Touched] = []
         for key, values in batch:
             try:
                 touches.append(self.values(key, values))
-            except Exception:  # a defect of ours
-                log.exception("cannot take %s in; it stays as it was", key)
+            except Exception:  # a defect in weft
+                log.exception("cannot apply %s; it stays unchanged", key)
         return joined(touches)
 
     def values(self, key: ObjectKey, values: tuple[Value, ...]) -> Touched:

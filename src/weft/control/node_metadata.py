@@ -1,4 +1,4 @@
-"""Who a proxy is, from the node it presents on its stream. Istio's node ids and metadata are understood as they are."""
+"""The group of a proxy, from the node that it sends on its stream. Istio's node ids and metadata are supported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST_LOCALITY = 253
 
 
 class UnknownProxy(ValueError):
-    """The node says too little, or something that no proxy of a mesh would say."""
+    """The node is incomplete, or not that of a proxy of the mesh."""
 
 
 def group_of(node_id: str, metadata: Mapping[str, Any], locality: str = "") -> Group:
@@ -41,5 +41,5 @@ def group_of(node_id: str, metadata: Mapping[str, Any], locality: str = "") -> G
 
 
 def pod_of(node_id: str, metadata: Mapping[str, Any]) -> str:
-    """The name that it gives to its pod."""
+    """The pod's name, as the node claims it."""
     return str(metadata.get("POD_NAME") or node_id.split("~")[2].rpartition(".")[0])

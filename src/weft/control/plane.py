@@ -1,5 +1,5 @@
-"""The control plane: objects come in, proxies are served. It joins intake, push loop and xDS server, and keeps what is
-wrong. A proxy that connects before the first objects are here waits; it is never told that its config is gone."""
+"""The control plane: takes objects in and serves proxies. It connects intake, push loop and xDS server, and keeps the
+current problems. A proxy that connects before the first objects are loaded waits; it is never sent an empty config."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ IDLE_SECONDS = 60.0
 
 
 class ProxyStatus(msgspec.Struct, frozen=True):
-    """How far one connected proxy is."""
+    """Sync status of one connected proxy."""
 
     node_id: str
     group: Group
@@ -71,12 +71,12 @@ class ControlPlane:
         replica: str = "",
         memory: Memory | None = None,
     ) -> None:
-        """`placements`: which pods there are, and where; without them, nobody is served who must prove who it is.
-        `replica`: its own name. `memory`: where the past is written down, if anywhere."""
+        """`placements`: the known pods and their nodes; without them, authenticated streams are rejected. `replica`:
+        the name of this control plane. `memory`: where the history is persisted, if anywhere."""
         self.mesh = Mesh(Settings(domain=domain))
         self.on_change: list[Callable[[frozenset[ObjectKey]], None]] = []
         self._memory = memory
-        # On which ports the program of a pod takes connections, where whoever runs it can tell; None: it cannot.
+        # The ports on which a pod's program listens; None if its runner cannot know them.
         self.listening: Callable[[Instance], frozenset[int] | None] = lambda _pod: None
         self._problems = Problems()
         self.history = History(self.mesh, Settings(domain=domain), digest=lambda: self._intake.contents.digest())
@@ -88,10 +88,10 @@ class ControlPlane:
         self.owned: set[str] = set()  # listeners that only the owner of this machine can reach
         self._only: dict[str, Group] = {}  # by listener: the one group that may connect there
         self._loaded = False
-        self._waiting: set[Group] = set()  # joined before the first objects came
+        self._waiting: set[Group] = set()  # joined before the first objects were loaded
         self._group_of: dict[int, Group] = {}  # by stream
-        self._streams: Counter[Group] = Counter()  # how many each group has
-        self._idle: dict[Group, asyncio.TimerHandle] = {}  # groups without any, until they are forgotten
+        self._streams: Counter[Group] = Counter()  # number of streams per group
+        self._idle: dict[Group, asyncio.TimerHandle] = {}  # groups without streams, until they are dropped
         self._quarantine = Quarantine(self._push, self._snapshots, self._problems, self._where)
         self._direct = Direct(placements, self._server.restart)
         self._node_server = NodeServer(self._snapshots, Relays(self, placements))
@@ -107,9 +107,8 @@ class ControlPlane:
         problems: Iterable[Problem] | None = (),
         values: Iterable[tuple[ObjectKey, tuple[Value, ...]]] = (),
     ) -> None:
-        """Take documents in, with all the problems that their source has with itself at this time (None: they are of
-        another source, which tells its own), and with what it brings along that needs no parsing: no proxy sees the one
-        without the other."""
+        """Apply documents, together with values that need no parsing: no proxy sees the one without the other.
+        `problems`: all current problems of the source itself; None keeps those of another source."""
         if problems is not None:
             self._problems.put("source", map(coded, problems))
         changes = tuple(changes)
@@ -123,29 +122,29 @@ class ControlPlane:
             for group in self._waiting:
                 try:
                     self._push.join(group)
-                except Exception:  # a defect of ours: its proxies wait on, and the others do not
+                except Exception:  # a defect in weft: only the proxies of this group keep waiting
                     log.exception("cannot translate for %s", group)
             self._waiting.clear()
             self._node_server.wake()
         if changes or touched.inbound:
             self._analysis.wake()
         if changed:
-            for tell in self.on_change:
-                tell(changed)
+            for listener in self.on_change:
+                listener(changed)
 
     def put(self, key: ObjectKey, values: tuple[Value, ...]) -> None:
-        """Take values in that need no parsing, such as instances from the engine that runs them; none removes."""
+        """Apply values that need no parsing, such as instances from their engine; none removes the object."""
         touched = self._intake.values(key, values)
         if self._loaded:
             self._seal()
         if touched:
             self._push.touch(touched)
-        if touched.inbound:  # it came, went, or has other ports; that it is ready or not is nothing to analyze
+        if touched.inbound:  # added, removed, or with other ports; readiness is not analyzed
             self._analysis.wake()
 
     @property
     def reader(self) -> Intake:
-        """Reads documents as `apply` does, for a source that must know whether an object is valid."""
+        """Parses documents as `apply` does, for a source that must know whether an object is valid."""
         return self._intake
 
     def _seal(self) -> None:
@@ -159,27 +158,27 @@ class ControlPlane:
             self._memory.add(moment, self._intake.contents)
 
     def note(self, topic: str, problems: Iterable[Problem]) -> None:
-        """Keep problems that somebody else has found; none means the topic is well."""
+        """Replace the problems of a topic that another module reports; none clears it."""
         self._problems.put(topic, problems)
 
     def problems(self) -> tuple[Problem, ...]:
-        # An object that is back to what proxies have had all along needs no push, so no answer of theirs mends it.
+        # An object that is back to what proxies have already needs no push, so no ACK would clear its problem.
         self._quarantine.forget_mended()
         return self._problems.all()
 
     def faulty(self) -> Mapping[ObjectKey, tuple[Value, ...]]:
-        """Objects with errors, and what they seem to be."""
+        """Rejected objects, as far as they could be parsed."""
         return self._intake.refused
 
     def refusals(self) -> tuple[Problem, ...]:
-        """Of these problems, those that proxies which are connected here have told of."""
+        """The problems of resources that connected proxies reject."""
         return self._quarantine.standing()
 
     def refused(self, group: Group) -> dict[tuple[str, str], tuple[Problem, ...]]:
-        """The same of one group, by type and name of the resource."""
+        """The same for one group, by type and name of the resource."""
         return self._quarantine.by_resource(group)
 
-    # For `weft.inspect`, which answers questions about this control plane
+    # For `weft.inspect`
 
     @property
     def snapshots(self) -> Snapshots:
@@ -196,19 +195,19 @@ class ControlPlane:
         self._push.leave_unused()
 
     def answer_debug(self, debugger: Debugger) -> None:
-        """Have this object answer debug requests on the xDS streams."""
+        """Let this object serve debug requests on the xDS streams."""
         self._server.debugger = debugger
 
     @property
     def calls(self) -> Calls:
-        """What groups have called, where they are told of nothing else."""
+        """What groups have called, for on-demand CDS."""
         return self._push.calls
 
     # Proxies
 
     async def listen(self, address: str, only: Group | None = None, *, owned: bool = False) -> str:
         """Serve xDS on `unix:/path` or `host:port`; `only` keeps a socket for the proxies of one group. `owned`: only
-        the owner of this machine can reach it, so debug answers are given there."""
+        the owner of this machine can reach it, so it serves debug pages too."""
         bound = await self._server.listen(address)
         if owned:
             self.owned.add(bound)
@@ -217,12 +216,12 @@ class ControlPlane:
         return bound
 
     def handlers(self, listener: str, authenticate: Authenticate) -> tuple[grpc.GenericRpcHandler, ...]:
-        """Discovery for proxies and for agents, on a port that somebody else opens, for callers that prove who they
-        are. What `authenticate` returns must be a `weft.control.access.Principal`."""
+        """Discovery for proxies and for agents, for a server that the caller of this method runs. `authenticate` must
+        return a `weft.control.access.Principal`."""
         return self._server.handlers(listener, authenticate), self._node_server.handlers(authenticate)
 
     def proxies(self) -> tuple[ProxyStatus, ...]:
-        """Those that are connected here, and those behind agents, as these tell."""
+        """Proxies that are connected here, and those behind agents, as the agents report them."""
         direct = (
             _proxy_status(
                 status.node.id,
@@ -239,7 +238,7 @@ class ControlPlane:
         return (*direct, *relayed)
 
     def nodes(self) -> list[NodeStatus]:
-        """Whose agents are connected here."""
+        """Nodes whose agents are connected here."""
         return self._node_server.nodes()
 
     async def wait_synced(self, node_id: str, timeout: float) -> bool:
@@ -251,16 +250,16 @@ class ControlPlane:
 
     @property
     def pending(self) -> bool:
-        """Whether something has changed that has not gone out to the streams yet."""
+        """Whether there are changes that were not pushed to the streams yet."""
         return self._push.pending
 
     @property
     def analyzing(self) -> bool:
-        """Whether something has changed that may fit together now, or no longer, and nobody has looked yet."""
+        """Whether there are changes that were not analyzed yet."""
         return self._analysis.pending
 
     async def pushed(self) -> None:
-        """Returns once everything that has changed by now is on its way to the streams."""
+        """Returns once all changes until now are pushed to the streams."""
         await self._push.pushed()
 
     @property
@@ -277,7 +276,7 @@ class ControlPlane:
         for timer in self._idle.values():
             timer.cancel()
 
-    # What the xDS server asks and tells (weft.xds.server.StreamObserver)
+    # Called by the xDS server (weft.xds.server.StreamObserver)
 
     def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Group:
         try:
@@ -286,7 +285,7 @@ class ControlPlane:
             raise StreamRefused(str(unknown)) from unknown
         only = self._only.get(peer.listener)
         if only is not None and group != only:
-            raise StreamRefused(f"this socket belongs to {only}, and {node.id} says it is {group}")
+            raise StreamRefused(f"this socket is only for {only}, but {node.id} claims to be {group}")
         if peer.principal is not None:
             group = self._direct.join(stream_id, node, group, peer.principal)
         self.hold(group)
@@ -299,11 +298,11 @@ class ControlPlane:
             self.release(group)
         self._direct.leave(stream_id)
 
-    # Groups are kept while anybody needs them
+    # Groups are kept while a stream or another holder needs them
 
     @property
     def loaded(self) -> bool:
-        """Whether the first objects are here."""
+        """Whether the first objects are loaded."""
         return self._loaded
 
     def hold(self, group: Group) -> None:
@@ -322,7 +321,7 @@ class ControlPlane:
             self._idle[group] = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._forget, group)
 
     def taken(self, group: Group, type_url: str) -> None:
-        """A proxy of the group has taken something."""
+        """A proxy of the group has accepted something."""
         self._quarantine.accepted(group, type_url)
 
     def acked(self, stream_id: int, type_url: str, nonce: str) -> None:
@@ -331,7 +330,7 @@ class ControlPlane:
             self.taken(group, type_url)
 
     def nacked(self, stream_id: int, type_url: str, nonce: str, message: str) -> None:
-        """The one resource at fault follows by `on_nack`."""
+        """Nothing to do: `on_nack` is called with the resource at fault."""
 
     def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> None:
         group = self._group_of.get(stream_id)
@@ -339,14 +338,14 @@ class ControlPlane:
             self.want(group, names, had)
 
     def want(self, group: Group, names: Iterable[str], had: tuple[str, ...] = ()) -> None:
-        """Proxies of a group wait for these clusters, and have those from before: then they have called them, and must
-        not be told that they are gone."""
+        """Proxies of a group wait for the clusters `names`, and have the clusters `had` from an earlier stream: they
+        have called those, so the clusters must not be removed."""
         self._push.want(
             group, (*names, *had), with_hosts=not self._loaded or self._push.is_on_demand(group), soon=not had
         )
 
     def expect(self, group: Group, addresses: Iterable[str]) -> None:
-        """Workloads of a group have learned these addresses, and so are about to call whoever has them."""
+        """Workloads of a group have resolved these addresses, and so are about to call their services."""
         if self._push.is_on_demand(group):
             services = (service for address in addresses for service in self.mesh.services_at(address))
             self._push.call(group, hosts={service.host for service in services}, why=CallReason.LOOKED_UP)

@@ -1,5 +1,4 @@
-"""Everything that is wrong right now, by who said it, so that a problem goes away with its cause. What is new is
-logged once."""
+"""All current problems, by topic, so that a problem disappears with its cause. A new problem is logged once."""
 
 from __future__ import annotations
 
@@ -15,12 +14,12 @@ MOST_PER_TOPIC = 1_000  # a file of garbage must not fill the memory
 
 class Problems:
     def __init__(self, *, aloud: bool = True) -> None:
-        """`aloud`: whether what is new is logged."""
+        """`aloud`: whether new problems are logged."""
         self._aloud = aloud
         self._by_topic: dict[Hashable, tuple[Problem, ...]] = {}
 
     def put(self, topic: Hashable, problems: Iterable[Problem]) -> None:
-        """These are now all the problems of a topic (an object, a file, a refused resource); none means it is well."""
+        """Replace all problems of a topic (an object, a file, a rejected resource); none clears it."""
         before = self._by_topic.pop(topic, ())
         after = tuple(problems)[:MOST_PER_TOPIC]
         if after:

@@ -1,10 +1,10 @@
-"""What proxies refuse, and whose fault it is.
+"""Handles resources that proxies reject (NACK), and finds the object at fault.
 
-A refused resource goes back to what was accepted (`xds/snapshot.py`) and becomes a problem of the objects it was made
-from. A port's route configuration holds everybody's routes, so there the one host at fault is looked for: all that is
-new in it is put back, and tried again by halves. One bad host then holds back nobody else, now or later. Where several
-objects are left, or one with many parts, `push/culprit_search.py` finds the one at fault, down to its line. Secrets
-in files are tried again by themselves (`push/unread_secrets.py`).
+A rejected resource is reverted to the last accepted version (`xds/snapshot.py`) and becomes a problem of the objects
+that it was made from. A port's route configuration holds the routes of many hosts, so the host at fault is searched:
+all new virtual hosts are reverted and tried again by halves. One bad host then does not hold back the others, now or
+later. If several objects are left, or one with many parts, `push/culprit_search.py` finds the one at fault, down to its
+line. Secrets in files are retried periodically (`push/unread_secrets.py`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from weft.xds.types import ROUTE, SECRET
 
 _DUMPED = re.compile(r"goo\.gle/debug\w+ .*", re.DOTALL)
 _CONSTRAINT = "Proto constraint validation failed ("
-_HINT = "proxies keep the last version that worked; mend the object and save it"
-_FILES_HINT = "mend the files, and let the proxy (user 1337) read them; they are tried again by themselves"
+_HINT = "proxies keep the last version that worked; correct the object and save it"
+_FILES_HINT = "correct the files, and let the proxy (user 1337) read them; weft retries them by itself"
 
 
 class _Refusal(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class Quarantine:
     ) -> None:
         self._push, self._snapshots, self._problems, self._where = push, snapshots, problems, where
         self._refusals: set[_Refusal] = set()
-        self._said: dict[_Refusal, str] = {}  # by a proxy, of each
+        self._said: dict[_Refusal, str] = {}  # the proxy's error
         self._trials: dict[tuple[Group, str], list[tuple[str, ...]]] = {}  # hosts to try again, by route configuration
         self._inquiries = Inquiries(snapshots)
         self._rereading = Rereading(snapshots)
@@ -58,7 +58,7 @@ class Quarantine:
         if is_trial(resource):
             self._inquiries.refused(group, resource)
         elif resource.type_url == ROUTE:
-            self._look_for_the_host(group, resource)
+            self._search_host(group, resource)
         else:
             built = self._push.resource(group, resource.type_url, resource.name)
             refusal = _Refusal(group, resource.type_url, resource.name)
@@ -68,7 +68,7 @@ class Quarantine:
             self._inquiries.open(group, refusal, lineup, self._reporter(refusal, resource))
 
     def accepted(self, group: Group, type_url: str) -> None:
-        """A proxy of the group has taken something: go on with what is still to be tried."""
+        """A proxy of the group has accepted something: continue with the next trial."""
         if type_url == ROUTE:
             for name in [name for of, name in self._trials if of == group]:
                 self._try_next(group, name)
@@ -78,7 +78,7 @@ class Quarantine:
         self.forget_mended()
 
     def forget(self, group: Group) -> None:
-        """It has no proxies any more; when some come, everything is tried anew."""
+        """The group has no proxies any more; when some connect, everything is tried anew."""
         for trial in [trial for trial in self._trials if trial[0] == group]:
             del self._trials[trial]
         self._inquiries.forget(group)
@@ -86,7 +86,7 @@ class Quarantine:
         self.forget_mended()
 
     def forget_mended(self) -> None:
-        """A refusal is no problem any more once something else has taken its place."""
+        """Clear the problem of a rejected resource once another version has replaced it."""
         for refusal in [refusal for refusal in self._refusals if not self._stands(refusal)]:
             self._refusals.discard(refusal)
             self._said.pop(refusal, None)
@@ -94,26 +94,26 @@ class Quarantine:
             self._inquiries.close(refusal.group, refusal)
 
     def said(self, group: Group) -> dict[str, str]:
-        """By type, what a proxy of the group said last of something that it still does not have for it."""
+        """By type, the last error of a proxy of the group about a resource that is still rejected."""
         self.forget_mended()
-        return {refusal.type_url: said for refusal, said in self._said.items() if refusal.group == group}
+        return {refusal.type_url: error for refusal, error in self._said.items() if refusal.group == group}
 
     def by_resource(self, group: Group) -> dict[tuple[str, str], tuple[Problem, ...]]:
-        """By type and name, what proxies of the group do not take as it is."""
+        """By type and name, the problems of resources that proxies of the group reject."""
         self.forget_mended()
-        found: dict[tuple[str, str], tuple[Problem, ...]] = {}
+        problems: dict[tuple[str, str], tuple[Problem, ...]] = {}
         for refusal in self._refusals:
             if refusal.group == group:
                 key = (refusal.type_url, refusal.name)
-                found[key] = (*found.get(key, ()), *self._problems.of(refusal))
-        return found
+                problems[key] = (*problems.get(key, ()), *self._problems.of(refusal))
+        return problems
 
     def standing(self) -> tuple[Problem, ...]:
-        """Each once, in an order that stays."""
+        """All current problems of rejected resources, each once, in a stable order."""
         self.forget_mended()
         return tuple(sorted({each for refusal in self._refusals for each in self._problems.of(refusal)}, key=str))
 
-    def _look_for_the_host(self, group: Group, resource: NackedResource) -> None:
+    def _search_host(self, group: Group, resource: NackedResource) -> None:
         accepted = self._snapshots.accepted(group, ROUTE, resource.name)
         suspects = self._push.suspend(group, resource.name, accepted.body if accepted else b"")
         if len(suspects) == 1:
@@ -141,7 +141,7 @@ class Quarantine:
 
     def _reporter(self, refusal: _Refusal, resource: NackedResource) -> Found:
         def report(guilty: Guilty) -> None:
-            if guilty:  # else each alone is accepted, and it is all of them together
+            if guilty:  # else each alone is accepted, and only all of them together are rejected
                 lines = [(self._line(suspect.key, suspect.line), message) for suspect, message in guilty]
                 self._tell(refusal, resource, lines)
 
@@ -160,11 +160,11 @@ class Quarantine:
         places = places or [(Where(), reason(resource.message))]
         self._refusals.add(refusal)
         named = "; ".join(str(place) for place, _ in places if str(place))
-        said = f"{refusal.host or resource.name}: {places[0][1]}"
-        self._said[refusal] = f"{said} ({named})" if named else said
+        error = f"{refusal.host or resource.name}: {places[0][1]}"
+        self._said[refusal] = f"{error} ({named})" if named else error
         self._problems.put(
             refusal,
-            [Problem(place, f"Envoy refuses {kind} {resource.name}: {why}", hint) for place, why in places],
+            [Problem(place, f"Envoy rejects {kind} {resource.name}: {why}", hint) for place, why in places],
         )
 
     def _line(self, key: ObjectKey, line: int) -> Where:
@@ -180,10 +180,10 @@ class Quarantine:
 
 
 def reason(message: str) -> str:
-    """What is wrong, in a proxy's words. Before it Envoy writes all of what it is wrong with, each time under another
-    heading, and ends after 4096 characters, whether it has come to the point or not."""
+    """The cause in a proxy's error message. Envoy writes the whole rejected message before it, with varying headings,
+    and truncates the text after 4096 characters, even if the cause is lost."""
     message = without_heading(message)
     beginning, _, cause = message.partition(_CONSTRAINT)
     if cause:
         return _DUMPED.sub("", beginning) + cause.rpartition("| caused by ")[2].removesuffix(")")
-    return _DUMPED.sub("it is not valid, and too long for Envoy to say why", message)
+    return _DUMPED.sub("it is not valid, and too long for Envoy's message to contain the cause", message)

@@ -1,6 +1,6 @@
-"""What the streams of agents ask of the control plane: whom they may serve, and with which groups' config.
+"""Serves the streams of node agents: which pods an agent may serve, and with which groups' config.
 
-Rule: which node an agent is of is known by its pod-bound token and the watch of Pods, never by its own word.
+Rule: the node of an agent follows from its pod-bound token and the watch of Pods, never from what the agent claims.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ log = logging.getLogger(__name__)
 
 
 class Placements(Protocol):
-    """Which pod is on which node, and of which group: on Kubernetes the watch of Pods knows; agents and proxies are not
-    asked. Pods are named by their UID."""
+    """The node and the group of each pod, on Kubernetes from the watch of Pods, not from agents or proxies. Pods are
+    identified by their UID."""
 
     def pods_on(self, node: str) -> Mapping[str, Group] | None:
         """The group of each pod with a proxy on this node; None while the pods are not listed yet."""
 
     def node_of(self, pod_uid: str) -> str | None:
-        """Where any pod is, meshed or not; None: there is no such pod, or it has no node yet."""
+        """The node of any pod, meshed or not; None: there is no such pod, or it is not scheduled yet."""
 
     def subscribe(self, node: str, changed: Callable[[], None]) -> Callable[[], None]:
-        """Be told, in the event loop, when what `pods_on` says of the node is another. Returns what ends it."""
+        """Call `changed`, in the event loop, when `pods_on` the node changes. Returns the function to unsubscribe."""
 
     def uid_of(self, namespace: str, pod: str) -> str | None:
-        """Of any pod, meshed or not, that has this name now."""
+        """The UID of the pod that has this name now, meshed or not."""
 
     def group_of(self, pod_uid: str) -> Group | None:
-        """Of any pod, meshed or not."""
+        """The group of any pod, meshed or not."""
 
     def follow(self, pod_uid: str, changed: Callable[[], None]) -> Callable[[], None]:
-        """Be told, in the event loop, when what `group_of` says of the pod is another. Returns what ends it."""
+        """Call `changed`, in the event loop, when `group_of` the pod changes. Returns the function to unsubscribe."""
 
 
 class RelayedGroups(Protocol):
-    """What is needed of the plane."""
+    """The part of the control plane that is used here."""
 
     @property
     def loaded(self) -> bool: ...
@@ -72,12 +72,12 @@ class Relays:
         if not isinstance(principal, Principal) or not principal.is_agent:
             raise StreamRefused(f"{principal} is not an agent of this mesh")
         if not principal.pod_uid:
-            raise StreamRefused(f"{principal} shows no token that is bound to its pod, so its node cannot be known")
+            raise StreamRefused(f"{principal} sends no token that is bound to its pod, so its node is unknown")
         actual = self._placements.node_of(principal.pod_uid)
         if actual is None:
-            raise StreamRefused(f"the pod of {principal} is not known here, or not anymore; try again if it is new")
+            raise StreamRefused(f"the pod of {principal} is not known to this control plane; try again if it is new")
         if actual != node:
-            raise StreamRefused(f"{principal} runs on {actual}, and asks for {node}")
+            raise StreamRefused(f"{principal} runs on {actual}, but requests {node}")
         return actual
 
     def placements(self, node: str) -> Mapping[str, Hashable] | None:
@@ -102,8 +102,8 @@ class Relays:
     def want(self, group: Hashable, names: Iterable[str], had: tuple[str, ...] = ()) -> None:
         try:
             self._groups.want(_known(group), names, had)
-        except Exception:  # a defect of ours, for which no agent is to lose its stream
-            log.exception("cannot tell %s of what it calls", group)
+        except Exception:  # a defect in weft; the agent must not lose its stream for it
+            log.exception("cannot push to %s the clusters that it requests", group)
 
     def taken(self, group: Hashable, type_url: str) -> None:
         self._groups.taken(_known(group), type_url)

@@ -1,6 +1,6 @@
-"""How far proxies are, in the shape of Istio's `/debug/syncz`: what the control plane answers, and the CLI reads. What
-Istio does not know, since which push and for how long a proxy is behind, stands beside it. Loaded by a command that
-prints it, so it loads next to nothing itself.
+"""Sync status of proxies in the format of Istio's `/debug/syncz`: the control plane writes it, the CLI reads it. Added
+to Istio's fields: since which push, and for how long, a proxy is stale. The CLI imports this module, so it imports next
+to nothing itself.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import msgspec
 SYNCED, STALE, NOT_SENT = "SYNCED", "STALE", "NOT SENT"
 
 _PREFIX = "type.googleapis.com/"
-# As Istio's users abbreviate them, in the order of its table.
+# Istio's abbreviations, in the order of its table.
 TYPES = {
     "CDS": _PREFIX + "envoy.config.cluster.v3.Cluster",
     "LDS": _PREFIX + "envoy.config.listener.v3.Listener",
@@ -22,13 +22,13 @@ SHORT = {url: short for short, url in TYPES.items()}
 
 
 class TypeSync(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One type at one proxy. Pushes are numbers of the replica that the proxy is connected to."""
+    """One type at one proxy. Push numbers are those of the replica that the proxy is connected to."""
 
     state: str  # SYNCED, STALE or NOT SENT
     sent: str = ""  # the last push of this type
-    acked: str = ""  # the push up to which everything was answered
+    acked: str = ""  # the push up to which everything was acknowledged
     sent_time: str = msgspec.field(default="", name="sentTime")  # RFC 3339
-    last_error: str = msgspec.field(default="", name="lastError")  # the last NACK, until what caused it has gone
+    last_error: str = msgspec.field(default="", name="lastError")  # the last NACK, until its cause is gone
     stale_since_push: int = 0
     stale_seconds: float | None = None  # if it is stale
 
@@ -48,17 +48,17 @@ class ProxySync(msgspec.Struct, frozen=True, omit_defaults=True):
     endpoint_acked: str = ""
     extensionconfig_sent: str = ""
     extensionconfig_acked: str = ""
-    resources: dict[str, TypeSync] = {}  # by type URL, those that the proxy has asked for
+    resources: dict[str, TypeSync] = {}  # by type URL, those that the proxy subscribes to
     namespace: str = ""
     istiod: str = ""  # the replica that it is connected to
-    node: str = ""  # the node by whose agent it is served; "": it has a stream of its own
+    node: str = ""  # the node whose agent serves it; "": it has a stream of its own
     connected_at: str = ""
 
 
 def rows(proxies: list[ProxySync]) -> list[tuple[str, ...]]:
     """The table that istioctl prints, with its header."""
     header = ("NAME", "CLUSTER", *TYPES, "ISTIOD", "VERSION")
-    found = [
+    table = [
         (
             each.proxy,
             each.cluster_id,
@@ -68,19 +68,19 @@ def rows(proxies: list[ProxySync]) -> list[tuple[str, ...]]:
         )
         for each in sorted(proxies, key=lambda each: (each.proxy, each.istiod))
     ]
-    return [header, *found]
+    return [header, *table]
 
 
 def cell(sync: TypeSync | None) -> str:
     if sync is None:
-        return "IGNORED"  # Istio's word for a type that the proxy has not asked for
+        return "IGNORED"  # Istio's word for a type that the proxy does not subscribe to
     if sync.state == STALE:
         return f"{STALE} ({duration(sync.stale_seconds or 0.0)}, push {sync.stale_since_push})"
     return "ERROR" if sync.last_error else sync.state
 
 
 def duration(seconds: float) -> str:
-    """As kubectl says it, roughly: 12s, 4m, 3h, 2d."""
+    """Roughly as kubectl prints it: 12s, 4m, 3h, 2d."""
     whole = int(seconds)
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if whole >= 2 * size:

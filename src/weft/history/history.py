@@ -1,8 +1,8 @@
-"""What the mesh was: every change that was taken in, so that any moment of the last hours can be looked at again.
+"""The history of the mesh: every applied change, so that the mesh can be reconstructed at any recorded moment.
 
-Objects come in as they were and as they are; out comes a mesh as it stood. Values are frozen and shared with the mesh,
-so a moment costs as much as it changed. Rule: it is bounded, and forgets the oldest first. Who answers changes all the
-time, so such changes of one minute are one moment.
+Input: changed objects, before and after. Output: a mesh as it was. Values are immutable and shared with the mesh, so a
+moment costs only what it changed. Rule: the history is bounded, and drops the oldest moment first. Endpoints change all
+the time, so endpoint changes within one minute are one moment.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from weft.model.value import Value
 
 MOMENTS = 1_000
 EDITS = 20_000
-BYTES = 8 << 20  # as they would be written; in memory it is some times as much
-GATHERED = 60.0  # seconds of changes of who answers that are one moment
+BYTES = 8 << 20  # encoded; in memory it is a few times as much
+GATHERED = 60.0  # seconds in which endpoint changes are one moment
 
 
 class Forgotten(Exception):
-    """A moment before everything that is remembered."""
+    """A moment that is not recorded, or no longer."""
 
     def __init__(self, what: str, hint: str) -> None:
         super().__init__(what)
@@ -38,22 +38,22 @@ class Forgotten(Exception):
 
 class Edit(msgspec.Struct, frozen=True):
     key: ObjectKey
-    before: tuple[Value, ...]  # none: it was not there
-    after: tuple[Value, ...]  # none: it is gone
+    before: tuple[Value, ...]  # none: it did not exist
+    after: tuple[Value, ...]  # none: it was deleted
 
     @property
     def of_endpoints(self) -> bool:
-        """Whether it says only who answers."""
+        """Whether it changes only endpoints."""
         return all(isinstance(value, Instance | EndpointSlice) for value in (*self.before, *self.after))
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """`number` counts from the first objects, which are 0; what is after a moment is before the next."""
+    """`number` counts changes since the first objects, which are 0."""
 
     number: int
     at: float  # seconds since 1970, of its first edit
     edits: tuple[Edit, ...]
-    digest: str = ""  # of what was written, after it
+    digest: str = ""  # of all objects, after it
 
     @property
     def of_endpoints(self) -> bool:
@@ -61,7 +61,7 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class _Record:
-    """A moment while it may still grow."""
+    """A moment to which edits may still be added."""
 
     def __init__(self, number: int, at: float, *, of_endpoints: bool) -> None:
         self.number, self.at, self.of_endpoints = number, at, of_endpoints
@@ -77,7 +77,7 @@ class _Record:
             first = self.edits.get(edit.key)
             self.edits[edit.key] = Edit(edit.key, first.before if first else edit.before, edit.after)
             if first is None:
-                self.bytes += _weight(edit.before)  # what is after it is in the mesh, or before the next
+                self.bytes += _weight(edit.before)  # `after` is shared with the mesh, or with the next `before`
 
 
 class History:
@@ -89,10 +89,10 @@ class History:
         digest: Callable[[], str] = str,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`settings`: those of a mesh that has none of its own. `digest`: of all that is written now."""
+        """`settings`: the defaults of a mesh without its own. `digest`: returns the digest of all current objects."""
         self._mesh = mesh
         self._digest = digest
-        self._first = ""  # the digest before all that is remembered
+        self._first = ""  # the digest before the first recorded moment
         self._settings = settings
         self._clock = clock
         self._records: deque[_Record] = deque()
@@ -102,14 +102,14 @@ class History:
         self._begun = 0.0
 
     def note(self, key: ObjectKey, before: tuple[Value, ...], after: tuple[Value, ...]) -> None:
-        """An object has become another. `seal` makes a moment of everything that was noted since the last."""
+        """An object has changed. `seal` makes a moment of all changes since the last one."""
         if not self._begun:
-            return  # how it all begins is no change
+            return  # the first objects are not a change
         first = self._gathering.get(key)
         self._gathering[key] = Edit(key, first.before if first else _without_keys(before), _without_keys(after))
 
     def seal(self) -> Moment | None:
-        """The moment that it made, or that grew."""
+        """Returns the moment that was added or extended."""
         edits = tuple(edit for edit in self._gathering.values() if edit.before != edit.after)
         self._gathering.clear()
         if not self._begun:
@@ -121,8 +121,8 @@ class History:
         return None
 
     def restore(self, begun: float, moments: Iterable[Moment], first: str) -> None:
-        """What was before this control plane: the moments of earlier ones, oldest first. `first`: the digest before
-        them. Who answered then is not known; it is as now."""
+        """Add the moments of earlier control planes, oldest first. `first`: the digest before them. Their endpoints are
+        not known; those of now are used."""
         earlier = 0 < begun < self._begun
         self._begun, self._first = begun, first
         for moment in moments:
@@ -133,11 +133,11 @@ class History:
             self._number = moment.number
         if earlier or self._records:
             self._restored = self._number
-        self._forget_the_oldest()
+        self._drop_oldest()
 
     @property
     def begun(self) -> float:
-        """When the first objects were here; 0 if they are not."""
+        """When the first objects were loaded; 0 if they are not."""
         return self._begun
 
     def moments(self) -> tuple[Moment, ...]:
@@ -146,7 +146,7 @@ class History:
 
     @property
     def first_digest(self) -> str:
-        """Of what was there before everything that is remembered."""
+        """The digest before the first recorded moment."""
         return self._first
 
     @property
@@ -156,62 +156,62 @@ class History:
 
     @property
     def oldest(self) -> int:
-        """The moment before the first that is remembered: it can still be looked at."""
+        """The number before the first recorded moment: that state can still be reconstructed."""
         return self._records[0].number - 1 if self._records else self._number
 
     def number_at(self, at: float) -> int:
         """The last moment at or before that time. Raises Forgotten."""
         if at < self._begun:
-            raise Forgotten("the control plane was not there yet", "weft history shows since when it is")
+            raise Forgotten("the control plane was not running yet", "weft history shows since when it runs")
         before = [record.number for record in self._records if record.at <= at]
         return before[-1] if before else self.oldest
 
     def number(self, number: int) -> int:
-        """The number of a moment that is remembered; -1 is the one before the last in which more has changed than who
-        answers. Raises Forgotten."""
+        """The number of a recorded moment; -1 is the one before the last change of more than endpoints. Raises
+        Forgotten."""
         wanted = number
         if number < 0:
-            told = [record.number for record in self._records if not record.of_endpoints]
-            if -number > len(told):
-                known = f"only {len(told)} of its changes are" if told else "nothing has changed yet"
-                raise Forgotten(f"moment {number} is not remembered: {known}", "list them with: weft history")
-            wanted = told[number] - 1
+            numbers = [record.number for record in self._records if not record.of_endpoints]
+            if -number > len(numbers):
+                known = f"only {len(numbers)} changes are" if numbers else "nothing has changed yet"
+                raise Forgotten(f"moment {number} is not recorded: {known}", "list them with: weft history")
+            wanted = numbers[number] - 1
         if not self.oldest <= wanted <= self._number:
-            what = f"moment {number} is not remembered: there are {self.oldest} to {self._number}"
+            what = f"moment {number} is not recorded: there are {self.oldest} to {self._number}"
             raise Forgotten(what, "list them with: weft history")
         return wanted
 
     def number_of(self, digest: str) -> int:
-        """The last moment after which that was written; the beginning of a digest is enough. Raises Forgotten."""
+        """The last moment with this digest, or with a digest that starts so. Raises Forgotten."""
         for record in reversed(self._records):
             if record.digest.startswith(digest):
                 return record.number
         if self._first.startswith(digest):
             return self.oldest
-        raise Forgotten(f"no moment that is remembered has the digest {digest}", "list them with: weft history")
+        raise Forgotten(f"no recorded moment has the digest {digest}", "list them with: weft history")
 
     def past(self) -> Past:
-        """All of it, as it is now, for who takes a while to look at it."""
+        """A copy of the history as it is now, which other threads may read."""
         return Past(tuple(self._mesh.values()), self.moments(), self._settings, self._restored)
 
     def mesh_at(self, number: int) -> Mesh:
-        """As it was after that moment. Raises Forgotten."""
+        """The mesh after that moment. Raises Forgotten."""
         return self.past().mesh_at(self.number(number))
 
     def _add(self, edits: tuple[Edit, ...]) -> None:
         now = self._clock()
         of_endpoints = all(edit.of_endpoints for edit in edits)
         last = self._records[-1] if self._records else None
-        # Its time stays, or a mesh that is never quiet would have one moment for ever.
+        # The record keeps its time: otherwise constant changes would extend one moment for ever.
         if last is None or not (of_endpoints and last.of_endpoints and now - last.at < GATHERED):
             self._number += 1
             last = _Record(self._number, now, of_endpoints=of_endpoints)
             self._records.append(last)
         last.add(edits)
         last.digest = self._digest()
-        self._forget_the_oldest()
+        self._drop_oldest()
 
-    def _forget_the_oldest(self) -> None:
+    def _drop_oldest(self) -> None:
         while len(self._records) > 1 and (
             len(self._records) > MOMENTS
             or sum(len(each.edits) for each in self._records) > EDITS
@@ -221,8 +221,8 @@ class History:
 
 
 class Past(msgspec.Struct, frozen=True):
-    """Values that do not change: another thread may look at them. Until `restored` it is that of earlier runs, of whose
-    pods nothing is known: there are those of now, of the workloads that there were."""
+    """Immutable values, which another thread may read. Moments up to `restored` are of earlier runs, whose pods are not
+    known: the pods of now are used, for the workloads that existed then."""
 
     objects: tuple[tuple[ObjectKey, tuple[Value, ...]], ...]
     moments: tuple[Moment, ...]
@@ -230,7 +230,7 @@ class Past(msgspec.Struct, frozen=True):
     restored: int = -1  # the last moment before this run; -1: there was no earlier one
 
     def mesh_at(self, number: int) -> Mesh:
-        """As it was after a moment that is remembered."""
+        """The mesh after a recorded moment."""
         mesh = mesh_of(self.objects, self.settings)
         for moment in reversed(self.moments):
             if moment.number <= number:
@@ -241,7 +241,8 @@ class Past(msgspec.Struct, frozen=True):
         return mesh
 
     def backwards(self) -> Iterator[tuple[Moment, Mesh]]:
-        """Each moment, the newest first, with the mesh as it was before it. It is one mesh, which goes back in time."""
+        """Each moment, the newest first, with the mesh before it. It is one mesh object, which is changed at each
+        step."""
         mesh, pods = mesh_of(self.objects, self.settings), self._pods()
         for moment in reversed(self.moments):
             _undo(mesh, moment)
@@ -250,7 +251,7 @@ class Past(msgspec.Struct, frozen=True):
             yield moment, mesh
 
     def _pods(self) -> tuple[tuple[ObjectKey, Instance, bool], ...]:
-        """Those of now, each with whether its workload is written."""
+        """The pods of now, each with whether its workload is a written object."""
         written = {key for key, _ in self.objects if key.kind == "Workload"}
         return tuple(
             (key, value, _workload(value) in written)
@@ -277,7 +278,7 @@ def _undo(mesh: Mesh, moment: Moment) -> None:
 
 
 def _lend(pods: tuple[tuple[ObjectKey, Instance, bool], ...], mesh: Mesh) -> None:
-    """One whose workload is written now was there no earlier than that."""
+    """Add the pods of now; a pod whose workload is a written object only where that workload exists."""
     for key, pod, written in pods:
         values = (pod,) if not written or mesh.get(_workload(pod)) else ()
         if mesh.get(key) != values:
@@ -289,15 +290,15 @@ def _workload(pod: Instance) -> ObjectKey:
 
 
 def _without_keys(values: tuple[Value, ...]) -> tuple[Value, ...]:
-    """A key that was replaced may have been replaced because somebody has it."""
+    """Drop private keys: a replaced key may have been replaced because it leaked."""
     if not any(isinstance(value, Credential) for value in values):
         return values
     return tuple(value.hidden() if isinstance(value, Credential) else value for value in values)
 
 
 def _weight(values: tuple[Value, ...]) -> int:
-    """About how much they hold: as long as they are when they are written."""
+    """Approximate size: the length of the encoded values."""
     try:
         return len(msgspec.msgpack.encode(values))
-    except (TypeError, ValueError):  # something in them cannot be written
+    except (TypeError, ValueError):  # a value cannot be encoded
         return 1024

@@ -1,10 +1,10 @@
-"""The past of a mesh, written down, for a control plane that is started again: each change, with what each object said
-before and after it. What is said now comes in; the moments of earlier runs leave.
+"""The history of a mesh in a file, for a control plane that is restarted: each change, with the content of each object
+before and after it. Input: the current objects. Output: the moments of earlier runs.
 
-One file, for its owner alone: the moments of earlier runs, then what was said when this one began, then a line for each
-moment since. It is written anew, and bounded, at each start and when it has grown long. Who answered then is not kept.
-Rule: whatever the file holds, and whether or not it can be written, the control plane goes on; a damaged file is kept
-aside, and what can still be read of it is remembered.
+One file, readable only by its owner: the moments of earlier runs, then all objects when this run began, then a line for
+each moment since. It is rewritten, and bounded, at each start and when it has grown long. Endpoints are not kept. Rule:
+whatever the file contains, and whether or not it can be written, the control plane continues; a damaged file is moved
+aside, and its readable lines are used.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ log = logging.getLogger(__name__)
 
 FILE = "history.jsonl"
 MOMENTS = 1_000
-EDITS = 2_000  # all of them are read when a control plane starts, in some tenths of a second
-MOST_BYTES = 16 << 20  # of moments, before the file is written anew with the newest, half as much
-MOST_OBJECT = 4 << 20  # letters of what one object says; of a longer one only a digest is kept
+EDITS = 2_000  # all are parsed when a control plane starts, in some tenths of a second
+MOST_BYTES = 16 << 20  # of moments; then the file is rewritten with the newest, half as much
+MOST_OBJECT = 4 << 20  # characters of one object; only a digest is kept of a longer one
 DAMAGED = f"{FILE}.damaged"
 LONGEST = 256 << 20  # bytes of a file that is read
 
 
 class Said(msgspec.Struct, frozen=True):
-    """What an object said, as JSON (`contents.py`), and where it was written."""
+    """The content of an object as JSON (`object_texts.py`), and its file and line."""
 
     said: str
     file: str = ""
@@ -42,7 +42,7 @@ class Said(msgspec.Struct, frozen=True):
 
 class SaidEdit(msgspec.Struct, frozen=True):
     key: ObjectKey
-    before: Said | None = None  # None: it was not there
+    before: Said | None = None  # None: it did not exist
     after: Said | None = None
 
 
@@ -54,13 +54,13 @@ class SaidMoment(msgspec.Struct, frozen=True, tag="moment"):
 
 
 class Beginning(msgspec.Struct, frozen=True, tag="beginning"):
-    """Everything that was said when a control plane began."""
+    """All objects when a control plane started."""
 
     at: float
-    number: int  # of the last moment before it
+    number: int  # of the last moment before the start
     objects: tuple[tuple[ObjectKey, Said], ...]
-    first: float  # when the first of all began
-    digest: str = ""  # of what was said before all the moments that are kept
+    first: float  # start of the first control plane
+    digest: str = ""  # of all objects before the first moment that is kept
 
 
 Line = SaidMoment | Beginning
@@ -68,19 +68,20 @@ Line = SaidMoment | Beginning
 
 class Restored(msgspec.Struct, frozen=True):
     begun: float
-    digest: str  # before all the moments
+    digest: str  # before the first moment
     moments: tuple[SaidMoment, ...] = ()  # oldest first
 
 
 class Journal:
     def __init__(self, directory: Path) -> None:
-        """`directory` is a private one."""
+        """`directory` must be private."""
         self._path = directory / FILE
         self._file = -1
         self._size, self._limit = 0, MOST_BYTES
 
     def begin(self, now: Mapping[ObjectKey, Said], at: float, digest: str) -> Restored:
-        """What is remembered, and, as its last moment, what has changed while nobody looked. From here on `add`."""
+        """The recorded moments; the last one has the changes since the previous run ended. Call `add` only
+        afterwards."""
         now = {key: _short(said) for key, said in now.items()}
         lines = _mended(self._read(), now, digest)
         before = _beginning(lines)
@@ -104,7 +105,7 @@ class Journal:
             if os.write(self._file, line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            log.warning("the history is no longer written down: %s: %s", self._path, error.strerror)
+            log.warning("the history is no longer recorded: %s: %s", self._path, error.strerror)
             self.close()
             return
         self._size += len(line)
@@ -119,43 +120,43 @@ class Journal:
             self._file = -1
 
     def _read(self) -> list[Line | None]:
-        """None: lines that cannot be read. The last may be one if the machine went down: that is no damage."""
-        found: list[Line | None] = []
+        """None stands for unreadable lines. A truncated last line, after a crash of the machine, is no damage."""
+        lines: list[Line | None] = []
         bad, torn = 0, False
         try:
             if self._path.stat().st_size > LONGEST:
-                self._keep_aside("it is too long to be read, and the history begins anew")
+                self._keep_aside("it is too long to be read, and the history starts anew")
                 return []
             with self._path.open("rb") as file:
                 for line in file:
                     try:
-                        found.append(_decoder.decode(line))
+                        lines.append(_decoder.decode(line))
                     except (msgspec.MsgspecError, ValueError, RecursionError):
                         bad, torn = bad + 1, not line.endswith(b"\n")
-                        if found[-1:] != [None]:
-                            found.append(None)
+                        if lines[-1:] != [None]:
+                            lines.append(None)
         except FileNotFoundError:
             return []
         except OSError as error:
             self._keep_aside(f"it cannot be read: {error.strerror}")
         if torn:
-            log.warning("%s: its last line was not written to its end", self._path)
+            log.warning("%s: its last line is incomplete", self._path)
         if bad - torn:
-            self._keep_aside(f"{bad} lines cannot be read; the rest is remembered")
-        return found
+            self._keep_aside(f"{bad} lines cannot be read; the rest is used")
+        return lines
 
     def _keep_aside(self, why: str) -> None:
-        """For who wants to look; of such files only the last."""
+        """Move the file aside for inspection; only the last such file is kept."""
         aside = self._path.with_name(DAMAGED)
         try:
             self._path.replace(aside)
         except OSError as error:
-            log.warning("%s: %s; and it cannot be kept: %s", self._path, why, error.strerror)
+            log.warning("%s: %s; it cannot be moved aside: %s", self._path, why, error.strerror)
         else:
             log.warning("%s: %s; the file is kept as %s", self._path, why, aside)
 
     def _renew(self, lines: list[Line], now: Mapping[ObjectKey, Said], before: Beginning) -> Restored:
-        """Write it anew, with as much of the past as there is room for."""
+        """Rewrite the file, with as many moments as the limits allow."""
         every = [line for line in lines if isinstance(line, SaidMoment)]
         kept = _bounded(every)
         left_out = every[: len(every) - len(kept)]
@@ -177,9 +178,9 @@ class Journal:
                 file.writelines(written)
             fresh.replace(self._path)
             self._size = self._path.stat().st_size
-            self._limit = MOST_BYTES + len(written[-1])  # what is said now, however much it is
+            self._limit = MOST_BYTES + len(written[-1])  # plus all objects of now, however large
         except OSError as error:
-            log.warning("the history is not written down: %s: %s", self._path, error.strerror)
+            log.warning("the history is not recorded: %s: %s", self._path, error.strerror)
             self.close()
 
 
@@ -202,11 +203,11 @@ def _short(said: Said) -> Said:
 
 
 def _mended(lines: list[Line | None], now: Mapping[ObjectKey, Said], digest: str) -> list[Line]:
-    """In the place of lines that are lost, one moment of what must have changed in them, as far as those before and
-    those after tell it. `now`: what is said in the end, if `digest` is still that of the last moment."""
+    """Replace lost lines by one moment with the changes that they must have contained, as far as the lines before and
+    after show them. `now`: the final objects, used if `digest` is that of the last moment."""
     mended: list[Line] = []
     known: dict[ObjectKey, Said | None] = {}
-    whole = False  # whether `known` is all that was said
+    whole = False  # whether `known` has all objects
     for index, line in enumerate(lines):
         if line is None:
             number = _last(mended) + 1
@@ -249,12 +250,12 @@ def _lost(
 
 
 def _digest(lines: list[Line]) -> str:
-    """After the last moment."""
+    """The digest after the last moment."""
     return next((line.digest for line in reversed(lines) if isinstance(line, SaidMoment)), "")
 
 
 def _beginning(lines: list[Line]) -> Beginning | None:
-    """The last."""
+    """The last Beginning."""
     return next((line for line in reversed(lines) if isinstance(line, Beginning)), None)
 
 
@@ -264,7 +265,7 @@ def _last(lines: list[Line]) -> int:
 
 
 def _head(lines: list[Line], unknown: Mapping[ObjectKey, Said] = MappingProxyType({})) -> dict[ObjectKey, Said]:
-    """What was said last. `unknown`: what is taken for said in the beginning, if that is lost."""
+    """The objects after the last line. `unknown`: assumed as the objects of the beginning, if that is lost."""
     state = dict(unknown) if _beginning(lines) is None else {}
     for line in lines:
         if isinstance(line, Beginning):

@@ -1,5 +1,5 @@
-"""One writer for a history: the directory of a journal comes in, and stays with this process until it ends or lets go.
-Rule: where the lock cannot be made, nothing can be written either, and the journal says so itself."""
+"""File lock that gives a journal's directory one writer, until the process exits or closes it. Rule: if the lock file
+cannot be created, the journal cannot be written either, and logs that itself."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class JournalTaken(Exception):
     def __init__(self, directory: Path, owner: str) -> None:
         what = f"the history in {directory} is being written by another process{f', pid {owner}' if owner else ''}"
         super().__init__(what)
-        self.problem = Problem(Where(), what, "end that one, or give another directory: --history DIR")
+        self.problem = Problem(Where(), what, "stop that process, or set another directory: --history DIR")
 
 
 class JournalLock:
-    """Not on the journal's own file: that one is replaced by another whenever it is written anew."""
+    """A file beside the journal, since the journal file itself is replaced whenever it is rewritten."""
 
     def __init__(self, directory: Path) -> None:
         """Raises JournalTaken."""

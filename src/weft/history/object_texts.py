@@ -1,8 +1,8 @@
-"""What objects say, as they were written: documents come in, and leave as Istio's `/debug/configz` lists them. Each has
-a digest of what it says, and so has all of it together: two moments with the same digest say the same.
+"""The content of objects as they were written, in the format of Istio's `/debug/configz`. Each object has a digest of
+its content, and so have all of them together: two moments with the same digest have the same content.
 
-Rule: nothing secret is kept: what a Workload's process is given, what a Secret holds, keys with which tokens could be
-made, and the copy of an object that kubectl puts into its annotations.
+Rule: no secrets are kept: the command, arguments and environment of a Workload, the data of a Secret, private keys in
+a JWKS, and kubectl's copy of an object in its annotations.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from weft.history.journal import Said, SaidEdit
 from weft.model.credential import HIDDEN
 from weft.model.names import ObjectKey
 
-DIGITS = 12  # of a digest, as people see it; git shows as many of a large repository
+DIGITS = 12  # of a digest that is shown; as many as git shows in a large repository
 
 _OF_METADATA = ("labels", "annotations")
 _COPY = "kubectl.kubernetes.io/last-applied-configuration"
-_PUBLIC = frozenset({"tls.crt", "cert", "ca.crt", "cacert", "ca.crl", "crl"})  # of a Secret: what anybody may see
+_PUBLIC = frozenset({"tls.crt", "cert", "ca.crt", "cacert", "ca.crl", "crl"})  # keys of a Secret that are public
 _OF_PROCESSES = ("command", "args", "env", "readiness")  # of a Workload
 _BITS = 1 << 128
-# Of a JSON Web Key, in JSON within JSON, what only its issuer should have: whoever has it can make tokens.
+# Private parts of a JSON Web Key, in JSON within JSON: with them, a reader could sign tokens.
 _PRIVATE = re.compile(rb"(\\\"(?:k|d|p|q|dp|dq|qi)\\\"\s*:\s*\\\")[A-Za-z0-9_=-]+")
 _NO_KEY = b"AAAA"
 
 
 class Content(msgspec.Struct, frozen=True):
-    """`said`: an object as JSON, without what its place and its time have added."""
+    """`said`: an object as JSON, without the fields that its source and the API server add."""
 
     said: bytes
     number: int  # its digest
@@ -48,17 +48,17 @@ class Content(msgspec.Struct, frozen=True):
 
 
 class Contents:
-    """`digest` changes with each object, by as much work as that object is."""
+    """`digest` is updated incrementally: the cost depends on the changed object only."""
 
     def __init__(self) -> None:
         self._contents: dict[ObjectKey, Content] = {}
         self._sum = 0
-        self._before: dict[ObjectKey, Content | None] = {}  # of what has changed since somebody took note
+        self._before: dict[ObjectKey, Content | None] = {}  # changed since `changes` was called
 
     def put(self, document: Document) -> None:
         self.drop(document.key)
         said, whole = content_of(document)
-        # With the key, or two objects that change places would say the same.
+        # With the key: otherwise swapping the content of two objects would not change the digest.
         number = int.from_bytes(hashlib.sha256(f"{document.key}\n".encode() + whole).digest()[:16])
         self._contents[document.key] = Content(said, number, document.file, document.line)
         self._sum = (self._sum + number) % _BITS
@@ -75,19 +75,19 @@ class Contents:
         return content.file if content is not None else ""
 
     def digest(self) -> str:
-        """Of all of them, in whatever order they came."""
+        """The digest of all objects, independent of their order."""
         return hashlib.sha256(self._sum.to_bytes(16)).hexdigest()[:DIGITS]
 
     def all_said(self) -> dict[ObjectKey, Said]:
         return {key: content.kept for key, content in self._contents.items()}
 
     def changes(self) -> tuple[SaidEdit, ...]:
-        """Of which objects something else is said than when this was asked last."""
-        found = [(key, before, self._contents.get(key)) for key, before in self._before.items()]
+        """The objects whose content has changed since the last call."""
+        touched = [(key, before, self._contents.get(key)) for key, before in self._before.items()]
         self._before.clear()
         return tuple(
             SaidEdit(key, before.kept if before else None, after.kept if after else None)
-            for key, before, after in found
+            for key, before, after in touched
             if (before.said if before else None) != (after.said if after else None)
         )
 
@@ -100,20 +100,20 @@ class Contents:
 
 
 def document_of(key: ObjectKey, kept: Said) -> Document | None:
-    """The document that said this, as far as it is kept; None if it is none."""
+    """The document of kept content, as far as it is kept; None if it is not an object."""
     try:
         body = msgspec.json.decode(kept.said, type=dict[str, Any])
     except msgspec.DecodeError:
         return None
     spec = body.get("spec")
     if key.kind == "Workload" and isinstance(spec, dict):
-        spec["command"] = ["-"]  # it has one, and nobody will run it
+        spec["command"] = ["-"]  # a Workload must have one; it is never run
     return Document(key, str(body.get("apiVersion", "")), body, kept.file, line=kept.line)
 
 
 def content_of(document: Document) -> tuple[bytes, bytes]:
-    """What may be kept of it, and all that it says, of which only a digest may be. Never raises: of what cannot be
-    written, only the names are told."""
+    """The content that may be kept, and the whole content, of which only a digest may be kept. Never raises: content
+    that cannot be encoded is reduced to the names of the object."""
     key = document.key
     body = document.body
     given = body.get("metadata")
@@ -137,7 +137,8 @@ def content_of(document: Document) -> tuple[bytes, bytes]:
 
 
 def _without_secrets(rest: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a Secret, which keys it has. What a gateway shows to everybody is kept, so that its past can be looked at."""
+    """The keys of a Secret, with public certificates, so that past gateways can be explained, and without other
+    data."""
     held: dict[str, Any] = {}
     for field, read, written in (("data", _decoded, b64encode), ("stringData", str.encode, bytes)):
         for name, value in rest[field].items() if isinstance(rest.get(field), Mapping) else ():
@@ -150,7 +151,7 @@ def _decoded(value: str) -> bytes:
     try:
         return b64decode("".join(value.split()), validate=True)
     except ValueError:
-        return HIDDEN  # nobody can read it
+        return HIDDEN  # it is not base64
 
 
 _encoder = msgspec.json.Encoder(order="deterministic", enc_hook=lambda value: _plain(value))

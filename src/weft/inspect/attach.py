@@ -14,14 +14,14 @@ from weft.inspect.debug.stream import DebugStream
 
 
 def attach_debug(plane: ControlPlane, namespace: str = "") -> Debug:
-    """Answer debug requests on the plane's xDS streams, and return the pages for HTTP and the Unix socket. `namespace`:
-    the control plane's own; service accounts of it may read the answers."""
+    """Serve debug requests on the plane's xDS streams, and return the pages for HTTP and the Unix socket. `namespace`:
+    the control plane's own; its service accounts may read the pages."""
     debug = Debug(plane.diagnosis, plane.mesh, plane.contents, lambda: _own_pages(plane))
     plane.answer_debug(DebugStream(debug, namespace, plane.owned))
     return debug
 
 
 def _own_pages(plane: ControlPlane) -> Mapping[str, Page]:
-    from weft.inspect.own_pages import pages  # imports every kind of question; few control planes are asked one
+    from weft.inspect.own_pages import pages  # imports much that few control planes need
 
     return pages(plane)

@@ -1,6 +1,6 @@
-"""What a gateway does not do although somebody has written it, and why: servers that are left out, ports at which
-nobody listens, names that are closed. A mesh and a gateway's group come in; reasons in words leave, for whoever
-explains or describes it. Rule: what is served is decided elsewhere (`weft.mesh.gateways`); here it is compared."""
+"""Configured servers of a gateway that do not work, and why: servers that are left out, and hosts whose connections are
+closed. Input: a mesh and a gateway's group. Output: reasons in words, for explain and describe. Rule: this module does
+not decide what is served (`weft.mesh.gateways` does); it only compares."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from weft.translate.view import group_view
 class LeftOut(msgspec.Struct, frozen=True):
     gateway: Gateway
     server: GatewayServer
-    by: BoundServer  # who has its port, or its names
+    by: BoundServer  # the server that has its port or hosts instead
 
     @property
     def why(self) -> str:
         first = self.by.server
-        if _spoken(first) != _spoken(self.server):
-            return f"port {self.server.port.number} speaks {_spoken(first)}, as Gateway {self.by.gateway} says"
-        return f"Gateway {self.by.gateway} has the same, and is served"
+        if _protocol(first) != _protocol(self.server):
+            return f"Gateway {self.by.gateway} uses port {self.server.port.number} for {_protocol(first)}"
+        return f"Gateway {self.by.gateway} has the same port and hosts, and is served instead"
 
 
 def left_out(mesh: Mesh, group: Group) -> Iterator[LeftOut]:
@@ -43,7 +43,7 @@ def left_out(mesh: Mesh, group: Group) -> Iterator[LeftOut]:
 
 
 def unanswered(mesh: Mesh, bound: BoundServer, group: Group) -> str:
-    """Why nobody is answered there; "" where somebody is, or where HTTP says so itself."""
+    """Why connections to the server are closed; "" if they are not, or if the server is HTTP and returns a status."""
     view = group_view(mesh, group)
     tls = bound.server.tls
     if tls is not None and bound.server.encrypted and (lacking := missing(tls, view)):
@@ -59,27 +59,27 @@ def unanswered(mesh: Mesh, bound: BoundServer, group: Group) -> str:
 
 
 def closed(mesh: Mesh, group: Group) -> tuple[Closed, ...]:
-    """For `weft.explain`: the servers of a gateway by which nobody comes in."""
-    found = []
+    """For `weft.explain`: the servers of a gateway whose connections are closed."""
+    servers = []
     others = [*left_out(mesh, group)]
     for bound in mesh.scope(group).servers or ():
         if why := unanswered(mesh, bound, group):
-            what = f"the server of Gateway {bound.gateway} there speaks {_spoken(bound.server)}, and {why}"
+            what = f"the server of Gateway {bound.gateway} there is {_protocol(bound.server)}, and {why}"
             for each in others:
                 if each.by == bound:
-                    what += f"; that of Gateway {each.gateway.key} for {_spoken(each.server)} is left out"
+                    what += f"; that of Gateway {each.gateway.key} for {_protocol(each.server)} is left out"
             hosts = tuple(each.host for each in bound.hosts)
-            found.append(Closed(bound.listens, hosts, why, what, sources(bound.origin)))
-    return tuple(found)
+            servers.append(Closed(bound.listens, hosts, why, what, sources(bound.origin)))
+    return tuple(servers)
 
 
 def unsent(mesh: Mesh, group: Group, rule: DestinationRule, port: int, subset: str = "") -> str:
-    """Why nobody is called by a rule whose TLS comes out of a Secret; "" if that is there."""
+    """Why calls by a DestinationRule fail whose TLS uses a Secret; "" if the Secret is complete."""
     tls = effective(rule, port, next((each for each in rule.subsets if each.name == subset), None)).tls
     if tls is None or not tls.credential:
         return ""
     if group.kind is not ProxyKind.GATEWAY and not rule.workload_selector:
-        return f"its rule takes a Secret ({tls.credential}), which sidecars do only where it selects them"
+        return f"its DestinationRule uses Secret {tls.credential}, which sidecars do only with a workloadSelector"
     place = f"{group.namespace}/{tls.credential}"
     own = mesh.credential(CredentialRef(tls.credential, group.namespace))
     other = mesh.credential(CredentialRef(f"{tls.credential}{AUTHORITIES}", group.namespace))
@@ -99,10 +99,10 @@ def _placed(reference: CredentialRef, group: Group) -> CredentialRef:
 
 
 def _elsewhere(mesh: Mesh, wanted: CredentialRef) -> str:
-    """A Secret of that name in another namespace is mostly the one that is meant."""
-    found = sorted(each.namespace for each in mesh.credentials() if each.name == wanted.name)
-    return f" (there is one in {', '.join(found)}; it must be in {wanted.namespace})" if found else ""
+    """Name a Secret of that name in another namespace: usually that one is meant."""
+    namespaces = sorted(each.namespace for each in mesh.credentials() if each.name == wanted.name)
+    return f" (there is one in {', '.join(namespaces)}; it must be in {wanted.namespace})" if namespaces else ""
 
 
-def _spoken(server: GatewayServer) -> str:
+def _protocol(server: GatewayServer) -> str:
     return str(server.port.protocol).upper()

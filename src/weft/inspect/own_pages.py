@@ -1,5 +1,5 @@
-"""The pages on which a control plane answers questions of its own kind, beside Istio's: what would happen to a request
-(`question.py`), and what has changed (`history.py`). A query comes in, JSON leaves, or a problem."""
+"""weft's own debug pages, beside Istio's: explain, bisect, diff, describe, tls-check, why, audit and history. Input: a
+query. Output: JSON, or a problem."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from weft.history.history import Moment
 
 
-# Looking back may take long, and the loop has streams to serve; what is looked at does not change, so a thread can do
-# it. One at a time: it is for people.
+# Evaluating the past may take long, and the event loop has streams to serve. The past does not change, so a thread can
+# read it. One at a time: only users request it.
 _looking_back = asyncio.Lock()
 
 
@@ -46,17 +46,17 @@ class PastMoment(msgspec.Struct, frozen=True):
     number: int
     at: float
     changes: tuple[ChangedObject, ...]
-    digest: str = ""  # of all that was written, after it
+    digest: str = ""  # of all objects, after the moment
 
 
 class PastMoments(msgspec.Struct, frozen=True):
     begun: float
     moments: tuple[PastMoment, ...]
-    digest: str = ""  # before all of them
+    digest: str = ""  # of all objects, before the first moment
 
 
 class DiffQuestion(msgspec.Struct, frozen=True):
-    """About two moments, named as in `Question.when`; without the second: and now."""
+    """Compare two moments, named as in `Question.when`; `after` defaults to now."""
 
     before: str
     after: str = ""
@@ -68,23 +68,24 @@ class PastDifference(msgspec.Struct, frozen=True):
     before: int
     after: int
     difference: Difference
-    deserted: tuple[int, ...] = ()  # which of both had no pod yet
+    deserted: tuple[int, ...] = ()  # the moments that had no pod yet
 
 
 class Flip(msgspec.Struct, frozen=True):
-    """Where a request began to end as it does; no moment: it has done so `since` all that is remembered began, or since
-    those came who are needed for it to end at all. `whole`: before that there was no mesh, or not its caller."""
+    """The moment at which the outcome of a request changed to the current one. Without a moment, it has been the same
+    `since` the history began, or since its workloads were added. `whole`: before that there was no mesh or no
+    caller."""
 
     moment: PastMoment | None = None
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     since: float = 0.0
     whole: bool = True
-    because: str = ""  # which of several objects of that moment
+    because: str = ""  # the responsible object, if several changed at that moment
 
 
 class DescribeQuestion(msgspec.Struct, frozen=True):
-    """Who is to be described."""
+    """The pod or service to describe."""
 
     kind: Literal["pod", "service"]
     name: str
@@ -92,7 +93,7 @@ class DescribeQuestion(msgspec.Struct, frozen=True):
 
 
 class TlsQuestion(msgspec.Struct, frozen=True):
-    """About calls to a host. `namespace` is the host's, if its name does not say it."""
+    """Check calls to a host. `namespace` is the host's, if its name does not contain it."""
 
     host: str
     port: int = 0
@@ -101,7 +102,7 @@ class TlsQuestion(msgspec.Struct, frozen=True):
 
 
 class WhyQuestion(msgspec.Struct, frozen=True):
-    """Of the resource of this name (`NAME.PATH`: of that part) at a pod's proxy; without a name: of all of the kind."""
+    """Reasons for a resource of a pod's proxy (`NAME.PATH`: for that part); without a name, for all of the kind."""
 
     proxy: str
     resource: str = ""
@@ -111,16 +112,16 @@ class WhyQuestion(msgspec.Struct, frozen=True):
 
 class DescribedObject(msgspec.Struct, frozen=True):
     facts: PodFacts | ServicePicture
-    lines: tuple[str, ...]  # the same, for people
+    lines: tuple[str, ...]  # the facts as text
 
 
 def pages(plane: ControlPlane) -> dict[str, Page]:
     return {
         "audit": audit_page.page(plane.mesh),
-        "version": ("Which weft this is", _guarded(lambda _query: {"version": __version__})),
+        "version": ("The version of weft", _guarded(lambda _query: {"version": __version__})),
         "explain": ("What would happen to a request: question={…}", _guarded(lambda query: _explain(plane, query))),
         "bisect": (
-            "The last change after which a request ended otherwise",
+            "The last change that changed the outcome of a request: question={…}",
             _guarded(lambda query: _bisect(plane, query)),
         ),
         "diff": (
@@ -128,15 +129,15 @@ def pages(plane: ControlPlane) -> dict[str, Page]:
             _guarded(lambda query: _diff(plane, query)),
         ),
         "describe": (
-            "What is known of a pod or a service: question={…}",
+            "A pod or a service, with the objects that affect it: question={…}",
             _guarded(lambda query: _describe(plane, query)),
         ),
         "tls-check": (
-            "Whether callers and servers agree: question={…}",
+            "Whether callers and servers agree on TLS: question={…}",
             _guarded(lambda query: _tls_check(plane, query)),
         ),
-        "why": ("Which objects and rules made a resource: question={…}", _guarded(lambda query: _why(plane, query))),
-        "history": ("What has changed, oldest first", _guarded(lambda query: _history(plane, query))),
+        "why": ("The objects and rules behind a resource: question={…}", _guarded(lambda query: _why(plane, query))),
+        "history": ("The recorded changes, oldest first", _guarded(lambda query: _history(plane, query))),
     }
 
 
@@ -160,15 +161,17 @@ async def _explain(plane: ControlPlane, query: Query) -> object:
 
 
 async def _diff(plane: ControlPlane, query: Query) -> object:
-    asked = msgspec.json.decode(query.get("question", ""), type=DiffQuestion)
-    before = moment(plane.history, asked.before, _now)
-    after = moment(plane.history, asked.after, _now) if asked.after else plane.history.latest
+    question = msgspec.json.decode(query.get("question", ""), type=DiffQuestion)
+    before = moment(plane.history, question.before, _now)
+    after = moment(plane.history, question.after, _now) if question.after else plane.history.latest
     past, calls = plane.history.past(), plane.calls.copy(fixed=True)
 
     def compared() -> PastDifference:
         was, is_ = (Stage(past.mesh_at(number), calls=calls) for number in (before, after))
         deserted = {number: None for number, stage in ((before, was), (after, is_)) if stage.deserted}
-        return PastDifference(before, after, difference(was, is_, asked.cases, _now(), asked.recent), tuple(deserted))
+        return PastDifference(
+            before, after, difference(was, is_, question.cases, _now(), question.recent), tuple(deserted)
+        )
 
     async with _looking_back:
         return await asyncio.to_thread(compared)
@@ -179,17 +182,17 @@ async def _bisect(plane: ControlPlane, query: Query) -> object:
     past, begun = plane.history.past(), plane.history.begun
 
     def looked_for() -> tuple[Culprit | Always, str]:
-        found = culprit(past, question, _now())
-        return found, _blamed(past, found.moment.number, question) if isinstance(found, Culprit) else ""
+        result = culprit(past, question, _now())
+        return result, _blamed(past, result.moment.number, question) if isinstance(result, Culprit) else ""
 
     async with _looking_back:
-        found, because = await asyncio.to_thread(looked_for)
-    if isinstance(found, Culprit):
-        return Flip(_past(found.moment), found.before, found.after, because=because)
-    if found.moment is not None:
-        return Flip(after=found.after, since=found.moment.at)
+        result, because = await asyncio.to_thread(looked_for)
+    if isinstance(result, Culprit):
+        return Flip(_past(result.moment), result.before, result.after, because=because)
+    if result.moment is not None:
+        return Flip(after=result.after, since=result.moment.at)
     whole = not past.moments or past.moments[0].number == 1
-    return Flip(after=found.after, since=begun if whole else past.moments[0].at, whole=whole)
+    return Flip(after=result.after, since=begun if whole else past.moments[0].at, whole=whole)
 
 
 def _blamed(past: Remembered, number: int, question: Question) -> str:
@@ -198,28 +201,35 @@ def _blamed(past: Remembered, number: int, question: Question) -> str:
 
 
 def _why(plane: ControlPlane, query: Query) -> object:
-    asked = msgspec.json.decode(query.get("question", ""), type=WhyQuestion)
+    question = msgspec.json.decode(query.get("question", ""), type=WhyQuestion)
     stage = live_stage(plane)
-    proxy = stage.find(asked.proxy, asked.namespace)
+    proxy = stage.find(question.proxy, question.namespace)
     refused = plane.refused(stage.group(proxy))
-    if not asked.resource:
-        return every(plane.mesh, stage, proxy, asked.kind, refused)
-    return why(plane.mesh, stage, proxy, asked.resource, asked.kind, refused)
+    if not question.resource:
+        return every(plane.mesh, stage, proxy, question.kind, refused)
+    return why(plane.mesh, stage, proxy, question.resource, question.kind, refused)
 
 
 def _describe(plane: ControlPlane, query: Query) -> object:
-    asked = msgspec.json.decode(query.get("question", ""), type=DescribeQuestion)
-    if asked.kind == "pod":
-        pod = describe_pod(plane.mesh, live_stage(plane), plane.problems(), asked.name, asked.namespace, plane.faulty())
+    question = msgspec.json.decode(query.get("question", ""), type=DescribeQuestion)
+    if question.kind == "pod":
+        pod = describe_pod(
+            plane.mesh, live_stage(plane), plane.problems(), question.name, question.namespace, plane.faulty()
+        )
         return DescribedObject(pod, tuple(pod_lines(pod)))
-    service = describe_service(plane.mesh, plane.problems(), asked.name, asked.namespace, plane.faulty())
+    service = describe_service(plane.mesh, plane.problems(), question.name, question.namespace, plane.faulty())
     return DescribedObject(service, tuple(service_lines(service)))
 
 
 def _tls_check(plane: ControlPlane, query: Query) -> object:
-    asked = msgspec.json.decode(query.get("question", ""), type=TlsQuestion)
+    question = msgspec.json.decode(query.get("question", ""), type=TlsQuestion)
     return tls_check(
-        plane.mesh, live_stage(plane), asked.host, port=asked.port, caller=asked.caller, namespace=asked.namespace
+        plane.mesh,
+        live_stage(plane),
+        question.host,
+        port=question.port,
+        caller=question.caller,
+        namespace=question.namespace,
     )
 
 
@@ -235,22 +245,22 @@ def _past(moment: Moment) -> PastMoment:
     return PastMoment(moment.number, moment.at, tuple(map(changed_object, moment.edits)), moment.digest)
 
 
-def _guarded(say: Callable[[Query], object]) -> Callable[[Query], Awaitable[DebugResponse]]:
-    """What is wrong with a question goes back as a problem."""
+def _guarded(handler: Callable[[Query], object]) -> Callable[[Query], Awaitable[DebugResponse]]:
+    """Return a 400 with the problem if the question is wrong."""
 
     async def page(query: Query) -> DebugResponse:
         try:
-            said = say(query)
-            return DebugResponse(msgspec.json.encode(await said if inspect.isawaitable(said) else said))
+            result = handler(query)
+            return DebugResponse(msgspec.json.encode(await result if inspect.isawaitable(result) else result))
         except msgspec.DecodeError as error:
-            problem = Problem(Where(), f"this is not a question: {error}")
+            problem = Problem(Where(), f"`question` is not valid: {error}")
         except Ambiguous as error:
             return DebugResponse(msgspec.json.encode(error.problem), AMBIGUOUS)
         except Exception as error:
-            told = getattr(error, "problem", None)
-            if told is None:
+            carried = getattr(error, "problem", None)
+            if carried is None:
                 raise
-            problem = told
+            problem = carried
         return DebugResponse(msgspec.json.encode(problem), 400)
 
     return page

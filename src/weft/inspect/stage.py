@@ -1,7 +1,7 @@
-"""A mesh as `weft.explain` looks at it: who stands at which address, what names mean, and what each proxy would get.
+"""A mesh as `weft.explain` sees it: workloads by address, name resolution, and the config of each proxy.
 
-A mesh comes in, and, where one is served, what its proxies really have. Groups that nobody serves are translated when
-they are asked for, by the same push loop. Rule: it changes nothing, and the mesh must not change while it is used.
+Input: a mesh, and for a running one the config that its proxies have. Groups that are not served are translated on
+first use, by the same push code. Rule: it changes nothing, and the mesh must not change while it is used.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TYPES = (LISTENER, ROUTE, CLUSTER, ENDPOINT)
 
 class NoSuchWorkload(Exception):
     def __init__(self, word: str, known: Iterable[str], elsewhere: Iterable[str] = ()) -> None:
-        """`elsewhere`: those of this name in other namespaces than the one asked for, as `NAME.NAMESPACE`."""
+        """`elsewhere`: workloads of this name in other namespaces, as `NAME.NAMESPACE`."""
         names, others = sorted(set(known)), sorted(set(elsewhere))
         listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
         what = f"there is no workload or pod `{word}`{' in that namespace' if others else ''}"
@@ -51,9 +51,9 @@ class NoSuchWorkload(Exception):
 
 
 class Stage:
-    """`served`: what proxies have now, where somebody serves them; other groups are translated here. `listening`: on
-    which ports the program of a pod takes connections, where that can be known. `calls`: what groups have called, and
-    so are told of; without it, all of them are told of everything."""
+    """`served`: the config that proxies have now, in a running mesh; other groups are translated here. `listening`: the
+    ports on which a pod's program listens, where that is known. `calls`: what groups have called, for on-demand CDS;
+    without it, every group gets all services."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Stage:
         self._served = served
         self._own = Snapshots()
         calls = Calls(everything=True) if calls is None else calls.copy()
-        self._push = Push(mesh, self._own, Problems(aloud=False), calls=calls)  # whoever has the mesh has said them
+        self._push = Push(mesh, self._own, Problems(aloud=False), calls=calls)  # the owner of the mesh has logged them
         self._resources: dict[Group, EnvoyResources] = {}
         self._instances = [value for _, values in mesh.values() for value in values if isinstance(value, Instance)]
         self._at = {address: each for each in self._instances for address in each.addresses}
@@ -81,7 +81,7 @@ class Stage:
             if isinstance(value, Written)
         }
 
-    # What `weft.explain` asks (weft.explain.world.World)
+    # For `weft.explain` (weft.explain.world.World)
 
     def workload(self, name: str) -> ExplainedWorkload | None:
         return self._workloads.get(name)
@@ -91,19 +91,19 @@ class Stage:
         return self._as_workload(found) if found is not None else None
 
     def behind(self, address: str, port: int) -> tuple[tuple[str, int], ...] | None:
-        """Kubernetes does so (kube-proxy, or who is in its place); on one machine the bridge does."""
+        """Endpoints behind a service address, to which kube-proxy forwards, or in a local mesh the bridge."""
         for service in self.mesh.services_at(address):
             if service.sliced or service.resolution is Resolution.STATIC:
                 called = service.port(port)
                 found = self.mesh.endpoints(service, called) if called is not None else ()
                 sent = tuple((to, each.port) for each in found if (to := _alike(address, each)))
-                # Addresses of a ServiceEntry may be real ones; on a cluster nobody leads elsewhere from there.
+                # Addresses of a ServiceEntry may be real ones; on a cluster nothing forwards them to other endpoints.
                 if _is_of_service(service) or (sent and self._written):
                     return sent
         return None
 
     def no_port(self, address: str, port: int) -> NoPort | None:
-        """Addresses of a ServiceEntry may be real ones, where anybody may listen."""
+        """A Service at the address that lacks the port. Addresses of a ServiceEntry may be real ones, with any port."""
         for service in self.mesh.services():
             if address in service.addresses and _is_of_service(service) and service.port(port) is None:
                 return NoPort(lacking(service, port), sources(service.origin))
@@ -159,7 +159,9 @@ class Stage:
     def on_demand(self, caller: ExplainedWorkload) -> str:
         judged = self.mesh.on_demand(self.mesh.scope(self.group(caller.name)))
         return (
-            str(judged) if judged.on else "its proxy was on demand before, and holds such calls until it is restarted"
+            str(judged)
+            if judged.on
+            else "its proxy was on demand before, and still holds such calls until it is restarted"
         )
 
     def intercepts(self, workload: ExplainedWorkload, address: str, port: int, *, inbound: bool) -> bool:
@@ -170,22 +172,22 @@ class Stage:
         written = self._written.get((instance.namespace, instance.workload)) if instance is not None else None
         return not to.is_loopback and (written is None or _goes_out_by_proxy(written, to, port))
 
-    # For those who ask
+    # For commands and debug pages
 
     def find(self, word: str, namespace: str = "") -> str:
-        """The name, in this world, of a pod: `POD`, `WORKLOAD`, with `.NAMESPACE` or `NAMESPACE/` where it is needed,
+        """The name of a pod in this stage, from `POD` or `WORKLOAD`, with `.NAMESPACE` or `NAMESPACE/` where needed,
         or `deploy/WORKLOAD`. Raises NoSuchWorkload, or Ambiguous."""
         return self._as_workload(self.instance(word, namespace)).name
 
     def instance(self, word: str, namespace: str = "") -> Instance:
-        """The same, as the mesh has it."""
+        """The same, as the mesh's Instance."""
         wanted = word.removeprefix("deploy/").removeprefix("deployment/").removeprefix("pod/")
         if "/" in wanted:
             namespace, _, wanted = wanted.partition("/")
         for name, within in ((wanted, namespace), (wanted.rpartition(".")[0], wanted.rpartition(".")[2])):
             found = [each for each in self._called(name) if within in ("", each.namespace)]
             if found:
-                # The one that is called so, rather than one of those; who is ready, rather than who is not.
+                # Prefer a pod of that name to one of that workload, and a ready pod to one that is not.
                 best = min(found, key=lambda each: (*_unlike(each, name), not each.ready, each.name))
                 places = {each.namespace for each in found if _unlike(each, name) == _unlike(best, name)}
                 if len(places) > 1:
@@ -200,7 +202,7 @@ class Stage:
         return [each for each, names in named if name and name in names]
 
     def resources(self, group: Group, types: Iterable[str] = _TYPES) -> Mapping[str, Mapping[str, bytes]]:
-        """What a proxy of the group is sent: by type, by name."""
+        """The resources that a proxy of the group is sent, by type and name."""
         snapshots = self._snapshots(group)
         return {
             type_url: {name: each.body for name, each in snapshots.resources(group, type_url).items()}
@@ -217,24 +219,24 @@ class Stage:
         }
 
     def telling(self, group: Group) -> Telling:
-        """How proxies of the group are told of services."""
+        """Whether proxies of the group get all services, or each one on demand."""
         self._snapshots(group)
         return self._push.calls.telling(group) or EVERYTHING
 
     def group(self, name: str) -> Group:
-        """What the proxy of a pod is, by the pod's name in this world. Raises NoSuchWorkload if it has none."""
+        """The group of a pod's proxy, by the pod's name in this stage. Raises NoSuchWorkload if it has none."""
         for each in self._instances:
             if _name(each) == name and each.proxied:
                 return group_of(each)
         raise NoSuchWorkload(name, (_name(each) for each in self._instances if each.proxied))
 
     def group_of(self, name: str) -> Group | None:
-        """The same; None if it has none."""
+        """The same; None if the pod has no proxy."""
         found = self._by_name.get(name)
         return group_of(found) if found is not None and found.proxied else None
 
     def service(self, host: str, namespace: str) -> Service | None:
-        """Whom a name means to a pod of a namespace, hidden from it or not."""
+        """The service that a name resolves to for a pod of a namespace, visible to it or not."""
         for name in self._names.readings(host.lower().rstrip("."), namespace):
             found = [each for each in self.mesh.services() if each.host == name]
             if found:
@@ -250,7 +252,7 @@ class Stage:
         return not self._instances
 
     def groups(self) -> dict[Group, list[str]]:
-        """Those that proxies are of, each with its pods, by name."""
+        """The groups of all proxies, each with the names of its pods."""
         found: dict[Group, list[str]] = {}
         for each in sorted(self._instances, key=_name):
             if each.proxied:
@@ -258,7 +260,7 @@ class Stage:
         return found
 
     def without_proxy(self) -> list[str]:
-        """Pods that have none, by name; those first beside whom others have one."""
+        """Names of the pods without a proxy; first those in namespaces where others have one."""
         meshed = {each.namespace for each in self._instances if each.proxied}
         bare = (each for each in self._instances if not each.proxied)
         return [_name(each) for each in sorted(bare, key=lambda each: (each.namespace not in meshed, _name(each)))]
@@ -305,7 +307,7 @@ class Stage:
         }
 
     def _ports(self, instance: Instance) -> frozenset[int] | None:
-        """Where a Sidecar says what comes in, that may go to 127.0.0.1, or to a socket that is no port."""
+        """None with a Sidecar's ingress: its listeners may lead to 127.0.0.1, or to a Unix socket."""
         sidecar = self.mesh.sidecar(group_of(instance))
         if self._listening is None or (sidecar is not None and sidecar.ingress):
             return None
@@ -328,7 +330,7 @@ def lacking(service: Service, port: int) -> str:
 
 
 def _alike(address: str, endpoint: Endpoint) -> str:
-    """At which address of its family somebody is who answers; "" if he has none."""
+    """The endpoint's address of the same IP family; "" if it has none."""
     is_six = ":" in address
     return next((each for each in (endpoint.address, *endpoint.extra_addresses) if (":" in each) == is_six), "")
 
@@ -338,7 +340,7 @@ def _is_of_service(service: Service) -> bool:
 
 
 def _goes_out_by_proxy(written: Written, to: IPv4Address | IPv6Address, port: int) -> bool:
-    """As the rules in a pod's network have it (`weft.netns.iptables`)."""
+    """Same decision as the iptables rules in a pod's network namespace (`weft.netns.iptables`)."""
     if port in written.exclude_outbound_ports or _within(to, written.exclude_outbound_ranges):
         return False
     ranges = written.include_outbound_ranges
@@ -350,7 +352,7 @@ def _within(address: IPv4Address | IPv6Address, ranges: Iterable[str]) -> bool:
 
 
 def _unlike(instance: Instance, name: str) -> tuple[bool, bool]:
-    """How far from being called so: a pod's own name is nearest, then its workload's."""
+    """Sort key: a pod's own name matches best, then its workload's."""
     return instance.name != name, instance.workload != name
 
 

@@ -117,7 +117,7 @@ def test_a_file_in_the_place_of_a_moment_is_told_where_it_belongs(weft, tmp_path
 @pytest.mark.root
 def test_the_past_of_a_mesh_that_has_none_is_said(weft, mesh):
     done = weft("diff", "@-1", "--mesh", mesh)
-    assert done.returncode == 2 and "moment -1 is not remembered: nothing has changed yet" in done.stderr
+    assert done.returncode == 2 and "moment -1 is not recorded: nothing has changed yet" in done.stderr
     done = weft("diff", "@0", "@0", "--mesh", mesh)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "note: at @0 there was no workload or pod yet; list the moments: weft history -A\n" in done.stderr
@@ -233,7 +233,7 @@ def test_a_running_mesh_is_compared_by_its_last_good_state_and_its_audit_tells_w
         assert done.stdout.startswith("added AuthorizationPolicy shop/nobody"), done.stderr
         assert f"warning: mesh {mesh} has an error, and the last good state of these objects counts" in done.stderr
         done = weft("audit", "--mesh", mesh)
-        assert done.stdout.startswith("Refused objects and other errors\n  error [WFT0001]: "), done.stdout
+        assert done.stdout.startswith("Rejected objects and other errors\n  error [WFT0001]: "), done.stdout
         assert ": 1 error, " in done.stderr
     finally:
         file.unlink()

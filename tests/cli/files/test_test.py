@@ -119,4 +119,4 @@ def test_a_caller_from_outside_may_be_somewhere_and_one_of_the_mesh_is_where_it_
     (tmp_path / "web.yaml").write_text(SERVICE + EDGE)
     lines = weft("test", tmp_path).stdout.splitlines()
     assert [line[:4] for line in lines] == ["ok  ", "ok  ", "FAIL", "    "]
-    assert "`198.51.100.7` is not where web calls from: it is no gateway" in lines[3]
+    assert "`198.51.100.7` cannot be set for web: it is not a gateway" in lines[3]

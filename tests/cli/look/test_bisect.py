@@ -24,4 +24,4 @@ def test_who_is_not_there_cannot_be_asked_about(weft, mesh):
 def test_where_a_caller_from_outside_is_belongs_to_gateways_alone(weft, mesh):
     done = weft("bisect", "talker", "--to", "http://talker/", "--source-address", "198.51.100.7", "--mesh", mesh)
     assert done.returncode == 1
-    assert "`198.51.100.7` is not where talker calls from: it is no gateway" in done.stderr
+    assert "`198.51.100.7` cannot be set for talker: it is not a gateway" in done.stderr

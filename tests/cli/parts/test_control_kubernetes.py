@@ -40,7 +40,7 @@ def test_it_serves_until_it_is_told_to_end_and_tells_no_secret(api_server, tmp_p
     )
     said = ""
     try:
-        while "the objects of the cluster are here" not in said:
+        while "the objects of the cluster are loaded" not in said:
             line = process.stdout.readline()
             assert line, said
             said += line

@@ -87,7 +87,7 @@ async def test_a_group_whose_push_fails_takes_nothing_from_the_others(rig, monke
     selected = AuthorizationPolicy("poison", "shop", selector=labels_of({"app": "bad"}))
     changed = rig.put(selected, AuthorizationPolicy("all", "shop", Action.DENY, rules=(AuthorizationRule(),)))
     assert changed == {group("web"): {(LISTENER, "virtualInbound")}}
-    assert "proxies keep what they have" in caplog.text
+    assert "proxies keep their config" in caplog.text
 
 
 async def test_a_viewpoint_whose_push_fails_takes_nothing_from_the_others(rig, monkeypatch, caplog):
@@ -129,7 +129,7 @@ async def test_a_group_whose_new_viewpoint_cannot_be_looked_from_stays_where_it_
         patched.setattr(rig.push._view, "_from_viewpoint", lambda _look: 1 / 0)
         assert rig.put(own) == {}
     assert rig.push._viewpoints.of(group("web")) is viewpoint and rig.push._viewpoints.all() == (viewpoint,)
-    assert rig.versions(group("web")) == before and "its proxies keep what they have" in caplog.text
+    assert rig.versions(group("web")) == before and "its proxies keep their config" in caplog.text
     rig.put(msgspec.structs.replace(own, egress=(EgressListener((f"./{ORDERS}",)),)))
     assert f"outbound|80||{CART}" not in rig.snapshots.resources(group("web"), CLUSTER)
 

@@ -102,7 +102,7 @@ async def test_what_is_in_no_file_waits_for_its_object():
     rig = Rig(secret)
     rig.refuse()
     (hint,) = rig.told()
-    assert "mend the object" in hint
+    assert "correct the object" in hint
     await asyncio.sleep(0.2)
     assert rig.sent is None
 

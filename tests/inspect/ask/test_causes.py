@@ -47,14 +47,14 @@ def test_of_a_name_that_is_nobodys_it_is_guessed_who_is_meant():
     assert found.what == "no Service and no ServiceEntry has the name wbe"
     assert found.hint == "did you mean `web`?"
     (found,) = told(shop(), "http://something/")
-    assert found.hint == "a service elsewhere is called NAME.NAMESPACE"
+    assert found.hint == "call a service in another namespace as NAME.NAMESPACE"
 
 
 def test_a_workload_is_not_called_by_its_own_name():
     (found,) = told(shop(), "http://web-0/")
-    assert found.hint == "web-0 is a workload, and what is called is a Service: it is behind web"
+    assert found.hint == "web-0 is a workload, and only Services can be called: call web"
     (found,) = told(shop(), "http://client-0/")
-    assert found.hint == "client-0 is a workload, and what is called is a Service: write a Service that selects it"
+    assert found.hint == "client-0 is a workload, and only Services can be called: create a Service that selects it"
 
 
 @pytest.mark.parametrize("host", ["ledger", "ledger.default", "ledger.default.svc", "ledger.lab.svc.cluster.local"])
@@ -71,8 +71,8 @@ def test_a_name_like_one_elsewhere_is_guessed_with_its_namespace():
 @pytest.mark.parametrize("host", ["example.com", "something.example.com"])
 def test_of_a_name_outside_it_is_said_what_lets_it_in(host):
     (found,) = told(shop(), f"http://{host}/")
-    told_outside = "write a ServiceEntry for it; pods of a local mesh reach nothing outside"
-    assert found.hint == f"if {host} is outside of the mesh, {told_outside}"
+    told_outside = "create a ServiceEntry for it; pods of a local mesh reach nothing outside"
+    assert found.hint == f"if {host} is outside the mesh, {told_outside}"
 
 
 def test_a_sidecar_that_hides_a_service_is_named_with_what_it_shows():
@@ -100,7 +100,7 @@ def test_a_service_that_is_kept_at_home_is_named_although_its_name_does_not_reso
 @pytest.mark.parametrize("to", ["http://web/", "http://10.96.0.7/"])
 def test_a_hidden_service_is_a_problem_where_the_call_arrives_all_the_same(to):
     narrow = Sidecar("narrow", "shop", egress=(EgressListener(("./api.shop.svc.cluster.local",)),), origin=SIDECAR)
-    past = "; the call goes past the mesh, without its routes and without mutual TLS"
+    past = "; the call bypasses the mesh, without its routes and without mutual TLS"
     (found,) = told(shop(narrow), to)
     assert str(found.where) == "narrow.yaml:7: Sidecar shop/narrow"
     assert found.what.endswith(f"its Sidecar shows it only ./api.shop.svc.cluster.local{past}")
@@ -124,13 +124,13 @@ def test_a_port_that_a_sidecar_hides_is_a_problem_beside_one_that_it_shows():
 
 def test_pods_that_are_there_and_not_ready_are_named_unless_others_answer():
     (found,) = told(shop(ready=False), "http://web/")
-    assert found.what == "web-0.shop is behind web.shop.svc.cluster.local, and not ready: nobody is sent there"
+    assert found.what == "web-0.shop is a pod of web.shop.svc.cluster.local and is not ready: it gets no requests"
     assert "weft logs web" in found.hint
     of_cluster = instance(
         "api-0", "api", address="10.244.0.5", ready=False, origin=Origin(ObjectKey("Pod", "shop", "api-0"))
     )
     (found,) = told(shop(of_cluster), "http://api/")
-    assert (str(found.where), found.hint) == ("Pod shop/api-0", "see what keeps it: kubectl describe pod api-0 -n shop")
+    assert (str(found.where), found.hint) == ("Pod shop/api-0", "find out why: kubectl describe pod api-0 -n shop")
     beside = instance("web-1", "web", address="10.244.0.4", meshed=True)
     assert told(shop(beside, ready=False), "http://web/") == ()
 
@@ -149,9 +149,9 @@ def test_a_proxy_on_the_way_that_is_stale_is_told_whoever_is_chosen():
     behind = {"client-0.shop": 7, "web-1.shop": 9, "api-0.shop": 3}
     found = answer(shop(beside), Question("client", "http://web/"), NOW, Wrong(stale=behind)).problems
     assert [str(each) for each in found] == [
-        "warning: client-0's proxy is STALE since push 7: it may still do what it was told before"
+        "warning: client-0's proxy is STALE since push 7: it may still use older config"
         " (hint: weft proxy-status client-0.shop)",
-        "warning: web-1's proxy is STALE since push 9: it may still do what it was told before"
+        "warning: web-1's proxy is STALE since push 9: it may still use older config"
         " (hint: weft proxy-status web-1.shop)",
     ]
 
@@ -206,9 +206,9 @@ spec: {{hosts: ["{host}"], gateways: [{gateway}], http: [{{route: [{{destination
 @pytest.mark.parametrize(
     ("gateway", "what"),
     [
-        ("edge/nowhere", "it has the host other.example, and is bound to edge/nowhere, which edge-0 does not serve"),
-        ("mesh", "it has the host other.example, and is for sidecars"),
-        ("edge/public", "it has the host other.example, and no server of edge/public takes it from shop"),
+        ("edge/nowhere", "it has the host other.example, but is bound to edge/nowhere, which edge-0 does not serve"),
+        ("mesh", "it has the host other.example, but is for sidecars"),
+        ("edge/public", "it has the host other.example, but no server of edge/public accepts it from shop"),
     ],
 )
 def test_of_a_host_that_a_gateway_does_not_serve_it_is_said_who_has_routes_for_it(gateway, what):

@@ -148,9 +148,9 @@ def test_each_part_of_every_resource_has_an_object_or_a_rule(mesh):
 
 
 def test_what_a_proxy_has_refused_is_said_with_the_object_at_fault(mesh):
-    problem = Problem(Where("route.yaml", 8, "VirtualService shop/payments"), "Envoy refuses it")
+    problem = Problem(Where("route.yaml", 8, "VirtualService shop/payments"), "Envoy rejects it")
     (found,) = why(mesh, Stage(mesh), "orders-0.shop", "80", "route", {(ROUTE_TYPE, "80"): (problem,)})
-    assert found.refused == ("route.yaml:8: VirtualService shop/payments: Envoy refuses it",)
+    assert found.refused == ("route.yaml:8: VirtualService shop/payments: Envoy rejects it",)
     assert rules.LAST_ACCEPTED in found.parts[0].rules
 
 
@@ -177,4 +177,6 @@ def test_a_listener_that_holds_calls_says_why_it_does():
     assert "mesh.yaml:7" in held[0].sources[0] and "weft.dev/on-demand: true." in held[0].rules[0].says
     mesh.apply(origin.key, (Settings(on_demand=OnDemand.OFF, origin=origin),))
     (listener,) = why(mesh, stage, stage.find("orders"), "virtualOutbound.filter_chains")
-    assert any("stays until its proxies are gone" in rule.says for part in listener.parts for rule in part.rules)
+    assert any(
+        "this stays until its proxies have disconnected" in rule.says for part in listener.parts for rule in part.rules
+    )

@@ -37,5 +37,7 @@ def test_ambients_part_is_of_a_proxy_as_large_as_the_largest_of_the_node():
 def test_those_beyond_the_rule_are_told_in_one_line():
     (found,) = findings(costs([pod(f"w{number}", proxy=50) for number in range(7)] + [pod("small", proxy=1)]))
     assert found.severity is Severity.INFO
-    assert found.what.startswith("of 8 workloads, 7 have a proxy that takes more than 20%: shop/w0, ")
+    assert found.what.startswith(
+        "7 of 8 workloads have a proxy that needs more than 20% of the application's memory: shop/w0, "
+    )
     assert found.what.endswith("shop/w4 and 2 more")

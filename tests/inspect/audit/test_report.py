@@ -42,7 +42,7 @@ def test_without_a_policy_plaintext_is_accepted_by_default_and_the_workloads_are
     (found,) = said(WEB).findings
     assert found.where.object == "Namespace shop" and found.severity is Severity.WARNING
     assert found.what.startswith("web-v1, web-v2 accept plaintext beside mutual TLS: PERMISSIVE is the default")
-    assert "STRICT for namespace shop" in found.hint
+    assert "STRICT PeerAuthentication for namespace shop" in found.hint
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_port_that_differs_is_found():
 
 def test_where_only_mutual_tls_is_accepted_that_is_said():
     section = said(WEB + policy("STRICT", namespace="istio-system"))
-    assert section.findings == () and section.told == ("only mutual TLS is accepted, everywhere",)
+    assert section.findings == () and section.told == ("every workload accepts only mutual TLS",)
 
 
 def test_workloads_without_a_proxy_and_other_namespaces_are_not_told_of():
@@ -103,14 +103,14 @@ def test_a_certificate_that_was_not_renewed_in_time_is_found(left, severity, wor
     section = certificates([certificate(left)], (), NOW)
     assert [each.severity for each in section.findings] == ([severity] if severity else [])
     assert all(words in each.what and "web-0.shop" in each.where.object for each in section.findings)
-    assert section.told[0].startswith("1 certificate of proxies, the first ends at ")
+    assert section.told[0].startswith("1 certificate of proxies, the first expires at ")
 
 
 def test_a_certificate_that_somebody_else_renews_is_told_with_its_names_and_where_it_is_from():
     held = certificate(timedelta(minutes=30))
     theirs = msgspec.structs.replace(held, names=("shop.example.com",))
     (found,) = certificates([theirs], (), NOW).findings
-    assert found.what.startswith("its certificate for shop.example.com ends at ")
+    assert found.what.startswith("its certificate for shop.example.com expires at ")
     assert "weft proxy-config secret web-0.shop --why" in found.hint and "agent" not in found.hint
 
 
@@ -160,7 +160,7 @@ def test_what_is_refused_is_an_error_of_the_mesh():
     ended = Problem(Where(object="CA"), "it has ended")
     slight = Problem(Where(object="Service shop/web"), "x", severity=Severity.WARNING)
     assert errors([refused, slight, ended, refused]).findings == (refused,)
-    assert errors([slight]).told == ("nothing is refused",)
+    assert errors([slight]).told == ("no object is rejected",)
 
 
 def test_a_principal_that_is_nobody_is_among_the_policies_and_once():

@@ -67,7 +67,7 @@ async def test_who_shows_no_token_or_a_bad_one_is_unknown(ask, path, authorizati
 @pytest.mark.parametrize("token", ["shop/web", "shop/default?", "istio-system-2/default", "default/istio-system"])
 async def test_who_is_of_another_namespace_is_forbidden(ask, path, token):
     status, words, _ = await ask(path, f"Bearer {token}")
-    assert status == 403 and "no account of the control plane's namespace" in words and "orders" not in words
+    assert status == 403 and "not a service account of the control plane's namespace" in words and "orders" not in words
 
 
 async def test_while_tokens_cannot_be_checked_nobody_is_told(ask):

@@ -45,9 +45,9 @@ def test_a_gateway_is_described_by_what_it_serves():
     lines = list(pod_lines(describe_pod(mesh, Stage(mesh), (), "edge-0")))
     assert "Gateway edge/public (public.yaml:1): port 443/HTTPS" in lines
     assert "   Hosts: *.a.com" in lines and "   TLS: SIMPLE" in lines
-    assert "      Shows Secret edge/lost, which is not there: these hosts are closed" in lines
+    assert "      Presents Secret edge/lost, which does not exist: connections for these hosts are closed" in lines
     assert "   VirtualServices: shop/a" in lines
-    assert "   Sends its callers to HTTPS" in lines
+    assert "   Redirects plain HTTP to HTTPS" in lines
     assert "   AuthorizationPolicy edge/deny (deny.yaml:1): DENY, 1 rule" in lines
     assert not [line for line in lines if "Mutual TLS" in line or line.startswith("Sidecar")]
 
@@ -74,12 +74,12 @@ servers:
     )
     mesh.apply(ObjectKey("Pod", "edge", "edge-0"), (POD,))
     lines = list(pod_lines(describe_pod(mesh, Stage(mesh), (), "edge-0")))
-    assert "Gateway edge/public (public.yaml:1): port 443/HTTPS, at 10.1.0.9 alone" in lines
+    assert "Gateway edge/public (public.yaml:1): port 443/HTTPS, only at 10.1.0.9" in lines
     assert "   TLS: MUTUAL, TLSV1_3 at least" in lines
     assert [line for line in lines if "Callers" in line] == [
-        "      Callers must show a certificate by Secret edge/shop-cacert, if it is for b.com",
-        "      Callers may show a certificate by /a/ca, without those in /a/crl",
-        "      Callers must show a certificate by nobody that is known: these hosts are closed",
+        "      Callers must present a certificate from Secret edge/shop-cacert, if it is for b.com",
+        "      Callers may present a certificate from /a/ca, except those revoked in /a/crl",
+        "      Callers must present a certificate from an unknown CA: connections for these hosts are closed",
     ]
 
 
@@ -97,9 +97,9 @@ def test_a_server_that_is_left_out_is_told_with_why_and_one_of_bytes_closes():
     at = lines.index("Gateway edge/public (edge.yaml:14): port 80/HTTP, left out")
     assert lines[at + 1 : at + 3] == [
         "   Hosts: shop.example",
-        "   Not served: port 80 speaks TCP, as Gateway edge/aaa says",
+        "   Not served: Gateway edge/aaa uses port 80 for TCP",
     ]
-    assert "   VirtualServices: none, so that connections are closed" in lines
+    assert "   VirtualServices: none, so connections are closed" in lines
     assert not [line for line in lines if "404" in line]
     routed = """---
 apiVersion: networking.istio.io/v1

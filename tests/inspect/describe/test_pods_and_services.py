@@ -63,7 +63,7 @@ def test_without_a_proxy_there_is_no_identity_and_nobody_guards_it(mesh):
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ({}, "a Workload has one unless it says otherwise"),
+        ({}, "a Workload has one by default"),
         ({"labels": labels_of({INJECT: "false"})}, f"its label {INJECT} is false"),
         ({"annotations": labels_of({INJECT: "false"})}, f"its annotation {INJECT} is false"),
     ],
@@ -114,9 +114,9 @@ def test_policies_in_force_are_told_with_what_they_say(mesh):
         "ALLOW, 2 rules",
         "DENY, no rule: it matches nothing, a dry run",
         "CUSTOM, 1 rule, opa decides",
-        "refused as it is written: it lets nobody in",
+        "rejected: it denies every request",
     ]
-    assert [each.says for each in told.authentication] == ["believes tokens of https://issuer.example"]
+    assert [each.says for each in told.authentication] == ["accepts tokens of https://issuer.example"]
     assert told.sidecar.object == "Sidecar shop/default"
     assert [each.object for each in told.telemetry] == ["Telemetry shop/logs"]
 
@@ -168,11 +168,11 @@ def test_who_is_not_ready_is_a_problem_with_what_to_type_here_or_on_a_cluster():
     of_cluster = msgspec.structs.replace(late, name="late-1", origin=Origin(ObjectKey("Pod", "shop", "late-1")))
     found = [(str(each.where), each.what, each.hint) for each in unready((late, instance("app-0", "app"), of_cluster))]
     assert found == [
-        ("", "late-0.shop is not ready: nobody is sent there", "see what keeps it: weft ps, weft logs late"),
+        ("", "late-0.shop is not ready: it gets no requests", "find out why: weft ps, weft logs late"),
         (
             "Pod shop/late-1",
-            "late-1.shop is not ready: nobody is sent there",
-            "see what keeps it: kubectl describe pod late-1 -n shop",
+            "late-1.shop is not ready: it gets no requests",
+            "find out why: kubectl describe pod late-1 -n shop",
         ),
     ]
     mesh = Mesh()

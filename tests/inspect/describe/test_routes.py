@@ -89,7 +89,7 @@ def test_a_policy_is_told_by_what_it_sets(mesh):
     )
     put(mesh, DestinationRule("app", "shop", HOST, policy))
     (rule,) = rules(mesh, APP, group("app"), [POD])
-    assert rule.policy == ("TLS SIMPLE", "load balancer RANDOM", "pods that fail are left out")
+    assert rule.policy == ("TLS SIMPLE", "load balancer RANDOM", "pods that fail are ejected")
 
 
 def test_a_route_reaches_a_pod_by_its_subset_and_its_share(mesh):
@@ -119,8 +119,8 @@ def test_a_virtual_service_of_a_gateway_is_not_in_force_for_sidecars(mesh):
     ("route", "goes"),
     [
         (HttpRoute(redirect=Redirect()), "is redirected (301)"),
-        (HttpRoute(direct_response=DirectResponse(503)), "is answered with 503"),
-        (HttpRoute(delegate=Delegate("more", "shop")), "goes by VirtualService shop/more"),
+        (HttpRoute(direct_response=DirectResponse(503)), "gets a direct response 503"),
+        (HttpRoute(delegate=Delegate("more", "shop")), "is delegated to VirtualService shop/more"),
     ],
 )
 def test_what_ends_elsewhere_is_told(mesh, route, goes):
@@ -142,8 +142,8 @@ def test_conditions_are_words(mesh):
     )
     (routing,) = routes(mesh, HttpRoute(match=(match, HttpMatch(uri=fits)), route=(to(),)), HttpRoute(route=(to(),)))
     assert routing.routes[0].when == (
-        "path begins with /old and method is GET and header x is there and not header y fits a.* and query q is GET"
-        " and port 80 and callers with app=web and callers in shop or path fits a.*"
+        "path starts with /old and method is GET and header x is present and not header y matches a.* and query q is GET"
+        " and port 80 and callers with app=web and callers in shop or path matches a.*"
     )
     assert routing.routes[1].when == "always"
 
@@ -257,8 +257,8 @@ def test_routes_of_the_gateway_api_are_told_once_for_those_for_whom_they_are():
     told = [line for line in lines if re.match("   [A-Z][A-Za-z]+(Route|Policy|Rule): ", line)]
     assert told == [
         "   BackendTLSPolicy: shop/app (mesh.yaml:46) for app.shop.svc.cluster.local",
-        "   HTTPRoute: far/more (mesh.yaml:39), in force for callers in far alone",
-        "   HTTPRoute: far/theirs (mesh.yaml:32), in force for callers in far alone",
+        "   HTTPRoute: far/more (mesh.yaml:39), in force only for callers in far",
+        "   HTTPRoute: far/theirs (mesh.yaml:32), in force only for callers in far",
         "   HTTPRoute: shop/outside (mesh.yaml:17), not in force for sidecars of its namespace,"
         " at gateway shop/edge (listener a), shop/edge (listener b)",
     ]

@@ -47,9 +47,9 @@ SECOND = timedelta(seconds=1)
         ),
         (
             HttpRoute(rewrite=Rewrite("/pepper", "salt.example"), timeout=SECOND),
-            ("what matched of the path becomes /pepper", "the host becomes salt.example", "timeout 1 s"),
+            ("the matched part of the path becomes /pepper", "the host becomes salt.example", "timeout 1 s"),
         ),
-        (HttpRoute(rewrite=Rewrite(prefix="/up")), ("what matched of the path becomes /up",)),
+        (HttpRoute(rewrite=Rewrite(prefix="/up")), ("the matched part of the path becomes /up",)),
         (HttpRoute(rewrite=Rewrite(regex_match="/v(.)", regex_rewrite=r"/\1")), (r"/v(.) in the path becomes /\1",)),
         (HttpRoute(timeout=3 * SECOND), ("timeout 3 s",)),
         (HttpRoute(timeout=timedelta()), ("no timeout",)),
@@ -82,15 +82,15 @@ def test_who_is_answered_by_the_proxy_is_not_said_to_be_timed_tried_again_or_mir
         (TrafficPolicy(connection_pool=ConnectionPool(10)), ("at most 10 connections",)),
         (
             TrafficPolicy(connection_pool=ConnectionPool(1, SECOND, max_pending_requests=5)),
-            ("at most 1 connection", "at most 5 waiting requests", "to connect within 1 s"),
+            ("at most 1 connection", "at most 5 pending requests", "connect timeout 1 s"),
         ),
         (
             TrafficPolicy(outlier_detection=OutlierDetection(3, interval=SECOND, base_ejection_time=30 * SECOND)),
-            ("a pod is left out after 3 answers of 5xx in a row for 30 s, looked at every 1 s",),
+            ("a pod is ejected after 3 5xx responses in a row for 30 s, checked every 1 s",),
         ),
         (
             TrafficPolicy(outlier_detection=OutlierDetection(max_ejection_percent=50)),
-            ("pods that fail are left out, at most 50 % of them",),
+            ("pods that fail are ejected, at most 50 % of them",),
         ),
         (
             TrafficPolicy(

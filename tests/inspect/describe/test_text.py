@@ -58,7 +58,7 @@ def test_a_pod_is_told_from_who_it_is_to_who_may_call_it():
         "   Workload: app",
         "   Labels: app=app,version=v1",
         "   Addresses: 10.244.0.1",
-        "   Proxy: yes, it was injected when it was made",
+        "   Proxy: yes, it was injected when the pod was created",
         "   Identity: spiffe://cluster.local/ns/shop/sa/default",
         "--------------------",
         "Service: shop/app",
@@ -72,12 +72,12 @@ def test_a_pod_is_told_from_who_it_is_to_who_may_call_it():
         "      http route 1 all: always: goes to app.shop.svc.cluster.local; reaches this pod",
         "--------------------",
         "Mutual TLS:",
-        "   Port 8080: STRICT, only mutual TLS comes in; PeerAuthentication shop/door (door.yaml:7)",
-        "   Other ports: STRICT, only mutual TLS comes in; PeerAuthentication shop/door (door.yaml:7)",
+        "   Port 8080: STRICT, only mutual TLS is accepted; PeerAuthentication shop/door (door.yaml:7)",
+        "   Other ports: STRICT, only mutual TLS is accepted; PeerAuthentication shop/door (door.yaml:7)",
         "AuthorizationPolicies:",
         "   AuthorizationPolicy shop/guard: ALLOW, 1 rule",
-        "RequestAuthentications: none, so that no token is checked",
-        "Sidecar: none, so that it sees all that is exported to it",
+        "RequestAuthentications: none, so no token is checked",
+        "Sidecar: none, so it sees every exported service",
         "--------------------",
         "Problems:",
         "   Service shop/app: error: a typo",
@@ -89,13 +89,13 @@ def test_a_pod_without_a_proxy_or_a_service_says_so():
         "Pod: bare-0.shop (not ready)",
         "   Labels: app=bare",
         "   Addresses: 10.0.0.2",
-        "   Proxy: none, nobody injected it when it was made; weft x check-inject says why",
-        "   Identity: none; callers reach it in plaintext, and no policy guards it",
+        "   Proxy: none, it was not injected when the pod was created; weft x check-inject shows why",
+        "   Identity: none; it is called in plaintext, and no policy guards it",
         "--------------------",
-        "Services: none selects it, so that nobody calls it by a name",
+        "Services: none selects it, so it cannot be called by a service name",
         "--------------------",
         "Problems:",
-        "   warning: bare-0.shop is not ready: nobody is sent there (hint: see what keeps it: weft ps, weft logs bare-0)",
+        "   warning: bare-0.shop is not ready: it gets no requests (hint: find out why: weft ps, weft logs bare-0)",
     ]
 
 
@@ -106,7 +106,7 @@ def test_a_service_is_told_with_its_pods():
     assert lines[-3:] == [
         "Pods:",
         "   app-0.shop: ready, with a proxy, subset v1",
-        "      Port 8080: STRICT, only mutual TLS comes in; PeerAuthentication shop/door (door.yaml:7)",
+        "      Port 8080: STRICT, only mutual TLS is accepted; PeerAuthentication shop/door (door.yaml:7)",
     ]
 
 
@@ -114,7 +114,7 @@ def test_of_udp_no_more_is_said_than_that_it_goes_past_the_proxies():
     mesh = made()
     put(mesh, service("dns", port=53, target=5353, protocol=Protocol.UDP, selector=labels_of({"app": "app"})))
     lines = list(service_lines(describe_service(mesh, (), "dns")))
-    past = "UDP goes past the proxies, without routes, policies or TLS"
+    past = "UDP bypasses the proxies: no routes, policies or TLS"
     assert f"   Port: udp 53/UDP targets pod port 5353; {past}" in lines
     assert lines[-1] == "   app-0.shop: ready, with a proxy", "and not what a PeerAuthentication says"
 
@@ -123,8 +123,8 @@ def test_a_service_that_nobody_answers_for_says_so():
     mesh = Mesh()
     put(mesh, service("app"))
     lines = list(service_lines(describe_service(mesh, (), "app")))
-    assert lines[-1] == "Pods: none, so that nobody answers"
-    assert "   VirtualServices: none, so that calls go to any of its pods" in lines
+    assert lines[-1] == "Pods: none, so calls fail"
+    assert "   VirtualServices: none, so calls go to any of its pods" in lines
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_route_is_told_with_what_happens_on_its_way():
     where = Where(object="VirtualService shop/web")
     route = RouteFacts(1, "http", "", where, "always", "goes to web", reaches=True, also=("timeout 3 s", "no retries"))
     lines = list(_routing_lines(Routing(where, ("web",), (), in_force=True, routes=(route,)), "this pod"))
-    assert lines[-1].strip() == "On its way: timeout 3 s, no retries"
+    assert lines[-1].strip() == "Settings: timeout 3 s, no retries"
 
 
 @pytest.mark.parametrize(
@@ -157,29 +157,29 @@ def test_a_route_is_told_with_what_happens_on_its_way():
             0,
             OnDemand.AUTO,
             None,
-            "it knows 0 of 1 services, each of the others from the first call on (1 service could",
+            "it has 0 of 1 services, and gets each other one at the first call (1 service could",
         ),
         (5, OnDemand.AUTO, None, ""),
-        (0, OnDemand.OFF, None, "no, it is told of the one service that it sees (weft.dev/on-demand: false)"),
+        (0, OnDemand.OFF, None, "no, it is sent the one service that it sees (weft.dev/on-demand: false)"),
         (5, OnDemand.OFF, None, ""),
         (
             5,
             OnDemand.AUTO,
             ON,
-            "no more, it is told of the one service that it sees (1 service could be sent on demand, not more than 5",
+            "no longer, it is sent the one service that it sees (1 service could be sent on demand, not more than 5",
         ),
         (
             0,
             OnDemand.ON,
             Telling(every=False, held=True, ranges=ON.ranges, kept=frozenset({"payments.shop.svc.cluster.local"})),
-            "it knows the one service that it sees, and of one that comes from the first call on; "
-            "1 of them it was told of before it was on demand, and keeps until it is restarted (weft.dev/on-demand: true)",
+            "it has the one service that it sees, and gets a new one at the first call; "
+            "it got 1 of them before it was on demand, and keeps them until it is restarted (weft.dev/on-demand: true)",
         ),
         (
             0,
             OnDemand.AUTO,
             overflowing(ON),
-            "no more, it has called more than 5,000 addresses and is told of everything",
+            "no longer, it has called more than 5,000 addresses and is sent every service",
         ),
     ],
 )
@@ -213,6 +213,6 @@ def test_behind_a_narrow_sidecar_a_pod_says_that_it_is_told_of_what_that_shows()
     stage = Stage(mesh, calls=calls)
     (told,) = [line for line in pod_lines(describe_pod(mesh, stage, (), "orders")) if line.startswith("On demand")]
     assert told == (
-        "On demand: no more, it is told of the one service that its Sidecar shows "
+        "On demand: no longer, it is sent the one service that its Sidecar shows "
         "(no service could be sent on demand, not more than 1; weft.dev/on-demand: auto)"
     )

@@ -102,7 +102,7 @@ def test_where_nobody_answers_nothing_is_known():
     mesh = Mesh()
     put(mesh, service("app"))
     (row,) = checked(mesh)
-    assert (row.status, row.server, row.client) == ("UNKNOWN", "nobody", "auto")
+    assert (row.status, row.server, row.client) == ("UNKNOWN", "no endpoint", "auto")
 
 
 def test_one_port_is_asked_for_by_its_number():
@@ -118,4 +118,4 @@ def test_udp_is_said_to_go_past_the_proxies_whatever_is_written():
     for row in (*checked(mesh), *checked(mesh, port=53, caller="client-0")):
         assert (row.port, row.status, row.server, row.client) == (53, "UNKNOWN", "no proxy", "UDP")
         assert (row.policy, row.rule) == (None, None)
-        assert "past the proxies" in row.why and "client-0.shop" in row.callers
+        assert "bypasses the proxies" in row.why and "client-0.shop" in row.callers

@@ -57,7 +57,7 @@ class Compiled:
         self._chains: dict[int, dict[str, tuple[Chain, ...]]] = defaultdict(dict)  # port → host → chains
         self._routes: dict[str, dict[str, VirtualHost]] = defaultdict(dict)  # route name → host → virtual host
         self._suspended: dict[tuple[str, str], VirtualHost | None] = {}  # (route, host) → what stands in for it
-        self._resources: dict[str, dict[str, Built]] = defaultdict(dict)  # by type: all that is here now
+        self._resources: dict[str, dict[str, Built]] = defaultdict(dict)  # by type: all current resources
 
     def resource(self, type_url: str, name: str) -> Built | None:
         found = self._resources.get(type_url, {}).get(name)
@@ -79,7 +79,7 @@ class Compiled:
         return merged((joined, update, self.assign(assignments))), rerouted
 
     def contribute(self, contributions: Mapping[str, Contribution]) -> Update:
-        """Put these in the place of what the hosts contributed before; NOTHING takes a host away."""
+        """Replace what these hosts contributed before; NOTHING removes a host."""
         return self._replace(contributions)[0]
 
     def _replace(self, contributions: Mapping[str, Contribution]) -> tuple[Update, frozenset[str]]:
@@ -93,7 +93,7 @@ class Compiled:
                 self._contributions[host] = new
             if new is old:
                 continue
-            if _routes(old) != _routes(new):  # made anew and still the same, it would be refused again
+            if _routes(old) != _routes(new):  # unchanged routes would be rejected again
                 rerouted.add(host)
                 stale_routes |= self._forget_suspended({host})
             for cluster in old.clusters:
@@ -121,7 +121,7 @@ class Compiled:
         return self._rejoin_all()
 
     def rest_upon(self, under: Compiled) -> Update:
-        """Another one lies under it."""
+        """Replace the config under it."""
         if self._under is under:
             return {}
         before, self._under = self._under, under
@@ -129,7 +129,7 @@ class Compiled:
         return self.rejoin(changed)
 
     def rejoin(self, changed: Set[str]) -> Update:
-        """What lies under it has changed; `changed`: the hosts that have other routes now."""
+        """The config under it has changed; `changed`: the hosts that have other routes now."""
         stale = self._forget_suspended(changed)
         has_own = bool(self._contributions.keys() - {_GROUP})
         if not (stale or has_own or self._suspended or any(self._routes.values())):
@@ -140,11 +140,11 @@ class Compiled:
         return merged((self._changed(update), self._rejoin_all()))
 
     def answer(self, held: Iterable[str]) -> Update:
-        """Calls that were held may go on (`translate/hold.py`). Nothing takes that back."""
+        """Release held calls (`translate/hold.py`). This is never taken back."""
         return self._changed({CLUSTER: {name: hold.answer(name) for name in held}})
 
     def assign(self, assignments: Mapping[str, tuple[Built, ...]]) -> Update:
-        """Who answers under these hosts has changed; nothing else has."""
+        """Only the endpoints of these hosts have changed."""
         update: Update = defaultdict(dict)
         for host, new in assignments.items():
             old = self._assignments.pop(host, ())
@@ -159,8 +159,8 @@ class Compiled:
         return self._changed(update)
 
     def suspend(self, route: str, accepted: bytes) -> tuple[dict[str, VirtualHost], Update]:
-        """A proxy refused this route configuration: what is new in it is put back to what was accepted, or left out,
-        until it changes or is resumed. Returns the suspended hosts."""
+        """A proxy rejected this route configuration: revert its new virtual hosts to the accepted version, or leave
+        them out, until they change or are resumed. Returns the suspended hosts."""
         current = {host: made for host, made in self._hosts_of(route).items() if (route, host) not in self._suspended}
         before = put_back(current.items(), accepted)
         self._suspended |= {(route, host): stand_in for host, stand_in in before.items()}
@@ -181,7 +181,7 @@ class Compiled:
         return self._changed(update)
 
     def _hosts_of(self, route: str) -> dict[str, VirtualHost]:
-        """In the order in which they stand in the configuration."""
+        """In the order of the configuration."""
         own = self._all_routes(route)
         everywhere = self._all_routes(EVERY_ROUTE) if route.isdigit() else {}
         return {host: hosts[host] for hosts in (own, everywhere) for host in sorted(hosts)}
@@ -192,13 +192,13 @@ class Compiled:
         return sorted(routes)
 
     def _forget_suspended(self, hosts: Set[str]) -> set[str]:
-        """Returns the routes in which any was."""
-        found = {key for key in self._suspended if key[1] in hosts} if self._suspended else ()
-        for key in found:
+        """Returns the routes that contained any of them."""
+        suspended = {key for key in self._suspended if key[1] in hosts} if self._suspended else ()
+        for key in suspended:
             del self._suspended[key]
-        return {route for route, _ in found}
+        return {route for route, _ in suspended}
 
-    # The pieces here, with those of what lies under them
+    # The pieces here, with those of the config under them
 
     def _all_routes(self, route: str) -> Mapping[str, VirtualHost]:
         return _both(self._under._routes.get(route) if self._under else None, self._routes.get(route))
@@ -216,7 +216,7 @@ class Compiled:
         return bool(self._all_routes(route))
 
     def _has_host_without_listener(self, route: str) -> bool:
-        """Whether the routes of a port are for anybody who is not called at an address alone."""
+        """Whether a host in the routes of a port is called otherwise than by its own address."""
         hosts = self._all_routes(route)
         stays = self._outlook.telling.shared or bool(self._all_routes(EVERY_ROUTE))
         return bool(hosts and stays) or any(route not in self._contribution(host).addressed for host in hosts)
@@ -255,8 +255,8 @@ class Compiled:
         return {route for route, _ in (*old.hosts, *new.hosts)}
 
     def _join_listener(self, name: str, update: Update) -> None:
-        """Of services that claim one address the first by name has it, whatever the order of arrival. A port's HTTP
-        services, and those without an address, share the listener of the port."""
+        """If several services claim one address, the first by name gets it, in whatever order they were added. A
+        port's HTTP services, and those without an address, share the listener of the port."""
         address, _, port = name.rpartition("_")
         if address == _EVERY_ADDRESS and self._join_shared(int(port), update):
             return
@@ -306,7 +306,7 @@ class Compiled:
         return self._changed(update)
 
     def _changed(self, update: Update) -> Update:
-        """Keep only what is really different, and remember it."""
+        """Reduce the update to real differences, and store them."""
         changed: Update = {}
         for type_url, resources in update.items():
             here = self._resources[type_url]

@@ -63,7 +63,7 @@ class ContributeStep:
         self._unsettled: set[str] = set()  # hosts that viewers may see in another way than before
 
     def outdate(self, hosts: Iterable[str]) -> None:
-        """These hosts may have changed: translate them anew for all who look again."""
+        """These hosts may have changed: translate them anew for every viewer that is due."""
         for host in hosts:
             self._translated.outdate(host)
             self._assignments.pop(host, None)
@@ -99,7 +99,7 @@ class ContributeStep:
 
     def settle(self) -> dict[str, list[Problem]]:
         """End a push: forget translations that no viewer sees any more. Returns, for each host that may look different
-        to somebody, what translation could not do as the author of its objects meant it."""
+        to a viewer, the problems of its translation."""
         problems: dict[str, list[Problem]] = {}
         for host in self._unsettled:
             views = dict.fromkeys(translated.view for translated in self._translated.prune(host))
@@ -115,11 +115,11 @@ class ContributeStep:
                 translated = self._translate(view, views.settings) if view is not None else None
                 assignments[host] = self._assign(translated)
             except Exception:  # one host with a defect must not hold back the changes of others
-                log.exception("cannot translate %s for %s; it stays as it was", host, views.viewer)
+                log.exception("cannot translate %s for %s; it stays unchanged", host, views.viewer)
                 continue
             contributions[host] = translated.contribution if translated is not None else NOTHING
             if self._translated.show(views.viewer, host, translated, per_group=host in views.per_group):
-                self._unsettled.add(host)  # this may have been the last viewer of the translation before
+                self._unsettled.add(host)  # this may have been the last viewer of the previous translation
         return Pieces(views.viewer, views.touched, contributions, assignments)
 
     def _translate(self, view: ServiceView, settings: Settings) -> Translated:

@@ -1,7 +1,7 @@
-"""Which of several objects a proxy refuses: suspects are tried by halves, each time in a resource of no consequence
-(`translate/suspects.py`), and whoever is refused alone is found. One inquiry at a time for a group; the others wait.
+"""Finds which of several objects a proxy rejects: suspects are tried by halves, each time in a resource without effect
+(`translate/suspects.py`), until one is rejected alone. A group has one inquiry at a time; the others wait.
 
-What proxies answer comes in (`refused`, `accepted`), and those at fault leave.
+Input: the ACKs and NACKs of proxies (`accepted`, `refused`). Output: the objects at fault.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
 
 _HEADING = re.compile(rf"Error adding/updating \w+\(s\) {TRIAL}: ")
-_MOST = 10_000  # suspects; beyond that they are all named
+_MOST = 10_000  # suspects; with more, all of them are named
 
-Guilty = tuple[tuple[Suspect, str], ...]  # each with what a proxy said of it alone
+Guilty = tuple[tuple[Suspect, str], ...]  # each with the proxy's error about it alone
 Found = Callable[[Guilty], None]
 
 
 class _Case:
     def __init__(self, topic: Hashable, lineup: Lineup, found: Found) -> None:
         self.topic, self.lineup, self.found = topic, lineup, found
-        everybody = tuple(range(len(lineup.suspects)))
-        half = len(everybody) // 2
-        # Several are not tried together: that is what was refused.
-        self.waiting = [each for each in (everybody[half:], everybody[:half]) if each]
+        every = tuple(range(len(lineup.suspects)))
+        half = len(every) // 2
+        # All of them together are not tried: that was rejected already.
+        self.waiting = [each for each in (every[half:], every[:half]) if each]
         self.guilty: dict[Suspect, str] = {}
         self.trying: tuple[int, ...] = ()
         self.trial: Built | None = None
-        self.is_told = False  # who it was
-        self.is_refused = False  # what was tried last
+        self.is_told = False  # whether `found` was called
+        self.is_refused = False  # the result of the last trial
 
 
 class Inquiries:
     def __init__(self, snapshots: Snapshots) -> None:
         self._snapshots = snapshots
-        self._cases: dict[Group, deque[_Case]] = {}  # the first is the one under way
+        self._cases: dict[Group, deque[_Case]] = {}  # the first is the current one
 
     def open(self, group: Group, topic: Hashable, lineup: Lineup | None, found: Found) -> None:
-        """`found` is called once with those at fault, unless the case is closed before; with none, if each alone is
-        accepted. Without a lineup there is nothing to try."""
+        """`found` is called once with the suspects at fault, unless the case is closed before; with none, if each
+        alone is accepted. Without a lineup there is nothing to try."""
         if lineup is None or not 0 < len(lineup.suspects) <= _MOST:
             return
         self.close(group, topic)
@@ -54,7 +54,7 @@ class Inquiries:
             self._go_on(group)
 
     def close(self, group: Group, topic: Hashable) -> None:
-        """It is not asked for any more."""
+        """The result is no longer needed."""
         cases = self._cases.get(group, deque())
         closed = next((case for case in cases if case.topic == topic), None)
         if closed is None:
@@ -68,7 +68,7 @@ class Inquiries:
         self._cases.pop(group, None)
 
     def refused(self, group: Group, resource: NackedResource) -> None:
-        """What was refused is a trial (`is_trial`)."""
+        """A trial (`is_trial`) was rejected."""
         case = self._under_way(group)
         if case is None or case.trial is None or case.trial.version != resource.version:
             return
@@ -81,7 +81,7 @@ class Inquiries:
         self._go_on(group)
 
     def accepted(self, group: Group) -> None:
-        """A proxy of the group has taken something."""
+        """A proxy of the group has accepted something."""
         case = self._under_way(group)
         if case is not None and case.trial is not None and self._is_taken(group, case.trial):
             case.is_refused = False
@@ -96,7 +96,7 @@ class Inquiries:
                 self._tell(case)
                 return
             if not case.waiting:
-                # Envoy shows what it refused last until it takes something: nobody is to find a trial there.
+                # Envoy's config_dump shows its last rejection until it accepts something: do not leave a trial there.
                 self._tell(case)
             case.trying = case.waiting.pop() if case.waiting else ()
             case.trial = case.lineup.trial(case.trying)
@@ -129,7 +129,7 @@ class Inquiries:
 
 
 def without_heading(message: str) -> str:
-    """What a proxy reported, without the name of the trial."""
+    """A proxy's error message, without the name of the trial."""
     return _HEADING.sub("", message)
 
 

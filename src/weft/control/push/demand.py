@@ -1,10 +1,10 @@
-"""What groups are told of. Where few services can be called, that is everything they may see. Where they are on demand
-(`weft.dev/on-demand`), it is the hosts whose calls cannot be held, hosts that an object names for them, hosts they were
-told of before they were on demand, and hosts that their proxies have called; and every host that the routes of these
-lead to.
+"""The hosts that groups are sent. In a small mesh, these are all hosts that a group may see. With on-demand CDS
+(`weft.dev/on-demand`), these are the hosts whose calls cannot be held, hosts that an object names for the group, hosts
+that it was sent before it was on demand, and hosts that its proxies have called; and every host that the routes of
+these lead to.
 
 In come changed hosts and the calls of groups; out go the hosts to show, for a viewpoint and for a group. Rule: what a
-change costs here depends on the change, not on how much there is or was called.
+change costs here depends on the change, not on the number of hosts or calls.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Shown:
         self.key: ViewpointKey | None = None  # for which the rest was computed
         self.always: set[str] = set()  # hosts that are shown before they are called
         self.told: frozenset[str] = frozenset()  # these, and all that their routes lead to
-        self.targets: dict[str, tuple[str, ...]] = {}  # where the routes of a host lead, as far as that was needed
+        self.targets: dict[str, tuple[str, ...]] = {}  # targets of the routes of a host, computed when needed
         self.turn = 0  # changes with any of these
 
 
@@ -44,20 +44,20 @@ class Demand:
         self._fresh: dict[Group, set[str]] = {}  # roots that were called since `_called` was computed
         self._turn_of: dict[Group, int] = {}  # the turn of its viewpoint when `_called` was computed
 
-    # How groups are told
+    # How groups are sent services
 
     def telling(self, group: Group) -> Telling:
         return self.calls.telling(group) or EVERYTHING
 
     def is_on(self, group: Group) -> bool:
-        """Whether the group is told of services when it calls them; if it has no proxies yet, whether it will be."""
+        """Whether the group is sent services on demand; if it has no proxies yet, whether it will be."""
         telling = self.calls.telling(group)
         if telling is not None:
             return not telling.every
         return group.kind is ProxyKind.SIDECAR and self._mesh.on_demand(self._mesh.scope(group)).on
 
     def bring(self, group: Group, brought: Brought) -> bool:
-        """Proxies of the group show how they were told elsewhere. Returns whether the group's telling must change."""
+        """Proxies of the group show what another replica sent them. Returns whether the group's telling must change."""
         telling = self.calls.telling(group)
         if telling is not None and with_brought(telling, brought, ()) is telling:
             return False
@@ -66,7 +66,7 @@ class Demand:
 
     def bring_hosts(self, group: Group, viewpoint: Viewpoint, hosts: Iterable[str]) -> bool:
         """The same, for proxies that came with these hosts and with calls that they hold. If none of the calls leads to
-        some of the hosts, the proxies were told of those before they were on demand, and have their listeners."""
+        some of the hosts, the proxies were sent those before they were on demand, and have their listeners."""
         key = viewpoint.key
         called, strange = self.calls.of(group), self._mesh.reach(key.scope) & set(hosts) - self.told(viewpoint)
         if not strange or not called.addresses:
@@ -76,7 +76,7 @@ class Demand:
         return not strange <= held and self.bring(group, Brought.HOSTS)
 
     def is_due(self, viewpoint: Viewpoint, hosts: frozenset[str]) -> bool:
-        """Whether the groups of a viewpoint must be told in another way, now that these hosts have changed."""
+        """Whether the groups of a viewpoint must change to or from on demand, now that these hosts have changed."""
         key = viewpoint.key
         if key.kind is not ProxyKind.SIDECAR or key.telling.too_many:
             return False
@@ -85,8 +85,8 @@ class Demand:
         return not key.telling.every and (self._has_other_ranges(key) or bool(self.keeps(viewpoint, hosts)))
 
     def keeps(self, viewpoint: Viewpoint, hosts: frozenset[str]) -> frozenset[str]:
-        """Hosts that the groups of a viewpoint were told of without a call, and that a new group will not be told of,
-        because its calls to them can be held from now on."""
+        """Hosts that the groups of a viewpoint were sent without a call, and that a new group will not be sent, because
+        its calls to them can be held from now on."""
         key = viewpoint.key
         if key.telling.every or self._has_other_ranges(key):
             return self._translated.all_hosts(viewpoint)
@@ -98,8 +98,8 @@ class Demand:
         return key.telling.ranges != self._mesh.virtual_ranges
 
     def tell(self, group: Group, scope: Scope, keeps: Callable[[], frozenset[str]] = frozenset) -> Telling:
-        """Decide how the group is told from now on. gRPC's own clients subscribe to each service by name and need
-        nothing else; gateways need what their routes name."""
+        """Decide whether the group is on demand from now on. Proxyless gRPC clients subscribe to each service by name
+        and need nothing else; gateways need what their routes name."""
         before = self.calls.telling(group)
         if group.kind is not ProxyKind.SIDECAR:
             telling = EVERYTHING
@@ -182,7 +182,7 @@ class Demand:
         if not moved and self._turn_of.get(group) == turn:
             if not fresh:
                 return hosts & before
-            known = before  # and everything that is reached from there
+            known = before  # already followed
         else:
             fresh = self._roots[group]
         called = reached(fresh, lambda host: self._targets(viewpoint, scope, group, host), known)
@@ -190,7 +190,7 @@ class Demand:
         return before ^ self._called[group] | hosts & self._called[group]
 
     def forget(self, group: Group) -> None:
-        """The group is told of everything: its calls make no difference."""
+        """The group is sent every service: its calls make no difference."""
         for kept in (self._called, self._roots, self._fresh, self._turn_of):
             kept.pop(group, None)
 

@@ -2,8 +2,8 @@
 
 In comes what was touched; out goes a `Due`: the hosts that may have changed, the new views of groups, which groups move
 to another viewpoint, and the hosts to look at again from each viewpoint. It moves viewpoints to their new keys
-(`viewpoints.py`) and decides how groups are told of services (`demand.py`); it translates nothing. Rule: what it names
-grows with the change, not with the mesh, unless what a namespace may see has changed.
+(`viewpoints.py`) and decides whether groups are on demand (`demand.py`); it translates nothing. Rule: its output grows
+with the change, not with the mesh, unless what a namespace may see has changed.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from weft.translate.view import GroupView, group_view
 
 
 class Due(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    hosts: frozenset[str] = frozenset()  # that may have changed, whoever sees them
+    hosts: frozenset[str] = frozenset()  # that may have changed, for any viewer
     looks: tuple[Look, ...] = ()  # what to look at again, by viewpoint
     views: dict[Group, GroupView] = {}  # of groups whose own listeners may have changed
-    moves: dict[Group, Viewpoint] = {}  # groups that look from another viewpoint from now on
+    moves: dict[Group, Viewpoint] = {}  # groups that move to another viewpoint
     calling: dict[Group, Viewpoint] = {}  # groups that have called something new
     held: dict[Group, tuple[str, ...]] = {}  # clusters for which proxies of a group hold calls that may go on now
     failed: Failed = {}  # groups whose view could not be computed
@@ -43,8 +43,7 @@ class DueStep:
         self._mesh, self._viewpoints, self._demand, self._translated = mesh, viewpoints, demand, translated
 
     def change(self, touched: Touched, retold: Set[Group] = frozenset()) -> Due:
-        """What a change concerns. `retold`: groups that may have to be told of services in another way, whatever has
-        changed."""
+        """What a change concerns. `retold`: groups whose telling (on demand or not) may change in any case."""
         hosts = self._changed_hosts(touched.hosts)
         viewpoints = [viewpoint for viewpoint in self._viewpoints.all() if viewpoint.groups]
         retold |= {group for point in viewpoints if self._demand.is_due(point, hosts) for group in point.groups}
@@ -88,7 +87,9 @@ class DueStep:
         for group in self._viewpoints.groups():
             rescoped = _applies(touched.scopes, group.namespace)
             concerned = rescoped or group in retold or _applies(touched.inbound, group.namespace)
-            if concerned or group.kind is ProxyKind.GATEWAY:  # which any host's change may change: they are few
+            if (
+                concerned or group.kind is ProxyKind.GATEWAY
+            ):  # any host may change a gateway's listeners; gateways are few
                 try:
                     telling = self._telling(group, hosts, rescoped=rescoped, retold=group in retold)
                     views[group] = group_view(self._mesh, group, telling)

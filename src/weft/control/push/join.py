@@ -28,10 +28,10 @@ class ViewpointUpdate(msgspec.Struct, frozen=True, eq=False):
 class GroupPieces(msgspec.Struct, frozen=True, eq=False):
     """All that may change in the config of groups, beside the config of their viewpoints."""
 
-    moved: Mapping[Group, Viewpoint]  # groups that look from another viewpoint from now on
+    moved: Mapping[Group, Viewpoint]  # groups that move to another viewpoint
     own: Mapping[Group, OwnPiece]
     hosts: Iterable[Pieces]
-    held: Mapping[Group, Iterable[str]]  # clusters for which calls are held that may go on now (`translate/hold.py`)
+    held: Mapping[Group, Iterable[str]]  # clusters whose held calls are released now (`translate/hold.py`)
 
 
 class JoinStep:
@@ -102,11 +102,11 @@ class JoinStep:
         compiled = self._compiled.get(group)
         return compiled.resource(type_url, name) if compiled is not None else None
 
-    # Hosts that are left out of a route configuration, since proxies refused it (`control/quarantine.py`)
+    # Hosts that are left out of a route configuration, since proxies rejected it (`control/quarantine.py`)
 
     def suspend(self, group: Group, route: str, accepted: bytes) -> tuple[dict[str, VirtualHost], Update]:
-        """Put what is new in a refused route configuration back to what was accepted. Returns the hosts, as they were
-        refused."""
+        """Revert the new virtual hosts in a rejected route configuration to the accepted version. Returns the hosts, as
+        they were rejected."""
         compiled = self._compiled.get(group)
         return compiled.suspend(route, accepted) if compiled is not None else ({}, {})
 

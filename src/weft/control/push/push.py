@@ -11,12 +11,12 @@ A push is a pipeline of six steps, and each hands a value to the next:
 
 A viewer is a viewpoint (`viewpoints.py`), which sees for all of its groups, or a group, for what depends on its labels
 or on its calls. Viewpoints come first, since the config of a group lies upon that of its viewpoint. `schedule.py`
-decides when a push runs; changes of endpoints alone skip due and view, because nothing but assignments can change.
+decides when a push runs; changes of endpoints alone skip due and view, because only assignments can change.
 
 What is kept for the next push: `Viewpoints` (which group looks from where), `Demand` (what is shown where not
 everything is), `TranslatedHosts` (which viewer sees which host, and how it was translated), `JoinStep` (whole
-resources) and `RecordStep` (layers). Rules: each is written by one step. A viewer that fails keeps what it has and
-holds back no other. Whatever happened before, a group has what it would get if it came now.
+resources) and `RecordStep` (layers). Rules: each is written by one step. A viewer that fails keeps its config and
+does not hold back others. Whatever happened before, a group has the config that it would get if it connected now.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Push:
 
     def _push(self, due: Due) -> Failed:
         """Steps 3 to 6: first what the groups of a viewpoint see alike, then what is each group's own. Returns the
-        viewers that keep what they have because of a defect."""
+        viewers that keep their config because of a defect."""
         failed = due.failed
         self._contribute.outdate(due.hosts)
         views = self._view.from_viewpoints(due.looks, failed)
@@ -132,7 +132,7 @@ class Push:
             updates = self._join.assign(self._contribute.reassign(hosts))
         self._record.endpoints(updates)
 
-    # Groups come and go
+    # Groups join and leave
 
     def join(self, group: Group) -> None:
         """A proxy of this group is here; compute its config if it is the first."""
@@ -165,7 +165,7 @@ class Push:
         return self._viewpoints.groups()
 
     def leave_unused(self) -> None:
-        """Drop the mesh's indexes of scopes that no group has: somebody looked from there (`weft.inspect.stage`)."""
+        """Drop the mesh's indexes of scopes that no group has; a `weft.inspect.stage` may have created them."""
         self._viewpoints.leave_unused()
 
     @property
@@ -187,19 +187,19 @@ class Push:
     def resource(self, group: Group, type_url: str, name: str) -> Built | None:
         return self._join.resource(group, type_url, name)
 
-    # Groups call
+    # Calls of groups
 
     @property
     def calls(self) -> Calls:
         return self._demand.calls
 
     def is_on_demand(self, group: Group) -> bool:
-        """Whether it is told of services when it calls them."""
+        """Whether the group is sent services on demand."""
         return self._demand.is_on(group)
 
     def want(self, group: Group, clusters: Iterable[str], *, with_hosts: bool, soon: bool = True) -> None:
         """Proxies of a group have subscribed to these clusters by name: they hold calls for some, and have had others
-        before. `with_hosts`: whether it matters which hosts these are of."""
+        before. `with_hosts`: whether the hosts of the clusters matter."""
         clusters = tuple(clusters)
         hosts = {host for name in clusters if (host := names.called_host(name))} if with_hosts else set()
         held = (name for name in clusters if is_held(CLUSTER, name))
@@ -217,10 +217,10 @@ class Push:
         """Proxies of a group wait for these clusters (`translate/hold.py`), or call these hosts. The group gets what it
         calls at once; what comes in one turn of the loop is one push. `soon`: not before that turn is over."""
         known = self.calls.of(group).addresses
-        asked = [address for name in held if (address := names.called_at(name))]
-        addresses, hosts = [address for address in asked if address not in known], tuple(hosts)
+        requested = [address for name in held if (address := names.called_at(name))]
+        addresses, hosts = [address for address in requested if address not in known], tuple(hosts)
         strange = [host for host in hosts if self._seen(group, host) is None] if why is CallReason.HAD else ()
-        brought = Brought.HOLDING if asked else Brought.HOSTS if strange else None
+        brought = Brought.HOLDING if requested else Brought.HOSTS if strange else None
         if brought is not None and self._demand.bring(group, brought):
             self._retell(group)
         if not self.calls.add(group, addresses, hosts, why) or self._viewpoints.of(group) is None:
@@ -240,25 +240,25 @@ class Push:
             self._retell(group)
 
     def _retell(self, group: Group) -> None:
-        """The group must be told of services in another way."""
+        """The group's telling (on demand or not) must change."""
         _log(self._push(self._due.change(Touched(), frozenset({group}))))
 
     def _flush_calls(self) -> None:
         self._schedule.begin_calls()
         for group, addresses in self._gather.take_calls().items():
             if self._viewpoints.of(group) is not None:
-                safely(partial(self._answer_calls, group, addresses))  # or the calls of others would wait in vain
+                safely(partial(self._answer_calls, group, addresses))  # a defect must not stop the other groups
 
     def _answer_calls(self, group: Group, addresses: Iterable[Address]) -> None:
-        """Held calls to these addresses may go on: each stream sends that after the rest. That is never taken back."""
+        """Release held calls to these addresses: each stream sends the release last. It is never taken back."""
         if self.calls.of(group).everything and not self._demand.telling(group).too_many:
             self._retell(group)
         _log(self._push(self._due.calls(group, addresses)))
 
-    # Proxies refuse (`control/quarantine.py`)
+    # Rejected resources (`control/quarantine.py`)
 
     def suspend(self, group: Group, route: str, accepted: bytes) -> dict[str, VirtualHost]:
-        """Put what is new in a refused route configuration back; returns the hosts, as they were refused."""
+        """Revert the new virtual hosts in a rejected route configuration; returns the hosts, as they were rejected."""
         hosts, update = self._join.suspend(group, route, accepted)
         self._record.group(group, update)
         return hosts
@@ -270,8 +270,8 @@ class Push:
         return self._join.is_suspended(group, route, host)
 
     def suspects(self, group: Group, refused: Built) -> Lineup | None:
-        """The objects that may be at fault for a listener or a cluster that more than one object made; None where that
-        cannot be tried out."""
+        """The objects that may be at fault for a listener or a cluster that comes from several objects; None where they
+        cannot be tried one by one."""
         view = self._translated.group_view(group)
         if view is None:
             return None
@@ -302,9 +302,9 @@ def _log(failed: Failed) -> None:
     for viewer, error in failed.items():
         if isinstance(viewer, Viewpoint):
             namespace = viewer.key.scope.namespace
-            log.error("a push to the proxies of %s failed; they keep what they have", namespace, exc_info=error)
+            log.error("a push to the proxies of %s failed; they keep their config", namespace, exc_info=error)
         else:
-            log.error("a push to %s failed; its proxies keep what they have", viewer, exc_info=error)
+            log.error("a push to %s failed; its proxies keep their config", viewer, exc_info=error)
 
 
 class _Stopwatch:

@@ -1,5 +1,5 @@
 """Step 6 of a push, record: updates go into the snapshots that xDS streams are served from, and problems into the list
-that is shown to people.
+that users see.
 
 In come the updates of `join.py` and the problems of `contribute.py`; nothing comes out. What the groups of a viewpoint
 have in common is recorded once, in a layer under the tables of all of them (`xds/layer.py`); this step owns the layers.
@@ -32,7 +32,7 @@ class RecordStep:
         own: Mapping[Group, Update],
         moved: Mapping[Group, Viewpoint],
     ) -> None:
-        """`moved`: groups that look from another viewpoint from now on."""
+        """`moved`: groups that move to another viewpoint."""
         for viewpoint, below in common.items():
             for group in viewpoint.groups:
                 update = own.get(group)
@@ -66,7 +66,7 @@ class RecordStep:
         self._snapshots.drop(group)
 
     def forget(self, viewpoint: Viewpoint) -> None:
-        """It has no groups any more."""
+        """The viewpoint has no groups any more."""
         self._layers.pop(viewpoint, None)
 
     def _layer(self, viewpoint: Viewpoint) -> Layer:
@@ -77,7 +77,7 @@ class RecordStep:
 
 
 def staying(update: Update, common: Update) -> Update:
-    """The resources that go from the common config and are the group's own from now on."""
+    """The resources that move from the common config to the group's own."""
     kept: Update = {}
     for type_url, resources in update.items():
         going = common.get(type_url, {})

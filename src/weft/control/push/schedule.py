@@ -1,6 +1,6 @@
-"""When a push runs: a short quiet after the last change, so that a directory that is saved at once is one push.
-Endpoints go out almost at once: a few milliseconds are enough to gather a burst of them. Calls that proxies hold are
-answered in the next turn of the event loop.
+"""Decides when a push runs: shortly after the last change, so that many files saved together are one push. Endpoints
+are pushed almost at once: a few milliseconds are enough to gather a burst. Calls that proxies hold are released in the
+next turn of the event loop.
 
 `push.py` owns it, reports what waits and gives the functions to run; this module calls them at the right time.
 """
@@ -24,7 +24,7 @@ Run = Callable[[], None]
 
 
 class PushTiming(msgspec.Struct, frozen=True):
-    """Seconds. A push comes `quiet` after the last change, but at most `most` after the first."""
+    """Seconds. A push runs `quiet` after the last change, but at most `most` after the first."""
 
     endpoints: float = 0.002
     quiet: float = 0.01
@@ -49,7 +49,7 @@ class Schedule:
         return self._timer is not None or self._endpoint_timer is not None
 
     def add(self, waiting: Waiting) -> None:
-        import asyncio  # not at the top: a stage needs no loop, and must start fast
+        import asyncio  # not at the top: a stage needs no event loop, and must start fast
 
         loop = asyncio.get_running_loop()
         if waiting.endpoints and self._endpoint_timer is None:
@@ -99,7 +99,7 @@ class Schedule:
         self._wake()
 
     def _wake(self) -> None:
-        """Those who wait go on in a later turn of the loop, when the push that calls this is done."""
+        """Waiting coroutines continue in a later turn of the loop, when the push that calls this is done."""
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():
@@ -107,8 +107,8 @@ class Schedule:
 
 
 def safely(run: Run) -> None:
-    """Log a push that fails: it is a defect, but the loop goes on and proxies keep what they have."""
+    """Log a push that fails: it is a defect, but the loop continues and proxies keep their config."""
     try:
         run()
     except Exception:
-        log.exception("a push failed; proxies keep what they have")
+        log.exception("a push failed; proxies keep their config")

@@ -1,8 +1,8 @@
-"""Secrets in files that proxies do not take: the files are not there, not theirs to read, or do not fit together.
+"""Retries secrets in files that proxies reject: the files do not exist, cannot be read, or do not belong together.
 
-No object is wrong then, and none changes when the files are mended, so they are sent again from time to time. Envoy
-keeps a hash of what it is sent before it opens a file: what it has refused it takes the second time, reads nothing, and
-has nothing to show. So each try is in other words than the last.
+No object is wrong then, and none changes when the files are corrected, so the secrets are sent again periodically.
+Envoy stores the hash of a secret before it opens the files: it would accept the same bytes the second time without
+reading the files, and have no secret. So each retry has different bytes than the last.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from weft.xds.table import Resource
 from weft.xds.types import SECRET
 
 _FIRST_SECONDS = 2.0
-_OTHERWISE = "/."  # behind a directory: the same one
+_SUFFIX = "/."  # after a directory: the same directory, in different bytes
 
 
 class _Unread(msgspec.Struct):
-    version: str  # refused last
+    version: str  # the last rejected one
     backoff: Backoff
     timer: asyncio.TimerHandle | None = None
 
@@ -36,7 +36,7 @@ class Rereading:
         self._unread: dict[tuple[Group, str], _Unread] = {}
 
     def refused(self, group: Group, name: str, version: str) -> bool:
-        """Returns whether it is in files, and so will be sent again."""
+        """Returns whether the secret is in files, and so will be sent again."""
         resource = self._resource(group, name)
         if resource is None or not _is_in_files(resource):
             return False
@@ -48,7 +48,7 @@ class Rereading:
         return True
 
     def accepted(self, group: Group) -> None:
-        """A proxy of the group has taken something."""
+        """A proxy of the group has accepted something."""
         for (of, name), unread in tuple(self._unread.items()):
             taken = self._snapshots.accepted(group, SECRET, name) if of == group else None
             if taken is not None and taken.version != unread.version:
@@ -59,14 +59,14 @@ class Rereading:
             self._drop(group, name)
 
     def is_trying(self, group: Group, name: str) -> bool:
-        """Whether it was sent again, and nobody has answered yet."""
+        """Whether it was sent again, and no proxy has acknowledged or rejected it yet."""
         return (group, name) in self._unread and name in self._snapshots.resources(group, SECRET)
 
     def _send(self, group: Group, name: str, unread: _Unread) -> None:
         unread.timer = None
         resource = self._resource(group, name)
         if resource is not None and resource.version == unread.version:
-            self._snapshots.update(group, {SECRET: {name: _in_other_words(resource)}})
+            self._snapshots.update(group, {SECRET: {name: _in_other_bytes(resource)}})
 
     def _resource(self, group: Group, name: str) -> Resource | None:
         rejected = self._snapshots.rejected(group).get((SECRET, name))
@@ -83,9 +83,9 @@ def _is_in_files(resource: Resource) -> bool:
     return bool(secret.tls_certificate.watched_directory.path or secret.validation_context.watched_directory.path)
 
 
-def _in_other_words(resource: Resource) -> Resource:
+def _in_other_bytes(resource: Resource) -> Resource:
     secret = Secret.FromString(resource.body)
     watched = getattr(secret, secret.WhichOneof("type")).watched_directory
-    plain = watched.path.removesuffix(_OTHERWISE)
-    watched.path = plain if plain != watched.path else watched.path + _OTHERWISE
+    plain = watched.path.removesuffix(_SUFFIX)
+    watched.path = plain if plain != watched.path else watched.path + _SUFFIX
     return build(resource.name, secret, getattr(resource, "sources", ()))

@@ -1,4 +1,4 @@
-"""Step 3 of a push, view: what is seen of the hosts that are due.
+"""Step 3 of a push, view: what each viewer sees of the hosts that are due.
 
 In come the looks of `due.py`; out go `Views`: for one viewer, each host as it sees it now (`weft.translate.view`), or
 None where it does not. A viewpoint sees for all of its groups; hosts that depend on the labels of the caller, or on its
@@ -55,8 +55,8 @@ class ViewStep:
         moved: Mapping[Group, Viewpoint],
         failed: Failed,
     ) -> list[Views]:
-        """What groups see in their own way: of the hosts that were touched for their viewpoint; of all hosts, where
-        they have moved; of the hosts they call, where they are on demand."""
+        """What groups see in their own way: the hosts that were touched for their viewpoint, all hosts for groups that
+        moved, and the hosts that they call for groups on demand."""
         looks: dict[Group, tuple[Viewpoint, Set[str], frozenset[str]]] = {}
         for group, viewpoint in due.calling.items():
             looks[group] = viewpoint, frozenset(), frozenset()
@@ -76,7 +76,7 @@ class ViewStep:
         return views
 
     def _of_group(self, group: Group, viewpoint: Viewpoint, hosts: Set[str], touched: frozenset[str]) -> Views:
-        """What a group sees of these hosts and of those that it calls, if `touched` may have changed that."""
+        """What a group sees of these hosts and of the hosts that it calls, if `touched` may have changed that."""
         key, called = viewpoint.key, frozenset[str]()
         if key.telling.every:
             self._demand.forget(group)
@@ -92,7 +92,7 @@ class ViewStep:
                     service_view(self._mesh, group, key.scope, host, held=key.telling.held) if is_own else None
                 )
             except Exception:
-                log.exception("cannot look at %s for %s; it stays as it was", host, group)
+                log.exception("cannot compute the view of %s for %s; it stays unchanged", host, group)
         return Views(group, key.settings, touched, views)
 
     def _from_viewpoint(self, look: Look) -> Views:
@@ -116,5 +116,5 @@ class ViewStep:
                     view = None
                 views[host] = view
             except Exception:  # one host with a defect must not hold back the changes of others
-                log.exception("cannot look at %s for %s; it stays as it was", host, look.group)
+                log.exception("cannot compute the view of %s for %s; it stays unchanged", host, look.group)
         return Views(viewpoint, key.settings, touched, views, per_group)

@@ -1,8 +1,8 @@
-"""Viewpoints: which groups look at the mesh in the same way, and so share their config.
+"""Viewpoints: groups that see the mesh in the same way, and so share their config.
 
-A viewpoint is a kind of proxy, a scope, settings, an outbound policy, a locality (where any rule depends on it) and the
-way in which services are told (`ViewpointKey`). What all groups of a viewpoint see alike, whatever their labels, is
-viewed, translated, joined and recorded once for all of them.
+A viewpoint is a kind of proxy, a scope, settings, an outbound policy, a locality (where any rule depends on it) and
+whether services are sent on demand (`ViewpointKey`). What all groups of a viewpoint see alike, whatever their labels,
+is viewed, translated, joined and recorded once for all of them.
 
 `due.py` moves groups between viewpoints and `push.py` puts them in and takes them out; the other steps keep their own
 state by viewpoint. Rule: only `Viewpoints` writes a `Viewpoint`.
@@ -44,7 +44,7 @@ class Viewpoint(msgspec.Struct, frozen=True, eq=False):
 
 
 Viewer = Group | Viewpoint  # what is seen alike is kept by viewpoint, the rest by group
-Failed = dict[Viewer, Exception]  # viewers that a push could not serve, because of a defect: they keep what they have
+Failed = dict[Viewer, Exception]  # viewers that a push could not serve, because of a defect: they keep their config
 
 
 class Look(msgspec.Struct, frozen=True, eq=False):
@@ -56,7 +56,7 @@ class Look(msgspec.Struct, frozen=True, eq=False):
 
 
 class Moves(msgspec.Struct, frozen=True, eq=False):
-    """What other keys of groups lead to."""
+    """The result of new keys of groups."""
 
     rekeyed: frozenset[Viewpoint]  # viewpoints that have another key now
     groups: dict[Group, Viewpoint]  # groups that must move to another viewpoint, which may have no groups yet
@@ -108,7 +108,7 @@ class Viewpoints:
         return Moves(frozenset(rekeyed), {group: self.at(key) for group, key in leaving.items()})
 
     def put(self, moved: Mapping[Group, Viewpoint]) -> list[Viewpoint]:
-        """The groups look from there now. Returns the viewpoints that they left."""
+        """Move groups to these viewpoints. Returns the viewpoints that they left."""
         left: list[Viewpoint] = []
         for group, viewpoint in moved.items():
             left += self.remove(group)
@@ -117,7 +117,7 @@ class Viewpoints:
         return left
 
     def remove(self, group: Group) -> list[Viewpoint]:
-        """Returns the viewpoint that the group left, if any. It goes with its last group."""
+        """Returns the viewpoint that the group left, if any. It is dropped with its last group."""
         viewpoint = self._of.pop(group, None)
         if viewpoint is None:
             return []

@@ -1,1 +1,1 @@
-"""What would happen to a request, and why a proxy has a resource."""
+"""Explain what would happen to a request, and why a proxy has a resource."""

@@ -1,5 +1,5 @@
-"""The answer to a question about a request: what would happen to it, in a stage that somebody else has chosen, and, if
-it is known what is wrong with the mesh, what of that is in its way."""
+"""Explain a request: what would happen to it in a given stage (the mesh now, or at a past moment), and, if the mesh's
+problems are passed in, which of them affect it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from weft.inspect.stage import Stage
 class Answer(msgspec.Struct, frozen=True):
     request: Request
     explanation: Explanation
-    lines: tuple[str, ...]  # the same, for people
-    problems: tuple[Problem, ...] = ()  # what is wrong on its way: of objects that decide about it, or fail to
+    lines: tuple[str, ...]  # the explanation as text
+    problems: tuple[Problem, ...] = ()  # problems of objects that decide about the request, or fail to
 
 
 def answer(stage: Stage, question: Question, now: datetime, wrong: Wrong | None = None) -> Answer:
-    """`wrong`: all that is known to be wrong with the mesh; without, nobody looks for what is wrong on the way.
-    Raises as `request_in` does."""
+    """`wrong`: all known problems of the mesh; without it, `Answer.problems` stays empty. Raises as `request_in`
+    does."""
     request = request_in(stage, question, now)
     explanation = sourced(stage.mesh, stage.group_of, explain(request, stage))
-    found = clues(stage, request, explanation, wrong) if wrong is not None else ()
-    return Answer(request, explanation, tuple(lines(explanation)), found)
+    causes = clues(stage, request, explanation, wrong) if wrong is not None else ()
+    return Answer(request, explanation, tuple(lines(explanation)), causes)

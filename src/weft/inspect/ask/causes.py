@@ -1,6 +1,6 @@
-"""What is wrong on the way of a request, beyond what its decisions say: an explained request and all the problems of
-the mesh come in; those of the objects on its way leave, and what only somebody who sees the whole mesh can tell: that a
-name is nobody's, that a service is hidden from its caller, that those behind it are not ready.
+"""Likely causes of a request's failure, beyond its own decisions. Input: an explained request and all problems of the
+mesh. Output: the problems of objects that the request involves, and causes that only the whole mesh shows: a host
+without a Service, a service that is not visible to the caller, endpoints that are not ready, a STALE proxy.
 
 Rule: a clue is a guess at the cause. It never changes a verdict.
 """
@@ -33,12 +33,12 @@ from weft.model.virtual_service import MESH, VirtualService
 from weft.translate.names import PASSTHROUGH
 
 _WELL = (Kind.DELIVERED, Kind.PASSED_ON)
-_PAST = "; the call goes past the mesh, without its routes and without mutual TLS"
+_PAST = "; the call bypasses the mesh, without its routes and without mutual TLS"
 
 
 class Wrong(msgspec.Struct, frozen=True):
-    """All that is known to be wrong with a mesh. `refused`: objects with errors, as they are meant. `stale`: by name
-    (POD.NAMESPACE), since which push a proxy has not answered."""
+    """All known problems of a mesh. `refused`: rejected objects, as far as they could be parsed. `stale`: by proxy
+    (POD.NAMESPACE), the first push that the proxy has not acknowledged."""
 
     problems: tuple[Problem, ...] = ()
     refused: Refused = {}
@@ -46,14 +46,14 @@ class Wrong(msgspec.Struct, frozen=True):
 
 
 def stale(proxies: Iterable[ProxySync]) -> dict[str, int]:
-    """Those that are; of a proxy that is here twice, the newer stream is the last."""
-    found: dict[str, int] = {}
+    """STALE proxies; for a proxy with two streams, the newer stream, which comes last, counts."""
+    since: dict[str, int] = {}
     for proxy in proxies:
         pushes = [each.stale_since_push for each in proxy.resources.values() if each.state == STALE]
-        found.pop(proxy.proxy, None)
+        since.pop(proxy.proxy, None)
         if pushes:
-            found[proxy.proxy] = min(pushes)
-    return found
+            since[proxy.proxy] = min(pushes)
+    return since
 
 
 def clues(stage: Stage, request: Request, explanation: Explanation, wrong: Wrong) -> tuple[Problem, ...]:
@@ -73,7 +73,7 @@ def clues(stage: Stage, request: Request, explanation: Explanation, wrong: Wrong
 
 
 def _stale(stage: Stage, request: Request, explanation: Explanation, stale: Mapping[str, int]) -> Iterator[Problem]:
-    """Also of the pods that could have been chosen instead of those that the steps are about."""
+    """Includes the pods that load balancing could have chosen instead of those in the steps."""
     met = dict.fromkeys((request.caller, *(step.proxy for each in explanation.outcomes for step in each.steps)))
     for endpoint in (endpoint for each in explanation.outcomes for endpoint, _ in each.verdict.endpoints):
         found = stage.at(endpoint.rpartition(":")[0].strip("[]")) if stale else None
@@ -82,7 +82,7 @@ def _stale(stage: Stage, request: Request, explanation: Explanation, stale: Mapp
     for name in met:
         if name in stale:
             pod = name.rpartition(".")[0]
-            what = f"{pod}'s proxy is STALE since push {stale[name]}: it may still do what it was told before"
+            what = f"{pod}'s proxy is STALE since push {stale[name]}: it may still use older config"
             yield _clue(Where(), what, f"weft proxy-status {name}")
 
 
@@ -94,7 +94,7 @@ def _caller(stage: Stage, request: Request) -> Instance | None:
 
 
 def _called(stage: Stage, request: Request, caller: Instance) -> Service | None:
-    """By its name, or at its own address."""
+    """The service that is called, by its name or its address."""
     if (named := stage.service(request.host, caller.namespace)) is not None or not request.address:
         return named
     return next(iter(stage.mesh.services_at(request.address)), None)
@@ -105,7 +105,7 @@ def _of_failure(
 ) -> Iterator[Problem]:
     if caller.gateway and explanation.verdict.status == 404 and explanation.verdict.route == "nobody":
         yield from _uncounted(stage, request.host.lower().rstrip("."), caller)
-    known = caller.gateway or request.address  # a gateway is called by names of the world
+    known = caller.gateway or request.address  # a gateway is called by external names
     if called is None and not known and not stage.resolve(request.host, ExplainedWorkload(request.caller)):
         what = f"no Service and no ServiceEntry has the name {request.host}"
         yield _clue(Where(), what, _who_is_meant(stage, request.host.lower().rstrip("."), caller.namespace))
@@ -121,7 +121,7 @@ def _of_failure(
 
 
 def _uncounted(stage: Stage, host: str, gateway: Instance) -> Iterator[Problem]:
-    """VirtualServices that have the host, and whose routes the gateway does not take."""
+    """VirtualServices for the host whose routes the gateway does not use, and why."""
     bound = stage.mesh.scope(group_of(gateway)).servers or ()
     served = {each.gateway for each in bound}
     for _, values in stage.mesh.values():
@@ -136,17 +136,19 @@ def _uncounted(stage: Stage, host: str, gateway: Instance) -> Iterator[Problem]:
                     if gateways
                     else "for sidecars"
                 )
-                hint = f"bind it to one of {', '.join(sorted(served))}" if served else "write a Gateway that selects it"
-                yield _clue(where_of(each.origin), f"it has the host {host}, and is {to}", hint)
+                hint = (
+                    f"bind it to one of {', '.join(sorted(served))}" if served else "create a Gateway that selects it"
+                )
+                yield _clue(where_of(each.origin), f"it has the host {host}, but is {to}", hint)
             elif not any(server.admits(each, host) for server in bound):
                 taking = (name for server in bound if server.gateway in ours for name in server.hosts)
                 hosts = ", ".join(dict.fromkeys(f"{name.namespace}/{name.host}" for name in taking))
-                what = f"it has the host {host}, and no server of {', '.join(ours)} takes it from {each.namespace}"
+                what = f"it has the host {host}, but no server of {', '.join(ours)} accepts it from {each.namespace}"
                 yield _clue(where_of(each.origin), what, f"their hosts are {hosts}")
 
 
 def _who_is_meant(stage: Stage, host: str, namespace: str) -> str:
-    """Somebody of the same name elsewhere, somebody of a name like this, or somebody outside."""
+    """Hint: a service of the same name in another namespace, of a similar name, or outside the mesh."""
     domain = f".svc.{stage.mesh.settings.domain}"
     short = host.removesuffix(domain).removesuffix(".svc")
     of_mesh = {each for each in stage.services() if each.host == f"{each.name}.{each.namespace}{domain}"}
@@ -155,8 +157,8 @@ def _who_is_meant(stage: Stage, host: str, namespace: str) -> str:
         return f"did you mean `{'` or `'.join(same[:3])}`?"
     if pods := [pod for pod in stage.mesh.instances(namespace) if short in (pod.workload, pod.name)]:
         by = sorted(each.name for each in of_mesh if any(pod in pods for pod in members_of(stage.mesh, each)))
-        instead = f"it is behind {', '.join(by)}" if by else "write a Service that selects it"
-        return f"{short} is a workload, and what is called is a Service: {instead}"
+        instead = f"call {', '.join(by)}" if by else "create a Service that selects it"
+        return f"{short} is a workload, and only Services can be called: {instead}"
     names = {each.host for each in stage.services()}
     names |= {f"{each.name}.{each.namespace}" for each in of_mesh}
     names |= {each.name for each in of_mesh if each.namespace == namespace}
@@ -165,46 +167,49 @@ def _who_is_meant(stage: Stage, host: str, namespace: str) -> str:
         return guess
     if "." in short and short == host:
         return (
-            f"if {host} is outside of the mesh, write a ServiceEntry for it; pods of a local mesh reach nothing outside"
+            f"if {host} is outside the mesh, create a ServiceEntry for it; pods of a local mesh reach nothing outside"
         )
-    return "a service elsewhere is called NAME.NAMESPACE"
+    return "call a service in another namespace as NAME.NAMESPACE"
 
 
 def _services(stage: Stage, explanation: Explanation, called: Service | None) -> list[Service]:
-    """The one that was called, and the one that the route has sent it to."""
+    """The service that was called, and the one that the route leads to."""
     parts = explanation.verdict.cluster.split("|")
     routed = next((each for each in stage.services() if len(parts) == 4 and each.host == parts[3]), None)
     return [*dict.fromkeys(each for each in (called, routed) if each is not None)]
 
 
 def _hidden(stage: Stage, service: Service, request: Request, caller: Instance, then: str = "") -> Iterator[Problem]:
-    """At the port that is called, if the service has it. `then`: what becomes of the call all the same."""
+    """Why the service is not visible to the caller, at the called port if the service has it. `then`: what happens to
+    the call instead."""
     group = group_of(caller)
     shown = {port.number for port in stage.mesh.scope(group).ports(service)}
     if not caller.proxied or request.port in shown or (shown and service.port(request.port) is None):
         return
-    who = f"{service.host} is hidden from {caller.name}.{caller.namespace}"
+    hidden = f"{service.host} is hidden from {caller.name}.{caller.namespace}"
     if not exported(service.export_to, owner=service.namespace, viewer=caller.namespace):
         words = ", ".join(service.export_to)
-        yield _clue(where_of(service.origin), f"{who}: it is exported to `{words}` only{then}", "change its `exportTo`")
+        yield _clue(
+            where_of(service.origin), f"{hidden}: it is exported to `{words}` only{then}", "change its `exportTo`"
+        )
         return
     sidecar = stage.mesh.sidecar(group)
     entries = ", ".join(host for listener in sidecar.egress for host in listener.hosts) if sidecar else ""
     hint = f"add {service.namespace}/{service.host} to its `egress`"
     yield _clue(
-        where_of(sidecar.origin if sidecar else None), f"{who}: its Sidecar shows it only {entries}{then}", hint
+        where_of(sidecar.origin if sidecar else None), f"{hidden}: its Sidecar shows it only {entries}{then}", hint
     )
 
 
 def _not_ready(stage: Stage, service: Service) -> Iterator[Problem]:
-    """Only if it is all of them: else somebody answers."""
+    """Only if no pod is ready: otherwise the service has endpoints."""
     members = members_of(stage.mesh, service)
     if not any(pod.ready for pod in members):
         yield from unready(members, service.host)
 
 
 def _deciding(request: Request, explanation: Explanation) -> set[str]:
-    """The server's own proxy names every service of its port: those are not on this request's way."""
+    """Sources of the steps, without the Services that the server's proxy names: it names every Service of its port."""
     steps = [step for outcome in explanation.outcomes for step in outcome.steps]
     sources = {
         source for step in steps for source in step.sources if step.proxy == request.caller or source.kind != "Service"
@@ -213,15 +218,15 @@ def _deciding(request: Request, explanation: Explanation) -> set[str]:
 
 
 def _guarding(stage: Stage, explanation: Explanation) -> set[str]:
-    """Those before the pods that it reaches."""
+    """Policies of the pods that the request reaches."""
     reached = {outcome.verdict.workload for outcome in explanation.outcomes} - {""}
     groups = [group_of(stage.instance(name)) for name in reached if stage.workload(name) is not None]
-    found: set[Origin | None] = set()
+    origins: set[Origin | None] = set()
     for group in groups:
-        found.update(each.origin for each in stage.mesh.policies(AuthorizationPolicy, group))
-        found.update(each.origin for each in stage.mesh.policies(PeerAuthentication, group))
-        found.update(each.origin for each in stage.mesh.policies(RequestAuthentication, group))
-    return {str(origin.key) for origin in found if origin is not None}
+        origins.update(each.origin for each in stage.mesh.policies(AuthorizationPolicy, group))
+        origins.update(each.origin for each in stage.mesh.policies(PeerAuthentication, group))
+        origins.update(each.origin for each in stage.mesh.policies(RequestAuthentication, group))
+    return {str(origin.key) for origin in origins if origin is not None}
 
 
 def _clue(where: Where, what: str, hint: str) -> Problem:

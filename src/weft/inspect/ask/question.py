@@ -1,5 +1,5 @@
-"""A question about a request, as a command sends it: it comes in with a person's words, and out goes the request that
-is meant (`answer.py` tells what would happen to it), and the moment, now or one that the control plane remembers."""
+"""A question about a request, as a command sends it, in the user's words. `request_in` resolves it to a request, which
+`answer.py` explains; `moment` resolves its time to a recorded moment."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ class Question(msgspec.Struct, frozen=True):
     method: str = "GET"
     headers: tuple[tuple[str, str], ...] = ()
     tokens: tuple[Token, ...] = ()
-    source: str = ""  # the address of a caller from outside, where the caller is a gateway
-    when: str = ""  # `@17`, `@-1`, `@5be1c0ffee12`, `14:03`, `2026-11-16T14:03`; nothing: now
+    source: str = ""  # the external client's address, if the caller is a gateway
+    when: str = ""  # `@17`, `@-1`, `@5be1c0ffee12`, `14:03`, `2026-11-16T14:03`; "": now
 
 
 class BadTime(Exception):
     def __init__(self, when: str) -> None:
-        what = f"`{when}` is no time that could be looked at"
+        what = f"`{when}` is not a time"
         super().__init__(what)
-        hint = "for example: 14:03, 2026-11-16T14:03, or of weft history @17, @-1, or a digest"
+        hint = "for example: 14:03, 2026-11-16T14:03, or from weft history @17, @-1, or a digest"
         self.problem = Problem(Where(), what, hint)
 
 
 class NotThen(Exception):
-    """Who is asked about was not there at a moment of the past, or nobody was."""
+    """The workload in question did not exist at a past moment, or no workload did."""
 
     def __init__(self, number: int, missing: NoSuchWorkload, stage: Stage, moments: tuple[int, int]) -> None:
-        """`moments`: the first and the last that are remembered."""
+        """`moments`: the first and the last recorded."""
         what = f"at moment {number} {missing.problem.what.replace('there is no', 'there was no', 1)}"
         if stage.deserted:
             what = f"at moment {number} there was no workload or pod yet"
@@ -54,9 +54,9 @@ class NotThen(Exception):
 
 
 def request_in(stage: Stage, question: Question, now: datetime) -> Request:
-    """Raises what carries a problem: NoSuchWorkload, Ambiguous, BadUrl, BadMethod, BadSource."""
+    """Raises exceptions with a `problem`: NoSuchWorkload, Ambiguous, BadUrl, BadMethod, BadSource."""
     if question.source and not stage.instance(question.caller, question.namespace).gateway:
-        raise BadSource(question.source, f"is not where {question.caller} calls from: it is no gateway")
+        raise BadSource(question.source, f"cannot be set for {question.caller}: it is not a gateway")
     return request_of(
         question.to,
         caller=stage.find(question.caller, question.namespace),
@@ -69,7 +69,7 @@ def request_in(stage: Stage, question: Question, now: datetime) -> Request:
 
 
 def moment(history: History, when: str, now: Callable[[], datetime]) -> int:
-    """The number of the moment that is meant; before a time there may be an `@` too. Raises BadTime, or Forgotten."""
+    """The number of a moment; a time may also start with `@`. Raises BadTime, or Forgotten."""
     numbered, digest = _MOMENT.fullmatch(when), _DIGEST.fullmatch(when)
     if digest and (not numbered or len(digest[1]) == DIGITS):
         return history.number_of(digest[1])
@@ -79,8 +79,8 @@ def moment(history: History, when: str, now: Callable[[], datetime]) -> int:
 
 
 def _time(when: str, now: datetime) -> datetime:
-    """In the zone of `now`, unless it says another. A time of day is the last that has been. A second lasts to its end,
-    as `weft history` shows no less of a time."""
+    """In the zone of `now`, unless it names another. A time of day is the latest one in the past. A time in seconds
+    means the end of that second, since `weft history` shows whole seconds."""
     for form, end in (("%H:%M", 0), ("%H:%M:%S", _END)):
         try:
             given = datetime.strptime(when, form)  # noqa: DTZ007 - only its hours and minutes are taken

@@ -1,7 +1,7 @@
-"""Which routes of a VirtualService a request takes, and whether a finding is about another one: what is wrong with a
-route that it does not take is not on its way. An explained request comes in, and problems.
+"""Find the routes of a VirtualService that an explained request takes, to leave out problems of its other routes.
 
-Rule: who cannot be told apart is taken. Routes are known by their lines, which objects of a cluster do not have."""
+Rule: if the routes cannot be distinguished, every problem stays. Routes are identified by their lines, which objects
+from a cluster do not have."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _FIELD = re.compile(r"spec\.(?P<kind>http|tls|tcp)\b(\[(?P<number>\d+)\](?P<matc
 
 class TakenRoutes(msgspec.Struct, frozen=True):
     routing: VirtualService
-    numbers: frozenset[int]  # of its `http` routes; never none
+    numbers: frozenset[int]  # positions of the taken `http` routes; not empty
 
 
 def taken_routes(mesh: Mesh, explanation: Explanation) -> dict[str, TakenRoutes]:
-    """By object, as problems name it; only those of which a route is known to be taken."""
+    """By object, as problems name it; only objects with a route that is known to be taken."""
     lines: dict[ObjectKey, set[int]] = {}
     for source in {each for outcome in explanation.outcomes for step in outcome.steps for each in step.sources}:
         lines.setdefault(ObjectKey(source.kind, source.namespace, source.name), set()).add(source.line)
@@ -39,8 +39,8 @@ def taken_routes(mesh: Mesh, explanation: Explanation) -> dict[str, TakenRoutes]
 
 
 def is_of_another(problem: Problem, taken: Mapping[str, TakenRoutes]) -> bool:
-    """Whether it is about a route that the request does not take, and is no reason for that either: a match further up
-    that nobody meets, or a route from which one that is taken takes all."""
+    """Whether the problem is about a route that the request does not take, and does not explain why: an earlier match
+    that no request meets, or a route that a taken one shadows."""
     found = taken.get(problem.where.object)
     about = _about(problem.where, found.routing) if found is not None else None
     if found is None or about is None:
@@ -54,8 +54,8 @@ def is_of_another(problem: Problem, taken: Mapping[str, TakenRoutes]) -> bool:
 
 
 def _about(where: Where, routing: VirtualService) -> tuple[str, int, bool] | None:
-    """The kind of a route, its number (-1: all of that kind), and whether it is about its match. None: about the whole
-    object. Without a field, the line is in the route that begins last before it."""
+    """The kind of the route, its number (-1: all of that kind), and whether the problem is about its match. None: it
+    is about the whole object. Without a field, the line belongs to the last route that starts at or before it."""
     if where.field:
         named = _FIELD.match(where.field)
         return (named["kind"], int(named["number"] or -1), named["match"] is not None) if named else None

@@ -1,5 +1,5 @@
-"""Why a proxy has what it has: a resource comes in, and out goes, for each part of it, which objects made it, where
-they are written, and by which rule (`reasons/rules.py`) they, or nobody, decided it."""
+"""Why a proxy has a resource: for each part of it, the objects that it comes from, their file and line, and the rules
+(`reasons/rules.py`) that decided it. A part without objects is a default."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _FIELD = re.compile(r"[a-z_0-9]+")
 
 
 class ResourcePart(msgspec.Struct, frozen=True):
-    """One part of a resource, the objects behind it and the rules that were applied; no objects: a default."""
+    """One part of a resource, the objects that it comes from and the rules that were applied; no objects: a default."""
 
     path: str
-    at: str  # the same by positions
-    sources: tuple[str, ...] = ()  # with the part of the object, where it is known
+    at: str  # the same path with positions instead of names
+    sources: tuple[str, ...] = ()  # with the field of the object, where it is known
     rules: tuple[DecisionRule, ...] = ()
 
 
@@ -56,7 +56,7 @@ class ResourceReasons(msgspec.Struct, frozen=True):
     name: str
     version: str
     parts: tuple[ResourcePart, ...]
-    refused: tuple[str, ...] = ()  # what the proxy said of a newer version, with the object at fault
+    refused: tuple[str, ...] = ()  # the proxy's rejection of a newer version, with the object at fault
 
 
 class NoSuchResource(Exception):
@@ -70,7 +70,7 @@ class NoSuchResource(Exception):
 
 class NoSuchPart(Exception):
     def __init__(self, kind: str, name: str, path: str, known: list[str]) -> None:
-        what = f"the {kind} {name} has nothing at `{path}`"
+        what = f"the {kind} {name} has no part `{path}`"
         super().__init__(what)
         guess = did_you_mean(path, known)
         self.problem = Problem(Where(), what, guess or f"it has {', '.join(known[:12])}")
@@ -84,23 +84,23 @@ def why(
     kind: str = "",
     refused: Mapping[tuple[str, str], tuple[Problem, ...]] | None = None,
 ) -> list[ResourceReasons]:
-    """Of each resource of that name, and of that kind if one is given; `NAME.PATH` or `NAME:PATH`: only of that part.
-    `refused`: by type and name, what proxies of its group do not take. Raises NoSuchResource, NoSuchPart."""
-    asked = _Asked(mesh, stage, proxy, refused or {})
+    """Reasons for each resource of that name, and of that kind if given; `NAME.PATH` or `NAME:PATH`: only that part.
+    `refused`: by type and name, what proxies of its group have rejected. Raises NoSuchResource, NoSuchPart."""
+    resources = _ProxyResources(mesh, stage, proxy, refused or {})
     types = _types(kind)
-    name, below = _split(resource, asked.names(types))
+    name, below = _split(resource, resources.names(types))
     found: list[ResourceReasons] = []
-    missed: list[NoSuchPart] = []  # a cluster and its endpoints have one name, and not the same parts
+    missed: list[NoSuchPart] = []  # a cluster and its endpoints share a name, but have different parts
     for type_url in types:
-        if asked.has(type_url, name):
+        if resources.has(type_url, name):
             try:
-                found.append(asked.tell(type_url, name, below))
+                found.append(resources.reasons(type_url, name, below))
             except NoSuchPart as error:
                 missed.append(error)
     if not found and missed:
         raise next((each for each in missed if each.problem.hint.startswith("did you")), missed[0])
     if not found:
-        raise NoSuchResource(resource, proxy, sorted(asked.names(types)))
+        raise NoSuchResource(resource, proxy, sorted(resources.names(types)))
     return found
 
 
@@ -111,13 +111,17 @@ def every(
     kind: str,
     refused: Mapping[tuple[str, str], tuple[Problem, ...]] | None = None,
 ) -> list[ResourceReasons]:
-    """Of all resources of a kind, with those that are parts of others."""
-    asked = _Asked(mesh, stage, proxy, refused or {})
-    return [asked.tell(type_url, name, "") for type_url in _types(kind) for name in sorted(asked.names((type_url,)))]
+    """Reasons for all resources of a kind, including those that are part of another resource."""
+    resources = _ProxyResources(mesh, stage, proxy, refused or {})
+    return [
+        resources.reasons(type_url, name, "")
+        for type_url in _types(kind)
+        for name in sorted(resources.names((type_url,)))
+    ]
 
 
-class _Asked:
-    """One proxy, about which somebody asks."""
+class _ProxyResources:
+    """The resources of one proxy, with their reasons."""
 
     def __init__(
         self, mesh: Mesh, stage: Stage, proxy: str, refused: Mapping[tuple[str, str], tuple[Problem, ...]]
@@ -134,7 +138,7 @@ class _Asked:
     def has(self, type_url: str, name: str) -> bool:
         return name in self._resources[type_url] or name in self._unsent(type_url)
 
-    def tell(self, type_url: str, name: str, below: str) -> ResourceReasons:
+    def reasons(self, type_url: str, name: str, below: str) -> ResourceReasons:
         parts = list(self._parts(type_url, name))
         refused = self._refused.get((type_url, name), ())
         if refused:
@@ -149,7 +153,7 @@ class _Asked:
         )
 
     def _unsent(self, type_url: str) -> tuple[str, ...]:
-        """What a proxy has by other ways: secrets from its agent, and the routes inside of its inbound listener."""
+        """Resources that the control plane does not send by themselves: the agent's secrets, and inbound routes."""
         if type_url == SECRET:
             return (CERTIFICATE, ROOTS)
         if type_url == ROUTE:
@@ -191,16 +195,16 @@ class _Asked:
             yield endpoints.secret(self._ground, name)
             return
         port = next((each for each in self._ground.view.inbound if name in _ways_to(each)), None)
-        said, by = clusters.entrance(self._ground, port) if port is not None else ((), (rules.INBOUND_REST,))
-        yield Part("", "", said, (rules.INBOUND_LISTENER, *by))
+        origins, by = clusters.entrance(self._ground, port) if port is not None else ((), (rules.INBOUND_REST,))
+        yield Part("", "", origins, (rules.INBOUND_LISTENER, *by))
         for path in ("virtual_hosts[0]", "virtual_hosts[0].routes[0]"):
-            yield Part(path, path, said, (rules.INBOUND_LISTENER, *by))
+            yield Part(path, path, origins, (rules.INBOUND_LISTENER, *by))
         for field, rule in (("timeout", rules.NO_TIMEOUT), ("retry_policy", rules.RETRIES_TO_WORKLOAD)):
             path = f"virtual_hosts[0].routes[0].route.{field}"
             yield Part(path, path, (), (rule,))
 
     def _below(self, parts: list[Part], type_url: str, name: str, below: str) -> list[Part]:
-        """Those at and under a path; if there are none, the nearest one around it."""
+        """Parts at and below a path; if there are none, the nearest part around it."""
         found = [each for each in parts if each.path.startswith(below) or each.at.startswith(below)]
         if found:
             return found
@@ -241,7 +245,7 @@ class NoSuchKind(Exception):
 
 
 def _split(resource: str, known: set[str]) -> tuple[str, str]:
-    """The name and the path below it: names have dots and colons themselves, so only those that exist can tell."""
+    """Split into name and path. Names contain dots and colons too, so the known names decide."""
     if resource in known:
         return resource, ""
     begun = [name for name in known if resource.startswith(name) and resource[len(name)] in ".:"]

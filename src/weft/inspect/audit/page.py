@@ -1,5 +1,5 @@
-"""The page on which a control plane looks its own mesh over, for `weft audit`: a namespace comes in, or none for all;
-who accepts plaintext leaves, and what does not fit together. The work is done on another thread than the mesh's own."""
+"""Debug page for `weft audit`: which workloads accept plaintext, and the findings of `weft analyze`, for one namespace
+or all. The analysis runs on another thread, so that the event loop stays free."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def page(mesh: Mesh) -> Page:
         looked = await asyncio.to_thread(_look_over, mesh.settings, objects, query.get("namespace", ""))
         return DebugResponse(msgspec.json.encode(looked))
 
-    return "Who accepts plaintext, and what does not fit together: namespace=NAMESPACE", answer
+    return "Workloads that accept plaintext, and findings of weft analyze: namespace=NAMESPACE", answer
 
 
 def _look_over(settings: Settings, objects: list[tuple[Value, ...]], namespace: str) -> LookedOver:

@@ -1,8 +1,8 @@
-"""The 20 % rule: a proxy should not need more than a fifth of what its application may have. Bytes of pods come in, as
-they were measured or are written, and a row for each workload leaves, with its part of one proxy for the whole node.
+"""The 20 % rule: a proxy should not need more memory than a fifth of its application's. Input: memory of pods, measured
+or from limits and requests. Output: a row per workload, with its share of one proxy for the whole node.
 
-Rule: no figure that nobody measured. What a node's proxy needs is not known before there is one: it is taken to be as
-large as the largest of its node, and said to be an estimate.
+Rule: no invented figures. The memory of a per-node proxy is unknown before there is one: it is taken to be that of the
+largest proxy on the node, and labelled an estimate.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from weft.base.problem import Problem, Severity, Where
 RULE = 0.2  # of the application's memory
 _LISTED = 5
 AMBIENT = (
-    "ambient instead: one proxy for each node, whose memory its pods share; an estimate, not measured: one as large "
-    "as the largest of that node, divided by the pods there that have one"
+    "ambient instead: one proxy per node, whose memory its pods share; an estimate, not measured: the largest proxy "
+    "on that node, divided by the number of pods there that have one"
 )
 
 
 class PodMemory(msgspec.Struct, frozen=True):
-    """Bytes; None where nobody knows. `…_from`: measured, limit, request, or why it is not known."""
+    """Bytes; None if unknown. `…_from`: measured, limit, request, or why it is unknown."""
 
     workload: str
     namespace: str
@@ -44,9 +44,9 @@ class Cost(msgspec.Struct, frozen=True):
     proxy_from: str
     application: int | None
     application_from: str
-    share: float | None  # of the proxy's memory in the application's; None if one is not known
-    sharing: int  # proxies on the node with the fewest of them, that one for the node would stand for
-    ambient: int | None = None  # its part of that one, if it were as large as the largest of them
+    share: float | None  # the proxy's memory divided by the application's; None if either is unknown
+    sharing: int  # proxies that one per node would replace, on the node with the fewest of them
+    ambient: int | None = None  # its share of that one, if it is as large as the largest of them
 
     @property
     def is_over(self) -> bool:
@@ -54,21 +54,21 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 def costs(pods: Iterable[PodMemory]) -> tuple[Cost, ...]:
-    found: dict[tuple[str, str], list[PodMemory]] = defaultdict(list)
+    by_workload: dict[tuple[str, str], list[PodMemory]] = defaultdict(list)
     on_node: dict[str, list[int]] = defaultdict(list)
     for pod in pods:
-        found[pod.namespace, pod.workload].append(pod)
+        by_workload[pod.namespace, pod.workload].append(pod)
         on_node[pod.node].append(pod.proxy or 0)
     rows = []
-    for (namespace, workload), held in sorted(found.items()):
-        # The worst that is known; else any.
-        worst = max(held, key=lambda pod: -1.0 if (share := _share(pod)) is None else share)
-        beside = min((on_node[pod.node] for pod in held), key=len)
+    for (namespace, workload), of_workload in sorted(by_workload.items()):
+        # The pod with the greatest known share; any pod if none is known.
+        worst = max(of_workload, key=lambda pod: -1.0 if (share := _share(pod)) is None else share)
+        beside = min((on_node[pod.node] for pod in of_workload), key=len)
         rows.append(
             Cost(
                 workload,
                 namespace,
-                len(held),
+                len(of_workload),
                 worst.proxy,
                 worst.proxy_from,
                 worst.application,
@@ -82,15 +82,16 @@ def costs(pods: Iterable[PodMemory]) -> tuple[Cost, ...]:
 
 
 def findings(rows: Iterable[Cost]) -> tuple[Problem, ...]:
-    """Worth knowing, not more: there is nothing else to run yet."""
+    """Only an INFO finding: there is no alternative to a proxy per pod yet."""
     rows = tuple(rows)
     over = [row for row in rows if row.is_over]
     if not over:
         return ()
     listed = ", ".join(f"{row.namespace}/{row.workload}" for row in over[:_LISTED])
     more = f" and {len(over) - _LISTED} more" if len(over) > _LISTED else ""
-    what = f"of {len(rows)} workloads, {len(over)} have a proxy that takes more than {RULE:.0%}: {listed}{more}"
-    hint = "a Sidecar with egress.hosts makes a proxy smaller; weft proxy-config clusters POD shows what it knows"
+    share = f"more than {RULE:.0%} of the application's memory"
+    what = f"{len(over)} of {len(rows)} workloads have a proxy that needs {share}: {listed}{more}"
+    hint = "a Sidecar with egress.hosts makes a proxy smaller; weft proxy-config clusters POD shows what it has"
     return (Problem(Where(object="memory"), what, hint, Severity.INFO),)
 
 

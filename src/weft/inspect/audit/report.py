@@ -1,7 +1,7 @@
-"""What an audit of a mesh finds, section by section: facts, pods, certificates and memory come in as they were read,
-on one machine or from a cluster, and a report leaves. It asks nobody and measures nothing itself.
+"""The report of `weft audit`, section by section. Input: facts, certificates and memory that the caller has read from a
+local mesh or a cluster. Output: a report. This module does no I/O.
 
-Rule: what somebody should act upon is a warning or worse; what is merely worth knowing is told as such.
+Rule: a finding that needs action is a warning or an error; anything else is an INFO.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from weft.inspect.audit.proxy_memory import Cost
 from weft.model.names import selects, where_of
 from weft.model.peer_authentication import PeerAuthentication, TlsMode
 
-if TYPE_CHECKING:  # a command that only prints a report needs none of it
+if TYPE_CHECKING:  # not imported by a command that only prints a report
     from weft.analyze.facts import Facts, Runner
 
-# Checks of `weft analyze`, by the section in which an audit tells of them.
+# Checks of `weft analyze`, by the section of the audit that lists them.
 OF_NAMESPACES = ("WFT0801", "WFT0802", "WFT0803", "WFT0815", "WFT0816", "WFT0817")
 OF_PROXIES = ("WFT0804", "WFT0805", "WFT0806", "WFT0808")
 OF_POLICIES = (
@@ -29,14 +29,14 @@ OF_POLICIES = (
     *("WFT0521", "WFT0522", "WFT0523", "WFT0524", "WFT0531", "WFT0532", "WFT0541", "WFT0544", "WFT0545"),
     *("WFT0403", "WFT0603"),
 )
-NOT_RENEWED = 0.15  # of a certificate's life is left: weft renews when a fifth is, so something is in the way
+NOT_RENEWED = 0.15  # part of a certificate's lifetime that is left: weft renews at a fifth, so below this renewal fails
 _LISTED = 5  # workloads in one line
 
 
 class Section(msgspec.Struct, frozen=True):
     name: str
     title: str
-    told: tuple[str, ...] = ()  # how things are
+    told: tuple[str, ...] = ()  # the state, if there is something to report beside findings
     findings: tuple[Problem, ...] = ()
 
 
@@ -51,20 +51,20 @@ class AuditReport(msgspec.Struct, frozen=True):
 
 
 class LookedOver(msgspec.Struct, frozen=True):
-    """What a control plane says of its own mesh."""
+    """The part of an audit that a control plane computes for its own mesh."""
 
     plaintext: Section
     problems: tuple[Problem, ...]
 
 
 class Certificate(msgspec.Struct, frozen=True):
-    """Of a proxy, as its Envoy says it."""
+    """A proxy's certificate, as its Envoy reports it."""
 
     proxy: str  # POD.NAMESPACE
     not_before: datetime
     expires: datetime
     serial: str = ""
-    names: tuple[str, ...] = ()  # for whom it stands, if that is no workload: somebody else than weft renews it
+    names: tuple[str, ...] = ()  # DNS names, if it is not a workload certificate: then weft does not renew it
 
 
 def of_codes(problems: Iterable[Problem], codes: Iterable[str]) -> tuple[Problem, ...]:
@@ -73,20 +73,20 @@ def of_codes(problems: Iterable[Problem], codes: Iterable[str]) -> tuple[Problem
 
 
 def errors(problems: Iterable[Problem]) -> Section:
-    """What the mesh itself refuses, or cannot do. Of the authority it is told among the certificates."""
-    found = [each for each in problems if each.severity is Severity.ERROR and each.where.object != "CA"]
-    told = () if found else ("nothing is refused",)
-    return Section("errors", "Refused objects and other errors", told, tuple(dict.fromkeys(found)))
+    """Rejected objects and other errors. Errors of the CA are in the section on certificates."""
+    rejected = [each for each in problems if each.severity is Severity.ERROR and each.where.object != "CA"]
+    told = () if rejected else ("no object is rejected",)
+    return Section("errors", "Rejected objects and other errors", told, tuple(dict.fromkeys(rejected)))
 
 
 def policies(problems: Iterable[Problem]) -> Section:
-    """Of one object and field once, whoever has found it: while it was read, or beside the others."""
-    found = {(each.code, each.where.object, each.where.field): each for each in of_codes(problems, OF_POLICIES)}
-    return Section("policies", "Policies that match nothing", findings=tuple(found.values()))
+    """Each object and field once, though parsing and analysis may both have reported it."""
+    unique = {(each.code, each.where.object, each.where.field): each for each in of_codes(problems, OF_POLICIES)}
+    return Section("policies", "Policies that match nothing", findings=tuple(unique.values()))
 
 
 def plaintext(facts: Facts, namespace: str = "") -> Section:
-    """Who lets callers in that prove nothing, and which policy, or no policy, has decided that."""
+    """Workloads that accept unauthenticated callers, and the policy, if any, that decides it."""
     accepting: dict[tuple[str, TlsMode, str], list[str]] = defaultdict(list)
     deciding: dict[str, PeerAuthentication] = {}
     at_ports: list[Problem] = []
@@ -104,7 +104,7 @@ def plaintext(facts: Facts, namespace: str = "") -> Section:
             if mode is not TlsMode.STRICT and modes.mode is TlsMode.STRICT:
                 narrowest = _narrowest(facts, place, runner)
                 what = f"port {port} of {place}/{_workload(runner)} accepts plaintext: {mode}, by portLevelMtls"
-                hint = "remove the port there once nobody calls it in plaintext"
+                hint = "remove the port there once it gets no plaintext calls"
                 origin = narrowest.origin if narrowest is not None else None
                 at_ports.append(Problem(where_of(origin, field="spec.portLevelMtls"), what, hint,
                                         Severity.WARNING))  # fmt: skip
@@ -115,13 +115,13 @@ def plaintext(facts: Facts, namespace: str = "") -> Section:
     return Section(
         "plaintext",
         "Plaintext still accepted",
-        () if findings or at_ports or not total else ("only mutual TLS is accepted, everywhere",),
+        () if findings or at_ports or not total else ("every workload accepts only mutual TLS",),
         tuple(dict.fromkeys((*findings, *at_ports))),
     )
 
 
 def certificates(held: Iterable[Certificate], authority: Iterable[Problem], now: datetime | None = None) -> Section:
-    """`authority`: what is wrong with what signs."""
+    """`authority`: problems of the CA."""
     now = now or datetime.now(UTC)
     held = sorted(held, key=lambda each: each.expires)
     findings = [*authority]
@@ -129,28 +129,28 @@ def certificates(held: Iterable[Certificate], authority: Iterable[Problem], now:
         left, life = each.expires - now, each.expires - each.not_before
         where = Where(object=f"Proxy {each.proxy}")
         if each.names:
-            whose, refused = f"its certificate for {', '.join(each.names[:_LISTED])}", "whoever calls by TLS refuses it"
-            hint = f"renew it where it is from, which is told by: weft proxy-config secret {each.proxy} --why"
+            whose, effect = f"its certificate for {', '.join(each.names[:_LISTED])}", "TLS clients reject it"
+            hint = f"renew it at its source, which this shows: weft proxy-config secret {each.proxy} --why"
         else:
-            whose, refused = "its certificate", "its calls are refused"
-            hint = f"look at it: weft proxy-config secret {each.proxy}; why it is not renewed, its node's agent says"
+            whose, effect = "its certificate", "its calls are rejected"
+            hint = f"show it: weft proxy-config secret {each.proxy}; the log of its node's agent has the reason"
         if left <= timedelta():
-            findings.append(Problem(where, f"{whose} expired at {_time(each.expires)}: {refused}", hint))
+            findings.append(Problem(where, f"{whose} expired at {_time(each.expires)}: {effect}", hint))
         elif left < life * NOT_RENEWED:
-            what = f"{whose} ends at {_time(each.expires)}, in {_span(left)}, and should have been renewed"
+            what = f"{whose} expires at {_time(each.expires)}, in {_span(left)}, and should have been renewed"
             findings.append(Problem(where, what, hint, Severity.WARNING))
     told: tuple[str, ...] = ()
     if held:
         count = f"{len(held)} certificate{'s' * (len(held) != 1)} of proxies"
-        told = (f"{count}, the first ends at {_time(held[0].expires)}, in {_span(held[0].expires - now)}",)
+        told = (f"{count}, the first expires at {_time(held[0].expires)}, in {_span(held[0].expires - now)}",)
     return Section("certificates", "Certificates near expiry", told, tuple(findings))
 
 
 def certificates_of(proxy: str, answer: bytes) -> Iterator[Certificate]:
-    """From what Envoy says at /certs. Of a chain, the first is the proxy's own."""
-    said = msgspec.json.decode(answer, type=_Certs)
+    """Parse Envoy's /certs. The first certificate of a chain is the proxy's own."""
+    parsed = msgspec.json.decode(answer, type=_Certs)
     seen = set()
-    for each in said.certificates:
+    for each in parsed.certificates:
         for own in each.cert_chain[:1]:
             if own.serial_number not in seen:
                 seen.add(own.serial_number)
@@ -189,7 +189,7 @@ def _workload(runner: Runner) -> str:
 
 
 def _levels(facts: Facts, place: str, runner: Runner) -> Iterator[PeerAuthentication]:
-    """Those that hold, the widest first; as `facts.modes` has taken them."""
+    """The PeerAuthentications in force, the widest first, as `facts.modes` applied them."""
     policies: Mapping[str, tuple[PeerAuthentication, ...]] = facts.peer_authentications
     for key in facts.modes(place, runner.labels).sources:
         for each in policies.get(key.namespace, ()):
@@ -208,14 +208,16 @@ def _narrowest(facts: Facts, place: str, runner: Runner) -> PeerAuthentication |
 def _accepts(place: str, mode: TlsMode, decider: PeerAuthentication | None, workloads: list[str]) -> Problem:
     listed = ", ".join(workloads[:_LISTED]) + (f" and {len(workloads) - _LISTED} more" * (len(workloads) > _LISTED))
     ending = "s" if len(workloads) == 1 else ""
-    does = f"take{ending} only plaintext" if mode is TlsMode.DISABLE else f"accept{ending} plaintext beside mutual TLS"
+    does = (
+        f"accept{ending} only plaintext" if mode is TlsMode.DISABLE else f"accept{ending} plaintext beside mutual TLS"
+    )
     see = f"see: weft describe pod {workloads[0]}.{place}"
     if decider is None:
-        what = f"{listed} {does}: {mode} is the default, and no PeerAuthentication says otherwise"
-        hint = f"once nobody calls in plaintext, write a PeerAuthentication of mode STRICT for namespace {place}; {see}"
+        what = f"{listed} {does}: {mode} is the default, and no PeerAuthentication sets another mode"
+        hint = f"once there are no plaintext calls, create a STRICT PeerAuthentication for namespace {place}; {see}"
         return Problem(Where(object=f"Namespace {place}"), what, hint, Severity.WARNING)
     what = f"{listed} of namespace {place} {does}: {mode}, decided here"
-    hint = f"write mode: STRICT there once nobody calls in plaintext; {see}"
+    hint = f"set mode: STRICT there once there are no plaintext calls; {see}"
     return Problem(where_of(decider.origin, field="spec.mtls.mode"), what, hint, Severity.WARNING)
 
 

@@ -1,1 +1,1 @@
-"""What differs between two states of a mesh: objects, resources, and what happens to requests."""
+"""Compare two states of a mesh: objects, resources, and the outcome of requests."""

@@ -1,5 +1,5 @@
-"""Which objects are others in one mesh than in another, and which of them made a request end otherwise. Two meshes come
-in; an object that only stands elsewhere in its file, or in another file, is the same."""
+"""Find the objects that differ between two meshes, and which of them changed the outcome of a request. An object that
+only moved within its file, or to another file, counts as unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from weft.mesh.mesh import Mesh
 from weft.model.names import ObjectKey, where_of
 from weft.model.value import Value
 
-MOST_TRIED = 8  # objects, each of which is translated for
+MOST_TRIED = 8  # objects; each attempt translates a mesh
 
 _CALLERS = frozenset({"Workload", "WorkloadEntry", "Deployment", "Pod"})
 _PLACES = frozenset({"origin", "file", "line", "lines"})
@@ -44,25 +44,25 @@ def changed_object(edit: Edit) -> ChangedObject:
 
 
 def edits(before: Mesh, after: Mesh) -> tuple[Edit, ...]:
-    """What somebody has written. Who answers is left out: proxies tell of that."""
+    """Changed objects, without endpoints: `weft diff` shows those per proxy."""
     old, new = dict(before.values()), dict(after.values())
-    found = (
+    changed = (
         Edit(key, old.get(key, ()), new.get(key, ()))
         for key in sorted({*old, *new})
         if old.get(key, ()) != new.get(key, ())
     )
-    return tuple(edit for edit in found if not edit.of_endpoints and meaning(edit.before) != meaning(edit.after))
+    return tuple(edit for edit in changed if not edit.of_endpoints and meaning(edit.before) != meaning(edit.after))
 
 
 class Attribution:
-    """`of` names the object, among those that changed, that turned a request."""
+    """Finds the changed object that changed the outcome of a request."""
 
     def __init__(self, before: Stage, changes: tuple[Edit, ...], now: datetime) -> None:
         self._before, self._changes, self._now = before, changes, now
         self._alone: dict[ObjectKey, Stage] = {}
 
     def of(self, case: RequestCase | Question, was: JudgedRequest, becomes: JudgedRequest) -> str:
-        """Nothing, if no single one did it."""
+        """The object and its place; empty if no single object is responsible."""
         if was.explanation is None or becomes.explanation is None:
             return self._of_caller(case)
         changed = {(edit.key.kind, edit.key.namespace, edit.key.name): edit for edit in self._changes}
@@ -78,11 +78,11 @@ class Attribution:
         return ""
 
     def _of_caller(self, case: RequestCase | Question) -> str:
-        """Before or after, it cannot even be asked: its caller came or went, and whatever decided is not why."""
+        """The request has no outcome before or after the change: its caller was added or removed, the cause."""
         word = case.caller.removeprefix("deploy/").removeprefix("deployment/").removeprefix("pod/")
         try:
-            found = self._before.instance(case.caller, "" if "." in word or "/" in word else case.namespace)
-            names = {(found.namespace, found.name), (found.namespace, found.workload)}
+            pod = self._before.instance(case.caller, "" if "." in word or "/" in word else case.namespace)
+            names = {(pod.namespace, pod.name), (pod.namespace, pod.workload)}
         except (NoSuchWorkload, Ambiguous):
             name, _, namespace = word.partition(".")
             if "/" in word:
@@ -96,7 +96,7 @@ class Attribution:
         return ""
 
     def _with(self, edit: Edit) -> Stage:
-        """As it was, but for one object."""
+        """The mesh before, with only this edit applied."""
         stage = self._alone.get(edit.key)
         if stage is None:
             mesh = mesh_of(self._before.mesh.values(), self._before.mesh.settings)
@@ -106,8 +106,8 @@ class Attribution:
 
 
 def turned_by(before: Stage, after: Stage, case: RequestCase | Question, now: datetime) -> str:
-    """The one object that turned a request, where several changed at once; nothing, if no single one did it, or but one
-    has changed."""
+    """The object that changed the outcome of a request, if several objects changed at once; empty if no single one is
+    responsible, or only one changed."""
     changes = edits(before.mesh, after.mesh)
     if len(changes) == 1:
         return ""
@@ -115,25 +115,25 @@ def turned_by(before: Stage, after: Stage, case: RequestCase | Question, now: da
 
 
 def _decisive(was: JudgedRequest, becomes: JudgedRequest) -> Iterable[ObjectSource]:
-    """Who decided what nobody decides otherwise: first those of after the change, last first, as a verdict is the last
-    decision; a policy that has let it through before is not why it is refused now."""
+    """Sources of steps that exist only before or only after the change: first those after it, the last step first,
+    since the verdict is the last decision. A policy that allowed the request before is not why it is denied now."""
     for one, other in ((becomes, was), (was, becomes)):
         same = set(_steps(other))
-        for said, sources in reversed(_steps(one)):
-            if (said, sources) not in same:
+        for step, sources in reversed(_steps(one)):
+            if (step, sources) not in same:
                 yield from sources
 
 
-def _steps(found: JudgedRequest) -> list[tuple[str, tuple[ObjectSource, ...]]]:
-    outcomes = found.sourced().outcomes if found.explanation is not None else ()
+def _steps(judgement: JudgedRequest) -> list[tuple[str, tuple[ObjectSource, ...]]]:
+    outcomes = judgement.sourced().outcomes if judgement.explanation is not None else ()
     return [(f"{step.stage} {step.what}", step.sources) for outcome in outcomes for step in outcome.steps]
 
 
 def meaning(values: tuple[Value, ...]) -> Any:
-    """What they say, wherever they stand."""
+    """The values without their files and lines."""
     try:
         return _without_places(msgspec.to_builtins(values))
-    except (TypeError, ValueError):  # something in them has no plain form; then every difference counts
+    except (TypeError, ValueError):  # a value has no plain form; then every difference counts
         return values
 
 

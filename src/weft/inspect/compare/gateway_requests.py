@@ -1,5 +1,5 @@
-"""What callers from outside may ask of a gateway: out of the names that it serves, and the paths that its routes speak
-of, come requests that enter by it. Nobody declared them; `trial.py` tries them."""
+"""Generate requests from external clients to gateways, from the hosts that a gateway serves and the paths in its
+routes. `trial.py` tries them, beside the declared ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.model.edge import ANY, ServedName
 from weft.model.group import Group, ProxyKind
 from weft.model.virtual_service import MatchKind, VirtualService
 
-_ANYBODY = "any"  # the label that stands for a `*`
+_ANY_LABEL = "any"  # replaces a `*`
 _PATH = re.compile(r"/[^?#\s]*")
 _BEGINS = (MatchKind.EXACT, MatchKind.PREFIX, MatchKind.PATH_PREFIX)
 
@@ -41,24 +41,24 @@ def _urls(mesh: Mesh, group: Group) -> Iterator[str]:
 
 
 def _named(domain: str) -> str:
-    """A name that this is meant for."""
+    """A host name that the domain matches."""
     if domain == ANY:
-        return f"{_ANYBODY}.example"
-    return f"{_ANYBODY}{domain[1:]}" if domain.startswith("*") else domain
+        return f"{_ANY_LABEL}.example"
+    return f"{_ANY_LABEL}{domain[1:]}" if domain.startswith("*") else domain
 
 
 def _paths(mesh: Mesh, door: ServedName) -> list[str]:
-    found = {"/"}
+    paths = {"/"}
     for routing in door.routes:
-        found.update(_spoken_of(routing))
+        paths.update(_matched_paths(routing))
         for route in routing.http:
             delegate = mesh.delegate(routing, route)
-            found.update(_spoken_of(delegate) if delegate else ())
-    return sorted(found)
+            paths.update(_matched_paths(delegate) if delegate else ())
+    return sorted(paths)
 
 
-def _spoken_of(routing: VirtualService) -> Iterator[str]:
-    """What begins no path that a URL has is left out."""
+def _matched_paths(routing: VirtualService) -> Iterator[str]:
+    """Paths and prefixes in matches; those that cannot begin a URL's path are left out."""
     for uri in (match.uri for route in routing.http for match in route.match):
         if uri is not None and uri.kind in _BEGINS and _PATH.fullmatch(uri.value):
             yield uri.value

@@ -1,9 +1,8 @@
-"""Recent traffic, as access logs have it: lines of the callers' proxies come in, and of gateways, by which callers come
-who have none. Kinds of requests leave, each with how often it was seen: so a change can be judged by what is really
-asked of a mesh.
+"""Recent traffic from access logs. Input: log lines of the callers' proxies, and of gateways for external clients.
+Output: kinds of requests with a count each, so that `weft diff` can judge a change by real traffic.
 
-Rule: it is bounded, and holds no secret: no query, no header but the host, and people are shown only the shape of a
-path. Lines in a form of somebody's own are passed over.
+Rule: it is bounded and holds no secret: no query, no header but the host, and users see only the shape of a path.
+Lines in a custom format are skipped.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from weft.base.problem import Where
 MOST_KINDS = 2_000
 _LONGEST = 1_024  # letters of a path, or of a host
 
-# Istio's text form, which is weft's. What callers may write anything into stands between what is read: so the last that
-# looks like it counts, after which everything is the proxy's own.
+# Istio's text format, which is weft's too. Fields that clients control stand between the fields that are read, so the
+# last match counts: everything after it comes from the proxy itself.
 _LINE = re.compile(
     r'\[[^\]]+\] "(?P<method>[A-Z]+) (?P<path>\S+) HTTP/[\d.]+" (?P<status>\d+) .*'
     r' "(?P<authority>[^" ]+)" "[^" ]*" (?P<cluster>\S+) \S+ (?P<local>\S+) (?P<remote>\S+)'
@@ -42,9 +41,9 @@ _NAMES_A_THING = re.compile(r"\d+|[0-9a-fA-F-]{8,}|.{25,}|(?=.*\d)(?=.*[^\W\d_])
 
 
 class SeenRequest(msgspec.Struct, frozen=True):
-    """A kind of request. `to` is one that was seen, to be judged; `shape` is what all of them have in common."""
+    """A kind of request. `to` is an example URL, which is judged; `shape` is what all of them have in common."""
 
-    caller: str  # WORKLOAD.NAMESPACE; a gateway stands for who comes by it
+    caller: str  # WORKLOAD.NAMESPACE; a gateway for external clients
     method: str
     to: str
     shape: str
@@ -60,12 +59,12 @@ class SeenRequest(msgspec.Struct, frozen=True):
 
 
 class Recent:
-    """Counts kinds of requests, each line in the same time."""
+    """Counts kinds of requests, in constant time per line."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str, str, int], int] = {}
         self._examples: dict[tuple[str, str, str, int], str] = {}
-        self.left_out = 0  # requests, of kinds beyond those that there is room for
+        self.left_out = 0  # requests of kinds beyond MOST_KINDS
 
     def add(self, caller: str, addresses: Collection[str], lines: Iterable[str]) -> None:
         """`caller`: the workload whose proxy wrote the lines, at these addresses."""
@@ -75,8 +74,8 @@ class Recent:
                 self._count(caller, fields)
 
     def add_gateway(self, gateway: str, inside: Collection[str], lines: Iterable[str]) -> None:
-        """`inside`: addresses of the mesh's own pods, whose proxies tell themselves what they ask. Where the others are
-        is not kept: a person's address is nobody's business, and each would be a kind of its own."""
+        """`inside`: addresses of the mesh's own pods, whose requests their own proxies log. Addresses of external
+        clients are not kept: they are private, and each would be a kind of its own."""
         for line in lines:
             fields = _fields(line)
             if fields is not None and _address(fields["remote"]) not in inside:
@@ -84,12 +83,12 @@ class Recent:
 
     def kinds(self) -> tuple[SeenRequest, ...]:
         """The most frequent first."""
-        found = (
+        seen = (
             SeenRequest(caller, method, self._examples[key], shape, status, count)
             for key, count in self._counts.items()
             for caller, method, shape, status in (key,)
         )
-        return tuple(sorted(found, key=lambda each: (-each.count, str(each))))
+        return tuple(sorted(seen, key=lambda each: (-each.count, str(each))))
 
     def _count(self, caller: str, fields: Mapping[str, str], *, encrypted: bool = False) -> None:
         host, port, path = _host(fields["authority"]), _port(fields["local"]), fields["path"].split("?")[0]
@@ -109,7 +108,7 @@ class Recent:
 def shape_of(path: str) -> str:
     """A path, or a URL, with `*` for what names one thing among many: `/orders/*/items`."""
     scheme, is_url, rest = path.rpartition("://")
-    first, *parts = rest.split("/")  # nothing, or whose path it is
+    first, *parts = rest.split("/")  # "", or the host of a URL
     shown = ("*" if _NAMES_A_THING.fullmatch(part) else part for part in parts)
     return f"{scheme}{is_url}" + "/".join((first, *shown))
 
@@ -117,21 +116,21 @@ def shape_of(path: str) -> str:
 def _fields(line: str) -> Mapping[str, str] | None:
     if line.startswith("{"):
         return _from_json(line)
-    found = _LINE.fullmatch(line)
-    return found.groupdict() if found is not None else None
+    match = _LINE.fullmatch(line)
+    return match.groupdict() if match is not None else None
 
 
 def _from_json(line: str) -> Mapping[str, str] | None:
     try:
-        said = msgspec.json.decode(line, type=dict[str, Any])
+        entry = msgspec.json.decode(line, type=dict[str, Any])
     except msgspec.DecodeError:
         return None
-    fields = {name: str(said.get(theirs) or "") for name, theirs in _JSON.items()}
+    fields = {name: str(entry.get(theirs) or "") for name, theirs in _JSON.items()}
     return fields if fields["method"] not in ("", "-") and fields["status"].isdecimal() else None
 
 
 def _is_own_call(fields: Mapping[str, str], addresses: Collection[str]) -> bool:
-    """What the workload itself asks of others. What others ask of it, their own proxies tell."""
+    """Whether the workload itself made the request. Inbound requests are in the logs of their callers' proxies."""
     if fields["cluster"].startswith("inbound|"):
         return False
     return _address(fields["remote"]) in addresses

@@ -1,5 +1,5 @@
-"""Requests tried out upon a mesh: the cases of `weft test`, and for `weft diff` what happens to each before and after a
-change. Cases come in, outcomes leave."""
+"""Try requests on a mesh: the cases of `weft test`, the requests that `weft diff` compares before and after a change,
+and the search of `weft bisect` for the change that turned a request."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ _HTTP = (Protocol.HTTP, Protocol.HTTP2, Protocol.GRPC)
 class Tried(msgspec.Struct, frozen=True):
     case: RequestCase
     wrong: tuple[str, ...]  # what is not as expected
-    lines: tuple[str, ...] = ()  # what happens to it instead
+    lines: tuple[str, ...] = ()  # explanation of the actual outcome
 
 
 class Turned(msgspec.Struct, frozen=True):
-    """A request to which something else happens than before."""
+    """A request whose outcome changed."""
 
     request: str
-    before: tuple[str, ...]  # one for each way it may go
+    before: tuple[str, ...]  # one per possible outcome
     after: tuple[str, ...]
     where: Where = Where()  # of the test that declares it
-    because: str = ""  # which of the changed objects turned it
-    count: int = 0  # how often it was seen, if it is of the recent traffic
+    because: str = ""  # the changed object that is responsible
+    count: int = 0  # how often it was seen, for recent traffic
 
 
 def try_case(stage: Stage, case: RequestCase, now: datetime) -> Tried:
-    """Never raises: what cannot be asked is wrong."""
+    """Never raises: a request that cannot be resolved is reported in `wrong`."""
     met = Met(stage)
     explained = _explained(met, case, now)
     if isinstance(explained, Problem):
@@ -66,20 +66,20 @@ def try_case(stage: Stage, case: RequestCase, now: datetime) -> Tried:
 
 
 class JudgedRequest(msgspec.Struct, frozen=True):
-    """What would happen to a request: `ways` as a caller notices it, `explanation` if it could be asked at all."""
+    """The outcome of a request: `ways` as the caller sees it, `explanation` if the request could be resolved."""
 
     ways: tuple[str, ...]
     met: Met
     explanation: Explanation | None = None
 
     def sourced(self) -> Explanation:
-        """With the places of its objects, for which few ask."""
+        """The explanation with files and lines of its objects; computed only when needed."""
         stage = self.met.stage
         return sourced(stage.mesh, stage.group_of, self.explanation or Explanation(()))
 
 
 class Met:
-    """A stage (weft.explain.world.World) that takes note of whose proxies it was asked for."""
+    """A stage (weft.explain.world.World) that records the groups of the proxies that a request passes."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -94,16 +94,16 @@ class Met:
     def at(self, address: str) -> ExplainedWorkload | None:
         return self._noted(self.stage.at(address))
 
-    def _noted(self, found: ExplainedWorkload | None) -> ExplainedWorkload | None:
-        if found is not None and found.resources is not None and (group := self.stage.group_of(found.name)):
+    def _noted(self, workload: ExplainedWorkload | None) -> ExplainedWorkload | None:
+        if workload is not None and workload.resources is not None and (group := self.stage.group_of(workload.name)):
             self.groups.add(group)
-        return found
+        return workload
 
 
 def judged(
     stage: Stage, case: RequestCase | Question, now: datetime, shown: Callable[[str], str] = str
 ) -> JudgedRequest:
-    """Never raises: what cannot be asked has one way, which says why. `shown`: how paths are to be told."""
+    """Never raises: a request that cannot be resolved has one way, the reason. `shown`: formats paths."""
     met = Met(stage)
     explained = _explained(met, case, now)
     return JudgedRequest(_ways(explained, shown), met, None if isinstance(explained, Problem) else explained)
@@ -116,22 +116,22 @@ class Culprit(msgspec.Struct, frozen=True):
 
 
 class Always(msgspec.Struct, frozen=True):
-    """It never ended otherwise. `moment`: when those came who make it end so at all; None: they were there first."""
+    """The outcome never changed. `moment`: when the workloads that it needs were added; None: at the start."""
 
     moment: Moment | None
     after: tuple[str, ...]
 
 
 def culprit(past: Past, question: Question, now: datetime) -> Culprit | Always:
-    """The last change after which the request ended otherwise than before. That the pods of a mesh come when it starts
-    is no change, and before its caller came it did not end at all. Raises what carries a problem, if it cannot be asked
+    """The last change that changed the outcome of the request. Pods that are added while the mesh starts do not count,
+    nor does the time before the caller existed. Raises an exception with a `problem` if the request cannot be resolved
     now."""
     after = _ways(_walked(Met(Stage(mesh_of(past.objects, past.settings))), question, now))
     start = _start(past.moments, max(past.restored, 0))
     came: Moment | None = None
     for moment, mesh in past.backwards():
         if 0 <= past.restored < moment.number <= start:
-            continue  # before this run there are its pods
+            continue  # pods that were added while this run started
         try:
             before = _ways(_walked(Met(Stage(mesh)), question, now))
         except Exception as error:
@@ -140,10 +140,10 @@ def culprit(past: Past, question: Question, now: datetime) -> Culprit | Always:
             came = came or moment
             continue
         if before == after:
-            came = None  # it had only gone for a while
+            came = None  # its caller was only absent for a while
             continue
         if came is not None and moment.number <= past.restored < came.number:
-            came = None  # it came with this run, and was there in the last
+            came = None  # it was added with this run, but existed in the previous one
         blamed = came or moment
         if past.restored < blamed.number <= start:
             return Always(blamed, after)
@@ -152,7 +152,7 @@ def culprit(past: Past, question: Question, now: datetime) -> Culprit | Always:
 
 
 def _start(moments: tuple[Moment, ...], since: int) -> int:
-    """The last moment until which nothing happened but that pods came, since the objects with which this run began."""
+    """The last moment of the start of this run, during which pods were added and nothing else changed."""
     last = since
     for moment in moments:
         if moment.number <= since:
@@ -167,13 +167,13 @@ def _arrives(edit: Edit) -> bool:
     was_ready, is_ready = (
         any(getattr(value, "ready", True) for value in values) for values in (edit.before, edit.after)
     )
-    # What came and went again within one moment is as it was.
+    # An endpoint that was added and removed within one moment is unchanged.
     return edit.of_endpoints and (edit.before == edit.after or (bool(edit.after) and (is_ready or not was_ready)))
 
 
 def every_call(stage: Stage, most: int) -> Iterator[RequestCase]:
-    """A request from a pod of each group to each HTTP port, and those that enter by gateways: what is tried when nobody
-    says what to try. Pods without a proxy call alike, so that one of them stands for all."""
+    """A request from a pod of each group to each HTTP port, and requests through gateways, beside the declared
+    cases. Pods without a proxy behave alike, so one of them stands for all."""
     from_outside = list(islice(edge_calls(stage), most // 2))
     yield from from_outside
     meshed = [pods[0] for group, pods in sorted(stage.groups().items()) if group.kind is not ProxyKind.GATEWAY]
@@ -208,7 +208,7 @@ def _question(case: RequestCase) -> Question:
 
 
 def _ways(explained: Explanation | Problem, shown: Callable[[str], str] = str) -> tuple[str, ...]:
-    """What a caller would notice, without which pod of a workload it meets."""
+    """What a caller would see, regardless of which pod of a workload serves it."""
     if isinstance(explained, Problem):
         return (explained.what,)
     odds: dict[str, float] = {}
@@ -216,11 +216,11 @@ def _ways(explained: Explanation | Problem, shown: Callable[[str], str] = str) -
         verdict = outcome.verdict
         status = f" {verdict.status}" if verdict.status else ""
         place = verdict.cluster or shown(verdict.location) or verdict.why
-        said = f"{verdict.kind}{status}: {place}"
+        way = f"{verdict.kind}{status}: {place}"
         if verdict.path:
-            said += f" as {verdict.method} {verdict.host}{shown(verdict.path)}"
+            way += f" as {verdict.method} {verdict.host}{shown(verdict.path)}"
         if verdict.delay:
-            said += f" after {verdict.delay:g} s"
-        odds[said] = odds.get(said, 0.0) + outcome.odds
+            way += f" after {verdict.delay:g} s"
+        odds[way] = odds.get(way, 0.0) + outcome.odds
     ordered = sorted(odds.items(), key=lambda pair: (-pair[1], pair[0]))
-    return tuple(said if share > 0.9999 else f"{100 * share:.3g} % {said}" for said, share in ordered)
+    return tuple(way if share > 0.9999 else f"{100 * share:.3g} % {way}" for way, share in ordered)

@@ -1,8 +1,8 @@
-"""What stays as it is when a mesh becomes another: two stages come in, and out goes whether what happens to a request
-can have changed at all. Most requests never meet what a change is about.
+"""Decide whether the outcome of a request can differ between two stages at all, to skip the requests that a change
+does not affect.
 
-Rule: a request ends as it did if nobody has come, gone or moved, and every proxy that was asked is sent the same bytes.
-Where all objects say what they said, nothing has to be translated to know that.
+Rule: a request has the same outcome if no workload or address changed, and every proxy on its path is sent the same
+bytes. If all objects are equal, nothing has to be translated to know that.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from weft.model.group import Group
 from weft.model.names import ObjectKey
 from weft.xds.types import SECRET
 
-# Kinds that reach a request only by what proxies are sent. Of all others a stage knows something of its own: names,
-# addresses, who listens.
+# Kinds that affect a request only through the config of proxies. Other kinds also affect the stage itself: names,
+# addresses, listening ports.
 _BY_PROXIES = frozenset(
     {"VirtualService", "DestinationRule", "AuthorizationPolicy", "PeerAuthentication", "RequestAuthentication"}
 )
@@ -37,7 +37,7 @@ class Unmoved:
         return self.all_of({*self._before.groups(), *self._after.groups()})
 
     def all_of(self, met: Iterable[Group]) -> bool:
-        """Whether a request ends as it did whose way leads by the proxies of these groups, and no others."""
+        """Whether a request that passes only proxies of these groups has the same outcome."""
         return self._world and all(map(self.is_sent_the_same, met))
 
     def is_sent_the_same(self, group: Group) -> bool:
@@ -49,8 +49,8 @@ class Unmoved:
 
 
 def sent(stage: Stage, group: Group) -> dict[tuple[str, str], str | bytes]:
-    """By type and name: what a proxy of the group is sent, or a digest of it. Of secrets it is all but the key, which
-    the past does not remember: without another certificate, there is no other key."""
+    """By type and name: the resource that a proxy of the group is sent, or its digest. Secrets are compared without the
+    private key, which the history does not keep: a new key comes with a new certificate."""
     secrets = stage.resources(group, (SECRET,))[SECRET]
     return {**stage.versions(group), **{(SECRET, name): _without_key(body) for name, body in secrets.items()}}
 
@@ -64,7 +64,7 @@ def _without_key(body: bytes) -> bytes:
 
 
 def _others(before: Mesh, after: Mesh) -> set[str]:
-    """Kinds of which an object says something else than before."""
+    """Kinds with at least one changed object."""
     old, new = dict(before.values()), dict(after.values())
     return {
         key.kind

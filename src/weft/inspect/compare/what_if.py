@@ -1,6 +1,6 @@
-"""What a change would change: two stages come in, and out goes which objects are others, which proxies would be sent
-what, resource by resource, and to which requests something else would happen: those that somebody has declared, a call
-of everybody by everybody and from outside by every gateway, and those that have been seen."""
+"""The effect of a change: compares two stages and returns the changed objects, the resources that proxies would be
+sent, and the requests whose outcome would change. Tried are the declared requests, one from every group to every HTTP
+port, external ones through every gateway, and recent traffic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from weft.model.group import Group, ProxyKind
 from weft.xds.types import ROUTE
 
 _SHORT = {"Listener": "listener", "RouteConfiguration": "route", "Cluster": "cluster", "Secret": "secret"}
-_OPEN = (Kind.DELIVERED, Kind.PASSED_ON, Kind.UNKNOWN)  # who answers then may answer anything
+_OPEN = (Kind.DELIVERED, Kind.PASSED_ON, Kind.UNKNOWN)  # the status then comes from the application
 MOST_CALLS = 2_000
 
 
@@ -32,7 +32,7 @@ class ChangedResource(msgspec.Struct, frozen=True):
 
 
 class ChangedProxies(msgspec.Struct, frozen=True):
-    """Proxies of one group change alike."""
+    """The changes for the proxies of one group."""
 
     group: str
     pods: tuple[str, ...]
@@ -40,8 +40,8 @@ class ChangedProxies(msgspec.Struct, frozen=True):
 
 
 class RecentTraffic(msgspec.Struct, frozen=True):
-    """How many of the requests that were seen are judged, and how many are not: by their URL alone they would not be
-    answered as they were, for it takes what is not recorded, such as a token, or the mesh was another one then."""
+    """How many of the seen requests are judged, and how many are not: those whose recorded status does not follow from
+    their URL, since it needs something that is not recorded, such as a token, or the mesh has changed since."""
 
     judged: int = 0
     unjudged: int = 0
@@ -49,8 +49,7 @@ class RecentTraffic(msgspec.Struct, frozen=True):
 
 
 class Retold(msgspec.Struct, frozen=True):
-    """Groups whose proxies are told of services when they call them, from now on or no more. It is no change to what
-    they have: that they keep."""
+    """Groups that switch to on-demand CDS, or away from it. Their proxies keep the resources that they have."""
 
     groups: tuple[str, ...]
     on_demand: bool
@@ -60,7 +59,7 @@ class Retold(msgspec.Struct, frozen=True):
 class Difference(msgspec.Struct, frozen=True):
     objects: tuple[ChangedObject, ...]
     proxies: tuple[ChangedProxies, ...]
-    untouched: int  # groups that are sent nothing
+    untouched: int  # groups without changes
     requests: tuple[Turned, ...]
     tried: int  # requests
     recent: RecentTraffic = RecentTraffic()
@@ -70,8 +69,7 @@ class Difference(msgspec.Struct, frozen=True):
 def difference(
     before: Stage, after: Stage, cases: Iterable[RequestCase], now: datetime, recent: Iterable[SeenRequest] = ()
 ) -> Difference:
-    """`cases`: the requests that somebody has declared; a call of everybody by everybody is tried too. `recent`: what
-    has been seen."""
+    """`cases`: declared requests; generated ones are tried too. `recent`: requests from access logs."""
     changes = edits(before.mesh, after.mesh)
     both = _Both(before, after, now, Attribution(before, changes, now))
     declared = tuple(cases)
@@ -90,7 +88,7 @@ def difference(
 
 
 class _Both:
-    """The mesh before and after. What is the same in both is not looked at twice, or at all."""
+    """The mesh before and after. What is equal in both is judged once, or not at all."""
 
     def __init__(self, before: Stage, after: Stage, now: datetime, attribution: Attribution) -> None:
         self._before, self._after, self._now = before, after, now
@@ -108,7 +106,7 @@ class _Both:
 
     def recent(self, recent: Iterable[SeenRequest]) -> RecentTraffic:
         counted, uncounted = 0, 0
-        found: list[Turned] = []
+        turned: list[Turned] = []
         for seen in recent:
             case = seen.case
             was = judged(self._before, case, self._now, shape_of)
@@ -119,14 +117,14 @@ class _Both:
             becomes = self._becomes(case, was, shape_of)
             if was.ways != becomes.ways:
                 because = self._attribution.of(case, was, becomes)
-                found.append(Turned(str(seen), was.ways, becomes.ways, because=because, count=seen.count))
-        return RecentTraffic(counted, uncounted, tuple(found))
+                turned.append(Turned(str(seen), was.ways, becomes.ways, because=because, count=seen.count))
+        return RecentTraffic(counted, uncounted, tuple(turned))
 
     def _becomes(self, case: RequestCase, was: JudgedRequest, shown: Callable[[str], str] = str) -> JudgedRequest:
         return was if self._unmoved.all_of(was.met.groups) else judged(self._after, case, self._now, shown)
 
     def proxies(self) -> tuple[tuple[ChangedProxies, ...], int]:
-        """Those that change, and how many groups do not."""
+        """The groups that change, and the number of groups that do not."""
         before, after = self._before, self._after
         was, becomes = before.groups(), after.groups()
         changed: list[ChangedProxies] = []
@@ -138,33 +136,33 @@ class _Both:
                 continue
             old = sent(before, group) if group in was else {}
             new = sent(after, group) if group in becomes else {}
-            found = tuple(
+            changes = tuple(
                 ChangedResource(_kind(type_url), name, _what(old.get((type_url, name)), new.get((type_url, name))))
                 for type_url, name in sorted({*old, *new})
                 if old.get((type_url, name)) != new.get((type_url, name))
                 and not _is_moved(before, after, group, type_url, name)
             )
-            if found:
-                changed.append(ChangedProxies(_title(group, every), tuple(becomes.get(group) or was[group]), found))
+            if changes:
+                changed.append(ChangedProxies(_title(group, every), tuple(becomes.get(group) or was[group]), changes))
             else:
                 untouched += 1
         return tuple(changed), untouched
 
     def retold(self) -> tuple[Retold, ...]:
         before, after = self._before.mesh, self._after.mesh
-        found: dict[tuple[bool, str], list[str]] = {}
+        switched: dict[tuple[bool, str], list[str]] = {}
         every = sorted({*self._before.groups()} & {*self._after.groups()})
         for group in every:
             if group.kind is ProxyKind.SIDECAR:
                 was, becomes = (mesh.on_demand(mesh.scope(group)) for mesh in (before, after))
                 if was.on != becomes.on:
-                    found.setdefault((becomes.on, str(becomes)), []).append(_title(group, every))
-        return tuple(Retold(tuple(groups), on, why) for (on, why), groups in found.items())
+                    switched.setdefault((becomes.on, str(becomes)), []).append(_title(group, every))
+        return tuple(Retold(tuple(groups), on, why) for (on, why), groups in switched.items())
 
 
 def _agrees(was: JudgedRequest, status: int) -> bool:
-    """Whether a request without anything but its URL could have been answered so: one that was let in with a token
-    would be refused without."""
+    """Whether the URL alone explains the recorded status: a request that was allowed because of its token would be
+    denied without it."""
     if was.explanation is None:
         return False
     verdicts = [outcome.verdict for outcome in was.explanation.outcomes]
@@ -172,7 +170,7 @@ def _agrees(was: JudgedRequest, status: int) -> bool:
 
 
 def _title(group: Group, every: Iterable[Group]) -> str:
-    """With whatever tells it from others that are called like it."""
+    """The group's name, with the labels or account that distinguish it from groups of the same name."""
     alike = [each for each in every if str(each) == str(group)]
     if len(alike) == 1:
         return str(group)
@@ -184,7 +182,7 @@ def _title(group: Group, every: Iterable[Group]) -> str:
 
 
 def _is_moved(before: Stage, after: Stage, group: Group, type_url: str, name: str) -> bool:
-    """Whether only the place is another, in a file or of a file, from which a route comes."""
+    """Whether a route configuration differs only in the files and lines of its objects."""
     if type_url != ROUTE:
         return False
     bodies = [stage.resources(group)[ROUTE].get(name) for stage in (before, after)]

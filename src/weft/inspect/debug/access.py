@@ -1,7 +1,7 @@
-"""Who may read the debug pages over HTTP on a cluster: service accounts of the control plane's own namespace, proved by
-a token that the API server verifies. A request comes in, an answer leaves, or 401 and 403.
+"""Authorization of the debug pages over HTTP on a cluster: only service accounts of the control plane's namespace may
+read them, authenticated by a token that the API server verifies. Other requests get a 401 or a 403.
 
-Rule: nothing is computed for who is not let in, the loopback not excepted: a port-forward comes from there.
+Rule: nothing is computed for an unauthorized request, also not from loopback: a port-forward comes from there.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class DebugAccess:
     async def admit(self, authorization: str) -> Caller:
         """The account of an Authorization header. Raises Denied."""
         if authorization[: len(BEARER)].lower() != BEARER:
-            raise Denied(401, "show a bearer token of a service account, for the audience istio-ca")
+            raise Denied(401, "send a bearer token of a service account, for the audience istio-ca")
         try:
             caller = await self._checker.check(authorization[len(BEARER) :].strip())
         except TokenRefused as refused:
-            # A person's token is bound to no pod, and that is well: nobody becomes a workload by it.
+            # A token of `kubectl create token` is not bound to a pod. It is enough here: it gives no workload identity.
             if refused.reason is not TokenReason.NOT_BOUND or refused.caller is None:
                 raise Denied(401, str(refused)) from refused
             caller = refused.caller
         except CaUnavailable as unavailable:
             raise Denied(503, str(unavailable)) from unavailable
         if caller.namespace != self._namespace:
-            raise Denied(403, f"{caller} is no account of the control plane's namespace, {self._namespace}")
+            raise Denied(403, f"{caller} is not a service account of the control plane's namespace, {self._namespace}")
         return caller
 
 
@@ -51,9 +51,9 @@ def debug_routes(debug: Debug, access: DebugAccess) -> tuple[web.RouteDef, ...]:
     async def serve(request: web.Request) -> web.Response:
         try:
             shown = request.headers.getall("Authorization", [])
-            await access.admit(shown[0] if len(shown) == 1 else "")  # of two, nobody knows which one counts
+            await access.admit(shown[0] if len(shown) == 1 else "")  # two headers are ambiguous
         except Denied as denied:
-            log.warning("%s may not read %s: %s", request.remote, request.path[:200], denied)
+            log.warning("denied %s access to %s: %s", request.remote, request.path[:200], denied)
             headers = {"WWW-Authenticate": "Bearer"} if denied.status == 401 else {}
             return web.Response(status=denied.status, text=f"{denied}\n", headers=headers)
         return await debug_page(debug, request)
@@ -62,7 +62,7 @@ def debug_routes(debug: Debug, access: DebugAccess) -> tuple[web.RouteDef, ...]:
 
 
 async def debug_page(debug: Debug, request: web.Request) -> web.Response:
-    """For who has been let in. A question that is too long for a URL is posted; nothing is changed by it."""
+    """Serve an authorized request. POST is for questions that are too long for a URL; it changes nothing either."""
     query = dict(request.query)
     if request.method == "POST":
         query["question"] = (await request.read()).decode(errors="replace")

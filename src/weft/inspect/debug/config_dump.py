@@ -1,7 +1,7 @@
-"""What a proxy should have, in the shape in which Envoy's admin says what it has: so that the two can be compared.
+"""The config that a proxy should have, in the format of Envoy's /config_dump, so that the two can be compared.
 
-A group comes in, the sections of a dump leave, as messages or as JSON with the names that Envoy uses. Rule: secrets are
-the node agents' and are not in here.
+Input: a group. Output: the sections of a dump, as messages or as JSON with Envoy's names. Rule: secrets come from the
+node agents and are not included.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from weft.xds.table import Resource
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
 _PREFIX = "type.googleapis.com/envoy.admin.v3."
-_AT_ONCE = 16  # resources that are written as JSON before others have their turn; each takes up to a millisecond
+_AT_ONCE = 16  # resources that are written as JSON before yielding to the event loop; each takes up to a millisecond
 _MESSAGES: dict[str, type[Message]] = {
     CLUSTER: Cluster,
     ENDPOINT: ClusterLoadAssignment,
@@ -35,18 +35,18 @@ _MESSAGES: dict[str, type[Message]] = {
 
 
 async def as_json(diagnosis: Diagnosis, group: Group, *, include_eds: bool) -> dict[str, Any]:
-    """With what was refused beside it, which nobody is sent until it is another."""
+    """Includes the resources that proxies rejected, which are not sent again until they change."""
 
     async def written(type_url: str) -> list[tuple[Resource, dict[str, Any]]]:
-        found = []
+        bodies = []
         for number, resource in enumerate(_ordered(diagnosis.resources(group, type_url))):
             message = _MESSAGES[type_url]()
             message.ParseFromString(resource.body)
             body = MessageToDict(message, preserving_proto_field_name=True)
-            found.append((resource, {"@type": type_url, **body}))
+            bodies.append((resource, {"@type": type_url, **body}))
             if number % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
-        return found
+        return bodies
 
     clusters = [{"version_info": each.version, "cluster": body} for each, body in await written(CLUSTER)]
     listeners = [
@@ -73,7 +73,7 @@ async def as_json(diagnosis: Diagnosis, group: Group, *, include_eds: bool) -> d
 
 
 def as_messages(diagnosis: Diagnosis, group: Group) -> list[AnyMessage]:
-    """The same for a stream, without endpoints, as Istio answers there. Nothing is parsed for it."""
+    """The same for an xDS stream, without endpoints, as Istio returns it there. Nothing is parsed."""
     clusters = config_dump_shared_pb2.ClustersConfigDump()
     for resource in _ordered(diagnosis.resources(group, CLUSTER)):
         _fill(clusters.dynamic_active_clusters.add(version_info=resource.version).cluster, CLUSTER, resource)
@@ -104,7 +104,7 @@ def _section(name: str, **parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _ordered(resources: Mapping[str, Resource]) -> Iterable[Resource]:
-    """By name; a copy, for the table may change while others have their turn."""
+    """By name; a copy, since the table may change while the event loop runs other tasks."""
     return [resources[name] for name in sorted(resources)]
 
 

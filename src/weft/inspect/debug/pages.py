@@ -1,7 +1,7 @@
-"""Istio's debug endpoints: a name such as `syncz` and its query come in, what Istio's tools expect to read leaves.
+"""Istio's debug endpoints: input is a name such as `syncz` and its query, output is what Istio's tools expect.
 
-The same answers go over HTTP and over a stream; who may have them is decided at those doors (`debug_access.py`), never
-here. Rule: nothing in here changes anything, and no answer holds a key.
+HTTP and xDS streams return the same content; they authorize their clients (`access.py`, `stream.py`), this module does
+not. Rule: no page changes anything, and no response contains a key.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from weft.inspect.debug.registry import endpoints, services
 from weft.mesh.mesh import Mesh
 from weft.model.names import ObjectKey, where_of
 
-# Words that istioctl looks for.
+# Texts that istioctl compares.
 NO_PROXY = "You must provide a proxyID in the query string\n"
 NOT_HERE = "Proxy not connected to this Pilot instance. It may be connected to another instance.\n"
 NO_PAGE = "404 page not found\n"
 
 
-LONGEST_QUESTION = 1 << 20  # bytes; whoever asks is known by then
+LONGEST_QUESTION = 1 << 20  # bytes; read only after authorization
 
 
 class DebugResponse(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ class DebugResponse(msgspec.Struct, frozen=True):
 
 
 Query = Mapping[str, str]
-Page = tuple[str, Callable[[Query], Awaitable[DebugResponse]]]  # a line of what it says, and how it is made
+Page = tuple[str, Callable[[Query], Awaitable[DebugResponse]]]  # a one-line description, and the function that makes it
 
 
 class Debug:
@@ -47,22 +47,25 @@ class Debug:
         contents: Iterable[tuple[ObjectKey, dict[str, Any]]] = (),
         more: Callable[[], Mapping[str, Page]] = dict,
     ) -> None:
-        """`contents`: what objects say. `more`: pages that are weft's own; made when one is asked for."""
+        """`contents`: bodies of objects. `more`: weft's own pages; called when one is requested."""
         self.diagnosis, self._mesh, self._contents = diagnosis, mesh, contents
         self._pages: dict[str, Page] = {
-            "adsz": ("The connected proxies, and what they have asked for", self._adsz),
-            "config_dump": ("What a proxy should have, as Envoy's admin says it: proxyID=POD.NAMESPACE", self._dump),
-            "configz": ("The objects that are in force, as they were written", self._configz),
+            "adsz": ("The connected proxies, and their subscriptions", self._adsz),
+            "config_dump": (
+                "The config that a proxy should have, as Envoy's config_dump: proxyID=POD.NAMESPACE",
+                self._dump,
+            ),
+            "configz": ("The objects in force, as they were written", self._configz),
             "connections": ("The connected proxies", self._connections),
-            "endpointShardz": ("Who answers for each service", self._endpoints),
-            "endpointz": ("The same", self._endpoints),
+            "endpointShardz": ("The endpoints of each service", self._endpoints),
+            "endpointz": ("The same as endpointShardz", self._endpoints),
             "registryz": ("The services", self._registry),
-            "syncz": ("How far each proxy is", self._syncz),
+            "syncz": ("The sync status of each proxy", self._syncz),
         }
         self._more = more
 
     async def answer(self, name: str, query: Query | None = None) -> DebugResponse:
-        """`name`: what follows `/debug/`; nothing, or `list`, for the names there are."""
+        """`name`: the path after `/debug/`; empty or `list` for the names of all pages."""
         query = query or {}
         if name in ("", "list"):
             pages = {page: line for page, (line, _) in sorted({**self._pages, **self._more()}.items())}
@@ -96,15 +99,15 @@ class Debug:
         return _json(await endpoints(self._mesh), query)
 
     async def _configz(self, query: Query) -> DebugResponse:
-        return _json([self._object(key, said) for key, said in self._contents], query)
+        return _json([self._object(key, body) for key, body in self._contents], query)
 
-    def _object(self, key: ObjectKey, said: dict[str, Any]) -> dict[str, Any]:
+    def _object(self, key: ObjectKey, body: dict[str, Any]) -> dict[str, Any]:
         origin = next((value.origin for value in self._mesh.get(key) if value.origin is not None), None)
         if origin is None:
-            return said
+            return body
         if key in self._mesh.revisions:
-            said["metadata"]["resourceVersion"] = self._mesh.revisions[key]
-        return {**said, "origin": str(where_of(origin))}
+            body["metadata"]["resourceVersion"] = self._mesh.revisions[key]
+        return {**body, "origin": str(where_of(origin))}
 
     def _clients(self, proxies: list[Known], query: Query, *, whole: bool) -> DebugResponse:
         clients = []

@@ -1,5 +1,5 @@
-"""Services and who answers for them, as Istio's `/debug/registryz` and `/debug/endpointz` say it. The mesh comes in;
-what leaves has Istio's names, which are those of its own structures, and stays as it is for the tools that read it.
+"""Services and their endpoints in the format of Istio's `/debug/registryz` and `/debug/endpointz`. The names are those
+of Istio's Go structs and must not change, since Istio's tools read them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ async def services(mesh: Mesh) -> list[dict[str, Any]]:
 
 async def endpoints(mesh: Mesh) -> dict[str, dict[str, Any]]:
     """By host and namespace. There is one shard: everything comes from one registry."""
-    found: dict[str, dict[str, Any]] = {}
+    hosts: dict[str, dict[str, Any]] = {}
     async for service in _in_turn(mesh.services()):
         shard, accounts = [], set()
         for port in service.ports:
@@ -43,15 +43,15 @@ async def endpoints(mesh: Mesh) -> dict[str, dict[str, Any]]:
                 if endpoint.service_account and endpoint.instance:
                     namespace = endpoint.instance.partition("/")[0]
                     accounts.add(str(Identity(mesh.settings.trust_domain, namespace, endpoint.service_account)))
-        found.setdefault(service.host, {})[service.namespace] = {
+        hosts.setdefault(service.host, {})[service.namespace] = {
             "Shards": {f"{_registry(service)}/{CLUSTER}": shard},
             "ServiceAccounts": {account: {} for account in sorted(accounts)},
         }
-    return found
+    return hosts
 
 
 async def _in_turn(every: Iterable[Service]) -> AsyncIterator[Service]:
-    """Let others have their turn: a large mesh has tens of thousands of services."""
+    """Yield to the event loop now and then: a large mesh has tens of thousands of services."""
     for number, service in enumerate(tuple(every)):
         yield service
         if number % _AT_ONCE == _AT_ONCE - 1:
@@ -98,7 +98,7 @@ def _endpoint(service: Service, port: ServicePort, endpoint: Endpoint) -> dict[s
         "WorkloadName": name,
         "HostName": "",
         "SubDomain": "",
-        "HealthStatus": 1,  # Istio's number for a healthy one; others are not among the mesh's endpoints
+        "HealthStatus": 1,  # Istio's number for healthy; the mesh has no other endpoints
         "NodeName": "",
     }
 

@@ -1,7 +1,7 @@
-"""A socket on which a control plane that runs by itself answers its owner: the debug pages and questions that a mesh on
-one machine and a cluster's control plane answer, and what it serves from.
+"""The Unix socket of a standalone control plane (`weft control`): it serves the same debug pages as a local mesh or a
+cluster's control plane, and the directory that the control plane serves.
 
-Rule: the directory around it lets nobody in but its owner, and root, from the first moment on.
+Rule: only the owner and root can enter the socket's directory, from the start.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weft.inspect.debug.pages import LONGEST_QUESTION, Debug
 
 
 class Serving(msgspec.Struct, frozen=True):
-    """What a control plane serves from."""
+    """The directory that a control plane serves."""
 
     directory: str
     pid: int
@@ -29,7 +29,7 @@ class DebugSocket:
         self._path: Path | None = None
 
     async def listen(self, path: Path) -> None:
-        """Its directory is a private one. A socket at which nobody answers any more is replaced. Raises OSError."""
+        """The socket's directory must be private. A stale socket is replaced. Raises OSError."""
         path.unlink(missing_ok=True)
         app = web.Application(client_max_size=LONGEST_QUESTION)
         app.add_routes(

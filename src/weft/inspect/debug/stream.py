@@ -1,7 +1,7 @@
-"""The debug answers on a stream, as `istioctl --xds-address` asks for them (`weft.xds.debug.Debugger`).
+"""Debug pages on an xDS stream, as `istioctl --xds-address` requests them (`weft.xds.debug.Debugger`).
 
-Of proxies' sync it wants a message for each proxy, of a dump the sections, of everything else the page as it is. Rule:
-it is told to accounts of the control plane's own namespace, and to who comes by the socket of this machine's owner.
+`syncz` returns a message per proxy, `config_dump` the sections of the dump, other names the page as it is. Rule: only
+service accounts of the control plane's namespace may read them, and clients of the socket of this machine's owner.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _STATUS = {STALE: csds_pb2.STALE, NOT_SENT: csds_pb2.NOT_SENT}
 
 class DebugStream:
     def __init__(self, debug: Debug, namespace: str, owned: Set[str]) -> None:
-        """Answers service accounts of `namespace` (of none if it is empty), and every client of an `owned` listener,
-        which only the owner of this machine can reach."""
+        """Serves service accounts of `namespace` (none if it is empty), and every client of an `owned` listener, which
+        only the owner of this machine can reach."""
         self._debug, self._namespace, self._owned = debug, namespace, owned
 
     @property
@@ -44,9 +44,9 @@ class DebugStream:
             return
         principal = peer.principal
         if not isinstance(principal, Principal):
-            raise StreamRefused("this is told only to who proves who it is, on the port with TLS")
+            raise StreamRefused("debug pages need an authenticated client: use the port with TLS")
         if not self._namespace or principal.namespace != self._namespace:
-            raise StreamRefused(f"{principal} is no account of the control plane's namespace")
+            raise StreamRefused(f"{principal} is not a service account of the control plane's namespace")
 
     async def answer(self, type_url: str, names: tuple[str, ...]) -> Sequence[AnyMessage]:
         page = type_url.removeprefix(PREFIX).removeprefix("/")
@@ -54,10 +54,10 @@ class DebugStream:
             return [_any(client_config(each.sync)) for each in self._debug.diagnosis.proxies()]
         if page == "config_dump":
             if len(names) != 1:
-                raise StreamRefused(f"{type_url} is of one proxy: name it, POD.NAMESPACE")
+                raise StreamRefused(f"{type_url} needs exactly one proxy, as POD.NAMESPACE")
             found = self._debug.diagnosis.find(names[0])
             if found is None:
-                # istioctl asks the next replica only at these words; nothing at all would be a proxy without config.
+                # istioctl tries the next replica only on this text; an empty response means a proxy without config.
                 return [AnyMessage(type_url=PREFIX, value=NOT_HERE.encode())]
             return config_dump.as_messages(self._debug.diagnosis, found.group)
         if not page:
@@ -92,7 +92,7 @@ def _status(sync: TypeSync) -> csds_pb2.ConfigStatus:
 
 
 def _last_updated(sync: TypeSync) -> datetime | None:
-    """From which istioctl tells an age: of what is stale, since when it is."""
+    """istioctl computes an age from it; for a stale type, the time since when it is stale."""
     if sync.state == STALE:
         return datetime.now(UTC) - timedelta(seconds=sync.stale_seconds or 0.0)
     return datetime.fromisoformat(sync.sent_time) if sync.sent_time else None

@@ -1,1 +1,1 @@
-"""What a mesh makes of a pod, a service or a gateway."""
+"""Describe a pod, a service or a gateway: what selects it, routes to it and guards it."""

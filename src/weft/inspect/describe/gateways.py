@@ -1,5 +1,5 @@
-"""What a gateway serves, as facts: the servers of the Gateways that select it, with what they show and whose routes
-they have. Rule: of a certificate its name, its hosts and its end are told, and never a key."""
+"""Facts about a gateway pod: the servers of the Gateways that select it, their certificates, and the routes bound to
+them. Rule: a certificate is described by its name, hosts and expiry, never by its key."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from weft.model.virtual_service import VirtualService
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """What a server shows: a Secret, or a file of the gateway's."""
+    """The certificate that a server presents: a Secret, or a file in the gateway's file system."""
 
     name: str
     hosts: tuple[str, ...] = ()
-    until: str = ""  # the day; "" where nobody knows
+    until: str = ""  # the day; "" if unknown
     there: bool = True
 
 
@@ -40,17 +40,17 @@ class ServedFacts(msgspec.Struct, frozen=True):
     tls: str = ""  # the mode
     redirects: bool = False
     shows: tuple[Shown, ...] = ()
-    routings: tuple[Where, ...] = ()  # the VirtualServices that it has, the oldest first
-    listener: str = ""  # of a Gateway of the Gateway API
-    closed: str = ""  # why nobody is answered, if nobody is
-    bind: str = ""  # the one address at which it is served
-    spoken: tuple[str, ...] = ()  # of TLS: what is said of versions and ciphers
-    asks: str = ""  # whom a caller's certificate must be from; "": callers need none
-    callers: tuple[str, ...] = ()  # and who that must be, where that is said
+    routings: tuple[Where, ...] = ()  # the VirtualServices bound to it, the oldest first
+    listener: str = ""  # name of the listener, for a Gateway of the Gateway API
+    closed: str = ""  # why connections are closed, if they are
+    bind: str = ""  # the only address on which it listens
+    spoken: tuple[str, ...] = ()  # TLS versions and cipher suites, in words
+    asks: str = ""  # the CA that client certificates must come from; "": none is requested
+    callers: tuple[str, ...] = ()  # subject alternative names or digests that are allowed, if restricted
 
 
 class LeftOutFacts(msgspec.Struct, frozen=True):
-    """A server that is for a gateway, and that it does not have."""
+    """A server whose Gateway selects the pod, but which the pod does not serve."""
 
     gateway: Where
     port: int
@@ -80,7 +80,7 @@ def not_served(mesh: Mesh, pod: Instance) -> tuple[LeftOutFacts, ...]:
 
 
 def gateway_word(key: str) -> str:
-    """NAMESPACE/NAME; of the Gateway API each listener is one to us, and is called by both names."""
+    """NAMESPACE/NAME, with the listener for the Gateway API: the model has one gateway per listener there."""
     name, _, listener = key.partition("~")
     return f"{name} (listener {listener})" if listener else name
 
@@ -92,26 +92,26 @@ def left_out_lines(each: LeftOutFacts) -> Iterator[str]:
 
 
 def served_lines(servers: tuple[ServedFacts, ...]) -> Iterator[str]:
-    """For a person."""
+    """Lines of text about the servers."""
     for each in servers:
         place = f"{_place(each.gateway)}{f', listener {each.listener}' if each.listener else ''}"
         where = f", which listens on {each.listens}" if each.listens != each.port else ""
-        alone = f", at {each.bind} alone" if each.bind else ""
+        alone = f", only at {each.bind}" if each.bind else ""
         yield f"{each.gateway.object}{place}: port {each.port}/{each.protocol.upper()}{where}{alone}"
         yield f"   Hosts: {', '.join(each.hosts)}"
         if each.tls:
             yield f"   TLS: {', '.join((each.tls, *each.spoken))}"
         for shown in each.shows:
-            told = [f"for {', '.join(shown.hosts[:5])}"] if shown.hosts else []
-            told += [f"until {shown.until}"] if shown.until else []
-            told = told if shown.there else ["which is not there: these hosts are closed"]
-            yield f"      Shows {shown.name}{''.join(f', {word}' for word in told)}"
+            details = [f"for {', '.join(shown.hosts[:5])}"] if shown.hosts else []
+            details += [f"until {shown.until}"] if shown.until else []
+            details = details if shown.there else ["which does not exist: connections for these hosts are closed"]
+            yield f"      Presents {shown.name}{''.join(f', {word}' for word in details)}"
         if each.asks:
             only = f", if it is for {' or '.join(each.callers)}" if each.callers else ""
             must = "must" if each.tls == ServerTlsMode.MUTUAL else "may"
-            yield f"      Callers {must} show a certificate by {each.asks}{only}"
+            yield f"      Callers {must} present a certificate from {each.asks}{only}"
         if each.redirects:
-            yield "   Sends its callers to HTTPS"
+            yield "   Redirects plain HTTP to HTTPS"
         yield f"   {_routed(each)}"
         if each.closed and each.routings and all(shown.there for shown in each.shows):
             yield f"   Closed: {each.closed}"
@@ -120,9 +120,9 @@ def served_lines(servers: tuple[ServedFacts, ...]) -> Iterator[str]:
 def _routed(each: ServedFacts) -> str:
     listed = [where.object for where in each.routings]
     if not listed and each.closed:
-        return "VirtualServices: none, so that connections are closed"
+        return "VirtualServices: none, so connections are closed"
     if not listed:
-        return "VirtualServices: none, so that every request is answered with 404"
+        return "VirtualServices: none, so every request gets a 404"
     if all(name.startswith("VirtualService ") for name in listed):
         return f"VirtualServices: {', '.join(name.removeprefix('VirtualService ') for name in listed)}"
     return f"Routes: {', '.join(listed)}"
@@ -167,20 +167,20 @@ def _spoken_tls(tls: ServerTls) -> Iterator[str]:
 
 
 def _asked(mesh: Mesh, bound: BoundServer, namespace: str) -> str:
-    """Whom a server that asks for certificates believes, in the order in which that is looked for."""
+    """Where the CA certificates come from with which a server verifies client certificates, in order of precedence."""
     tls = bound.server.tls
     if tls is None:
         return ""
     if tls.authorities:
-        return tls.authorities + (f", without those in {tls.revoked}" if tls.revoked else "")
+        return tls.authorities + (f", except those revoked in {tls.revoked}" if tls.revoked else "")
     if tls.roots:
         return " or ".join(f"ConfigMap {place}/{name}" for place, name in _bundles(mesh, bound))
     for reference in vouching(tls):
         place = reference.namespace or namespace
-        found = mesh.credential(CredentialRef(reference.name, place))
-        if found is not None and found.roots:
+        credential = mesh.credential(CredentialRef(reference.name, place))
+        if credential is not None and credential.roots:
             return f"Secret {place}/{reference.name}"
-    return "nobody that is known: these hosts are closed"
+    return "an unknown CA: connections for these hosts are closed"
 
 
 def _bundles(mesh: Mesh, bound: BoundServer) -> Iterator[tuple[str, str]]:
@@ -212,17 +212,18 @@ def _shown(mesh: Mesh, bound: BoundServer, namespace: str) -> Iterator[Shown]:
 
 
 def _routings(mesh: Mesh, bound: BoundServer, namespace: str) -> list[VirtualService]:
-    """As they are written: an edge has only what it takes of them. Those that say nothing of what the server carries
-    are told where no others are, for then it is closed."""
-    found: dict[str, VirtualService] = {}
+    """VirtualServices as they are written, since a gateway keeps only the parts that it uses. Those without routes for
+    the server's protocol are listed only if there are no others: then the server is closed."""
+    bound_services: dict[str, VirtualService] = {}
     for each in mesh.bound_to(bound.gateway, namespace):
         if any(bound.admits(each, host) or _within(bound, host) for host in each.hosts):
-            found[f"{each.namespace}/{each.name}"] = each
-    return [each for each in found.values() if _spoken(bound, each)] or list(found.values())
+            bound_services[f"{each.namespace}/{each.name}"] = each
+    listed = list(bound_services.values())
+    return [each for each in listed if _spoken(bound, each)] or listed
 
 
 def _spoken(bound: BoundServer, routing: VirtualService) -> bool:
-    """Whether it says anything of what the server carries."""
+    """Whether the VirtualService has routes for the server's protocol."""
     server = bound.server
     if server.is_http:
         return bool(routing.http)

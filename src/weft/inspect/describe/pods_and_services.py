@@ -1,8 +1,8 @@
-"""What a mesh makes of one pod or one service, as facts: who it is, who selects it, routes to it and guards it, and
-what is wrong with any of these objects. The mesh and its problems come in, values leave; `description_text.py` makes
-sentences of them.
+"""Facts about one pod or one service: its identity, the objects that select it, route to it and guard it, and the
+problems of these objects. Input: the mesh and its problems. Output: values, which `text.py` turns into sentences.
 
-Rule: every fact is asked of the model that translation asks, so that a description cannot differ from what is served.
+Rule: every fact comes from the same model that translation reads, so a description cannot differ from the config that
+is served.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Port(msgspec.Struct, frozen=True):
 
 
 class Mode(msgspec.Struct, frozen=True):
-    """Whom a pod lets in at a port. `decided_by`: nobody, where the default holds."""
+    """The mTLS mode of a pod at a port. `decided_by`: None for the default."""
 
     port: int  # 0: every other port
     mode: TlsMode
@@ -69,7 +69,7 @@ class Mode(msgspec.Struct, frozen=True):
 
 
 class Guard(msgspec.Struct, frozen=True):
-    """A policy in force. `says` is its sum: `ALLOW, 2 rules`, or the issuers it believes."""
+    """A policy in force. `says` summarizes it: `ALLOW, 2 rules`, or the issuers that it accepts."""
 
     where: Where
     says: str
@@ -90,15 +90,15 @@ class Proxied(msgspec.Struct, frozen=True):
 
 
 class Calling(msgspec.Struct, frozen=True):
-    """What a proxy knows of the services that it could call."""
+    """The services that a proxy has clusters for, among those that it could call (on-demand CDS)."""
 
     hosts: tuple[str, ...]
     of: int
-    why: str = ""  # it is told so
-    every: bool = False  # it is told of each, called or not, and not for there being few
-    too_many: bool = False  # because it has called too many
-    before: bool = False  # it was on demand, and is no more
-    kept: int = 0  # of those that it knows: it was told of them before it was on demand
+    why: str = ""  # the reason for on-demand or not
+    every: bool = False  # it is sent every service, called or not, though there are many
+    too_many: bool = False  # on demand was given up: it has called too many
+    before: bool = False  # it was on demand, and no longer is
+    kept: int = 0  # among `hosts`: sent before it was on demand
 
 
 class PodFacts(msgspec.Struct, frozen=True):
@@ -108,7 +108,7 @@ class PodFacts(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...]
     ready: bool
     workload: str
-    identity: str  # "" without a proxy: nobody gives it one
+    identity: str  # "" without a proxy, since only proxies get certificates
     proxy: Proxied
     services: tuple[ServiceFacts, ...]
     modes: tuple[Mode, ...]
@@ -118,12 +118,12 @@ class PodFacts(msgspec.Struct, frozen=True):
     telemetry: tuple[Where, ...]
     problems: tuple[Problem, ...]
     served: tuple[ServedFacts, ...] = ()  # of a gateway
-    left_out: tuple[LeftOutFacts, ...] = ()  # of a gateway: servers that it does not have, though they are for it
-    calls: Calling | None = None  # where it is told of a service when it first calls it
+    left_out: tuple[LeftOutFacts, ...] = ()  # of a gateway: servers of its Gateways that it does not serve
+    calls: Calling | None = None  # where services are sent on demand
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One who is selected by a service: `subsets` of the rules for it that he is in."""
+    """A pod that a service selects. `subsets`: those of the service's DestinationRules that the pod is in."""
 
     name: str
     ready: bool
@@ -133,7 +133,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class ServicePicture(msgspec.Struct, frozen=True):
-    """A service by itself."""
+    """Description of a service."""
 
     service: ServiceFacts
     name: str
@@ -141,14 +141,14 @@ class ServicePicture(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...]
     external: bool
     members: tuple[Member, ...]
-    written: tuple[str, ...]  # endpoints that are no pods
+    written: tuple[str, ...]  # endpoints that are not pods
     problems: tuple[Problem, ...]
 
 
 def describe_pod(
     mesh: Mesh, stage: Stage, problems: Iterable[Problem], word: str, namespace: str = "", refused: Refused = _NONE
 ) -> PodFacts:
-    """`refused`: objects with errors, as they are meant. Raises NoSuchWorkload, or Ambiguous."""
+    """`refused`: rejected objects, as far as they could be parsed. Raises NoSuchWorkload, or Ambiguous."""
     pod = stage.instance(word, namespace)
     group = group_of(pod)
     selecting = [each for each in sorted(mesh.services(), key=_place) if _selected(mesh, each, pod)]
@@ -169,8 +169,8 @@ def describe_pod(
         *(each.gateway.object for each in at_edge),
         *(str(each.origin.key) for each in (mesh.gateways_of(group) if pod.gateway else ()) if each.origin is not None),
         *(routing.object for each in at_edge for routing in each.routings),
-        *(found for each in services for found in _objects(each)),
-        *(found for each in selecting for found in _claiming(mesh, each, refused)),
+        *(name for each in services for name in _objects(each)),
+        *(name for each in selecting for name in _claiming(mesh, each, refused)),
     }
     return PodFacts(
         name=pod.name,
@@ -195,7 +195,7 @@ def describe_pod(
 
 
 def _calling(mesh: Mesh, stage: Stage, group: Group) -> Calling | None:
-    """None where nobody would ask: little can be called, and all of it is told."""
+    """None for a small mesh, where all services are sent anyway."""
     scope = mesh.scope(group)
     telling, judged = stage.telling(group), mesh.on_demand(scope)
     if telling.every and not telling.held and judged.services <= judged.few:
@@ -217,19 +217,19 @@ def _calling(mesh: Mesh, stage: Stage, group: Group) -> Calling | None:
 def describe_service(
     mesh: Mesh, problems: Iterable[Problem], word: str, namespace: str = "", refused: Refused = _NONE
 ) -> ServicePicture:
-    """`refused`: objects with errors, as they are meant. Raises NoSuchService, or Ambiguous."""
+    """`refused`: rejected objects, as far as they could be parsed. Raises NoSuchService, or Ambiguous."""
     service = find_service(mesh, word, namespace)
     members = members_of(mesh, service)
     viewer = group_of(members[0]) if members else group_of(Instance("", service.namespace, ()))
     facts = _service(mesh, service, viewer, members)
-    told = []
+    described = []
     for pod in members:
         numbers = {
             number
             for port in service.ports
             if port.protocol is not Protocol.UDP and (number := pod.port_for(port)) is not None
         }
-        told.append(
+        described.append(
             Member(
                 name=f"{pod.name}.{pod.namespace}",
                 ready=pod.ready,
@@ -246,14 +246,14 @@ def describe_service(
         if each.address not in known
     }
     involved = {*_objects(facts), *_claiming(mesh, service, refused)}
-    involved |= {str(each.decided_by.object) for one in told for each in one.modes if each.decided_by is not None}
+    involved |= {str(each.decided_by.object) for one in described for each in one.modes if each.decided_by is not None}
     return ServicePicture(
         service=facts,
         name=service.name,
         namespace=service.namespace,
         addresses=service.addresses,
         external=service.external,
-        members=tuple(told),
+        members=tuple(described),
         written=tuple(sorted(written)),
         problems=(*_about(problems, involved), *unready(members)),
     )
@@ -278,7 +278,7 @@ def find_service(mesh: Mesh, word: str, namespace: str = "") -> Service:
 
 
 def members_of(mesh: Mesh, service: Service) -> list[Instance]:
-    """Whoever is selected, ready or not."""
+    """The pods that the service selects, ready or not."""
     return [pod for pod in mesh.instances(service.namespace) if _selected(mesh, service, pod)]
 
 
@@ -290,14 +290,14 @@ def unready(pods: Iterable[Instance], behind: str = "") -> Iterator[Problem]:
         of_cluster = pod.origin is not None and pod.origin.key.kind == "Pod"
         here = f"weft ps, weft logs {pod.workload or pod.name}"
         look = f"kubectl describe pod {pod.name} -n {pod.namespace}" if of_cluster else here
-        is_where = f"is behind {behind}, and not ready" if behind else "is not ready"
-        what = f"{pod.name}.{pod.namespace} {is_where}: nobody is sent there"
-        yield Problem(where_of(pod.origin), what, f"see what keeps it: {look}", Severity.WARNING)
+        is_where = f"is a pod of {behind} and is not ready" if behind else "is not ready"
+        what = f"{pod.name}.{pod.namespace} {is_where}: it gets no requests"
+        yield Problem(where_of(pod.origin), what, f"find out why: {look}", Severity.WARNING)
 
 
 def objects_about(mesh: Mesh, service: Service, refused: Refused) -> set[str]:
-    """The service itself, whoever else claims its host, and the rules and routes that are for it, or would be if they
-    were not refused."""
+    """Names of the service, of other objects that claim its host, and of the DestinationRules and routes for it,
+    including rejected ones."""
     members = members_of(mesh, service)
     viewer = group_of(members[0]) if members else group_of(Instance("", service.namespace, ()))
     return {*_objects(_service(mesh, service, viewer, members)), *_claiming(mesh, service, refused)}
@@ -311,11 +311,11 @@ def decided(mesh: Mesh, pod: Instance, port: int = 0) -> Where | None:
 
 
 def why_injected(written: Workload) -> str:
-    """Of a Workload: it says itself whether it has a proxy, and has one if it says nothing."""
+    """Why a Workload has a proxy or none: its inject label or annotation decides; without either, it has one."""
     for place, values in (("label", written.labels), ("annotation", written.annotations)):
         if INJECT_LABEL in dict(values):
             return f"its {place} {INJECT_LABEL} is {dict(values)[INJECT_LABEL]}"
-    return "a Workload has one unless it says otherwise"
+    return "a Workload has one by default"
 
 
 def _service(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> ServiceFacts:
@@ -336,7 +336,7 @@ def _ports(service: Service, pods: list[Instance]) -> Iterator[Port]:
 
 
 def _modes(mesh: Mesh, pod: Instance, numbers: Iterable[int]) -> Iterator[Mode]:
-    """At these ports, and last what holds at all others."""
+    """The mode at each of these ports, and last the mode at all others."""
     modes = mesh.peer_modes(pod.namespace, pod.labels)
     for number in dict.fromkeys((*numbers, *(number for number, _ in modes.ports))):
         yield Mode(number, modes.at(number), decided(mesh, pod, number), pod.intercepts(number))
@@ -345,10 +345,10 @@ def _modes(mesh: Mesh, pod: Instance, numbers: Iterable[int]) -> Iterator[Mode]:
 
 def _guard(policy: AuthorizationPolicy | RequestAuthentication) -> Guard:
     if policy.refused:
-        return Guard(named(policy), "refused as it is written: it lets nobody in")
+        return Guard(named(policy), "rejected: it denies every request")
     if isinstance(policy, RequestAuthentication):
         issuers = ", ".join(rule.issuer for rule in policy.rules)
-        return Guard(named(policy), f"believes tokens of {issuers}" if issuers else "believes no token")
+        return Guard(named(policy), f"accepts tokens of {issuers}" if issuers else "accepts no token")
     count = len(policy.rules)
     counted = {0: "no rule: it matches nothing", 1: "1 rule"}.get(count, f"{count} rules")
     says = f"{policy.action}, {counted}"
@@ -362,15 +362,15 @@ def _proxied(mesh: Mesh, pod: Instance) -> Proxied:
     written = next((each for each in mesh.get(origin.key) if isinstance(each, Workload)), None) if origin else None
     if pod.gateway:
         return Proxied(
-            True, "it is a gateway: a proxy and nothing else", named(written) if written is not None else None
+            True, "it is a gateway: a proxy without an application", named(written) if written is not None else None
         )
     if written is not None:
         return Proxied(pod.meshed, why_injected(written), named(written))
     if pod.is_entry:
-        return Proxied(pod.meshed, "it is a WorkloadEntry: no pod, but an address that somebody wrote down", named(pod))
+        return Proxied(pod.meshed, "it is a WorkloadEntry: an address, not a pod", named(pod))
     if pod.meshed:
-        return Proxied(True, "it was injected when it was made")
-    return Proxied(False, "nobody injected it when it was made; weft x check-inject says why")
+        return Proxied(True, "it was injected when the pod was created")
+    return Proxied(False, "it was not injected when the pod was created; weft x check-inject shows why")
 
 
 def _selected(mesh: Mesh, service: Service, pod: Instance) -> bool:
@@ -378,7 +378,7 @@ def _selected(mesh: Mesh, service: Service, pod: Instance) -> bool:
         return False
     if service.selector:
         return selects(service.selector, pod.labels)
-    # Without a selector, whoever an EndpointSlice names.
+    # Without a selector, the pods that an EndpointSlice names.
     name = f"{pod.namespace}/{pod.name}"
     return any(each.instance == name for port in service.ports for each in mesh.endpoints(service, port))
 
@@ -390,7 +390,7 @@ def _objects(facts: ServiceFacts) -> Iterator[str]:
 
 
 def _claiming(mesh: Mesh, service: Service, refused: Refused) -> Iterator[str]:
-    """Who speaks for its host, too, and is not listened to."""
+    """Names of the objects that are for the same host, including rejected ones."""
     for each in mesh.services():
         if each.host == service.host and each.origin is not None:
             yield str(each.origin.key)

@@ -1,5 +1,5 @@
-"""How calls come to the pods of a service: the DestinationRules for its host with their subsets, and the
-VirtualServices that send something there, route by route, with the conditions in words."""
+"""How requests reach the pods of a service: the DestinationRules for its host with their subsets, and the
+VirtualServices that route to it, route by route, with the conditions in words."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 class SubsetFacts(msgspec.Struct, frozen=True):
     name: str
     labels: dict[str, str]
-    pods: tuple[str, ...]  # of those that are described
+    pods: tuple[str, ...]  # among the described pods
 
 
 class RuleFacts(msgspec.Struct, frozen=True):
@@ -48,24 +48,24 @@ class RuleFacts(msgspec.Struct, frozen=True):
 
 
 class RouteFacts(msgspec.Struct, frozen=True):
-    number: int  # from 1, as a person counts
+    number: int  # from 1
     kind: str  # http, tls or tcp
     name: str
     where: Where
     when: str
     goes: str
-    reaches: bool  # the pods that are described
+    reaches: bool  # the described pods
     also: tuple[str, ...] = ()  # what happens to a request on its way
-    elsewhere: bool = False  # it leads to other services alone
+    elsewhere: bool = False  # it routes to other services only
 
 
 class Routing(msgspec.Struct, frozen=True):
     where: Where
     hosts: tuple[str, ...]
     gateways: tuple[str, ...]
-    in_force: bool  # it is what sidecars of the same namespace go by, for this host
+    in_force: bool  # sidecars in the same namespace use it for this host
     routes: tuple[RouteFacts, ...]
-    callers: str = ""  # where it is not, but for callers of another namespace: which one
+    callers: str = ""  # the namespace whose callers use it, if it is another one
 
 
 class _Named(Protocol):
@@ -78,14 +78,14 @@ class _Named(Protocol):
 
 
 def named(value: _Named, *, line: int = 0) -> Where:
-    """The object that a value is, and where it stands."""
+    """The object that a value comes from, and its file and line."""
     return where_of(
         value.origin, "" if value.origin else f"{type(value).__name__} {value.namespace}/{value.name}", line=line
     )
 
 
 def rules(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> Iterator[RuleFacts]:
-    """Every rule that covers the host, first the one in force, or those that it was merged from."""
+    """Every DestinationRule that covers the host; first the one in force, or those that it was merged from."""
     chosen = mesh.destination_rule(service.host, service, viewer)
     covering = [each for each in _all(mesh, DestinationRule) if host_covers(each.host, service.host)]
 
@@ -103,17 +103,17 @@ def rules(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> 
 
 
 def routings(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> tuple[Routing, ...]:
-    """Who speaks for the host, or sends calls to other hosts there. What the Gateway API's objects come to is one
-    routing for each listener and hostname: where they say the same, it is told once."""
-    found: dict[tuple[Where, bool, str, tuple[RouteFacts, ...]], Routing] = {}
+    """VirtualServices for the host, and those for other hosts that route to it. Objects of the Gateway API become one
+    VirtualService per listener and hostname; equal ones are merged here."""
+    merged: dict[tuple[Where, bool, str, tuple[RouteFacts, ...]], Routing] = {}
     for each in _routings(mesh, service, viewer, pods):
-        told = found.setdefault((each.where, each.in_force, each.callers, each.routes), each)
-        found[(each.where, each.in_force, each.callers, each.routes)] = msgspec.structs.replace(
-            told,
-            hosts=tuple(dict.fromkeys((*told.hosts, *each.hosts))),
-            gateways=tuple(dict.fromkeys((*told.gateways, *each.gateways))),
+        first = merged.setdefault((each.where, each.in_force, each.callers, each.routes), each)
+        merged[(each.where, each.in_force, each.callers, each.routes)] = msgspec.structs.replace(
+            first,
+            hosts=tuple(dict.fromkeys((*first.hosts, *each.hosts))),
+            gateways=tuple(dict.fromkeys((*first.gateways, *each.gateways))),
         )
-    return tuple(found.values())
+    return tuple(merged.values())
 
 
 def _routings(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> Iterator[Routing]:
@@ -123,7 +123,7 @@ def _routings(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance])
     in_force = mesh.virtual_services(host, mesh.scope(viewer))
     for routing in sorted(_all(mesh, VirtualService), key=lambda each: (each.namespace, each.name)):
         between = MESH in routing.gateways
-        # Who has any name at a gateway speaks for no service by that.
+        # A wildcard host counts only for sidecars: at a gateway it stands for external names, not for the service.
         speaks = any(each == host or (between and host_covers(each, host)) for each in routing.hosts)
         kinds: tuple[tuple[str, tuple[HttpRoute | L4Route, ...]], ...] = (
             ("http", routing.http),
@@ -152,7 +152,7 @@ def _routings(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance])
 
 
 def _by_object(routing: VirtualService, listed: list[RouteFacts]) -> Iterator[tuple[Where, tuple[RouteFacts, ...]]]:
-    """What several of the Gateway API's objects came to together, apart again; all others are whole."""
+    """Split a VirtualService that was derived from several objects of the Gateway API; yield any other one whole."""
     if not routing.attached or not routing.http:
         yield named(routing), tuple(listed)
         return
@@ -202,13 +202,13 @@ def _goes(route: HttpRoute | L4Route) -> str:
         if route.redirect is not None:
             return f"is redirected ({route.redirect.code})"
         if route.direct_response is not None:
-            return f"is answered with {route.direct_response.status}"
+            return f"gets a direct response {route.direct_response.status}"
         if route.delegate is not None:
-            return f"goes by VirtualService {route.delegate.namespace}/{route.delegate.name}"
+            return f"is delegated to VirtualService {route.delegate.namespace}/{route.delegate.name}"
     failing = route.failing if isinstance(route, HttpRoute) else 0
     total = sum(one.weight for one in route.route) + failing
     shares = [_share(each, total) for each in route.route]
-    shares += [f"nobody, answered 500 ({100 * failing / total:g} %)"] if failing else []
+    shares += [f"no backend, status 500 ({100 * failing / total:g} %)"] if failing else []
     return "goes to " + ", ".join(shares)
 
 
@@ -241,12 +241,12 @@ def _condition(match: HttpMatch | L4Match) -> str:
 
 def _text(wanted: StringMatch) -> str:
     if wanted.kind is MatchKind.PRESENT:
-        return "is there"
+        return "is present"
     word = {
         MatchKind.EXACT: "is",
-        MatchKind.PREFIX: "begins with",
+        MatchKind.PREFIX: "starts with",
         MatchKind.PATH_PREFIX: "is or is below",
-        MatchKind.REGEX: "fits",
+        MatchKind.REGEX: "matches",
     }[wanted.kind]
     return f"{word} {wanted.value}"
 
@@ -262,6 +262,6 @@ def _subset(subset: Subset, pods: list[Instance]) -> SubsetFacts:
 
 
 def _all(mesh: Mesh, kind: type[T]) -> Iterator[T]:
-    """Those that somebody wrote, and those that came of the Gateway API's objects."""
+    """Written objects, and those derived from objects of the Gateway API."""
     yield from (value for _, values in mesh.values() for value in values if isinstance(value, kind))
     yield from (value for derived in mesh.derived() for value in derived.values if isinstance(value, kind))

@@ -1,7 +1,6 @@
-"""What a route does to a request on its way, and what a DestinationRule sets for calls, in plain words with their
-values. Model values come in, short phrases leave.
+"""Describe in short phrases what a route does to a request, and what a DestinationRule sets, with the values.
 
-Rule: only what somebody has written is told. Defaults are many, and the same everywhere."""
+Rule: only configured values are described. Defaults are many, and the same everywhere."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ def of_route(route: HttpRoute) -> tuple[str, ...]:
 
 
 def of_rule(rule: DestinationRule) -> tuple[str, ...]:
-    """Each with the subset and the port that it is for, unless it is for all."""
+    """Phrases, each with its subset and port unless it applies to all."""
     return tuple(dict.fromkeys(_of_rule(rule)))
 
 
@@ -55,7 +54,7 @@ def _rewrite(rewrite: Rewrite) -> Iterator[str]:
     if rewrite.regex_match:
         yield f"{rewrite.regex_match} in the path becomes {rewrite.regex_rewrite}"
     elif rewrite.uri or rewrite.prefix:
-        yield f"what matched of the path becomes {rewrite.uri or rewrite.prefix}"
+        yield f"the matched part of the path becomes {rewrite.uri or rewrite.prefix}"
     if rewrite.authority:
         yield f"the host becomes {rewrite.authority}"
 
@@ -123,42 +122,42 @@ def _balancer(balancer: LoadBalancer) -> Iterator[str]:
 def _pool(pool: ConnectionPool) -> Iterator[str]:
     for number, words in (
         (pool.max_connections, "connections"),
-        (pool.max_pending_requests, "waiting requests"),
-        (pool.max_requests, "requests at once"),
+        (pool.max_pending_requests, "pending requests"),
+        (pool.max_requests, "concurrent requests"),
         (pool.max_requests_per_connection, "requests per connection"),
-        (pool.max_retries, "retries at once"),
+        (pool.max_retries, "concurrent retries"),
         (pool.max_concurrent_streams, "streams per connection"),
     ):
         if number is not None:
             yield f"at most {number} {words[:-1] if number == 1 and words == 'connections' else words}"
     for duration, words in (
-        (pool.connect_timeout, "to connect within"),
-        (pool.max_connection_duration, "connections end after"),
-        (pool.tcp_idle_timeout, "idle TCP connections end after"),
-        (pool.idle_timeout, "idle connections end after"),
+        (pool.connect_timeout, "connect timeout"),
+        (pool.max_connection_duration, "connections are closed after"),
+        (pool.tcp_idle_timeout, "idle TCP connections are closed after"),
+        (pool.idle_timeout, "idle connections are closed after"),
     ):
         if duration is not None:
             yield f"{words} {span(duration)}"
 
 
 def _outliers(outliers: OutlierDetection) -> str:
-    """One phrase: its parts mean nothing by themselves."""
+    """One phrase, since its parts mean nothing by themselves."""
     causes = [
         f"{number} {words}"
         for number, words in (
-            (outliers.consecutive_5xx, "answers of 5xx"),
+            (outliers.consecutive_5xx, "5xx responses"),
             (outliers.consecutive_gateway_errors, "gateway errors"),
-            (outliers.consecutive_local_origin_failures, "failures to connect"),
+            (outliers.consecutive_local_origin_failures, "connection failures"),
         )
         if number
     ]
-    said = f"a pod is left out after {' or '.join(causes)} in a row" if causes else "pods that fail are left out"
-    said += f" for {span(outliers.base_ejection_time)}" if outliers.base_ejection_time is not None else ""
+    phrase = f"a pod is ejected after {' or '.join(causes)} in a row" if causes else "pods that fail are ejected"
+    phrase += f" for {span(outliers.base_ejection_time)}" if outliers.base_ejection_time is not None else ""
     if outliers.interval is not None:
-        said += f", looked at every {span(outliers.interval)}"
+        phrase += f", checked every {span(outliers.interval)}"
     if outliers.max_ejection_percent is not None:
-        said += f", at most {outliers.max_ejection_percent} % of them"
-    return said
+        phrase += f", at most {outliers.max_ejection_percent} % of them"
+    return phrase
 
 
 def span(duration: timedelta) -> str:

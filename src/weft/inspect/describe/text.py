@@ -1,4 +1,4 @@
-"""A description as lines for a person, in the order in which he would ask: who is it, how is it called, who may."""
+"""Lines of text for a description: first identity, then routes to it, then the policies that guard it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def pod_lines(pod: PodFacts) -> Iterator[str]:
         yield f"   Identity: {pod.identity}"
     else:
         yield f"   Proxy: none, {why}"
-        yield "   Identity: none; callers reach it in plaintext, and no policy guards it"
+        yield "   Identity: none; it is called in plaintext, and no policy guards it"
     if not pod.services:
         yield _BAR
-        yield "Services: none selects it, so that nobody calls it by a name"
+        yield "Services: none selects it, so it cannot be called by a service name"
     for service in pod.services:
         yield _BAR
         yield from _service_lines(service, "this pod")
@@ -40,35 +40,35 @@ def pod_lines(pod: PodFacts) -> Iterator[str]:
         yield from left_out_lines(left)
     if pod.served:
         yield _BAR
-        yield from _guards("AuthorizationPolicies", pod.authorization, "none, so that everybody may call it")
-        yield from _guards("RequestAuthentications", pod.authentication, "none, so that no token is checked")
+        yield from _guards("AuthorizationPolicies", pod.authorization, "none, so every caller is allowed")
+        yield from _guards("RequestAuthentications", pod.authentication, "none, so no token is checked")
     elif pod.proxy.has:
         yield _BAR
         yield "Mutual TLS:"
         yield from (f"   {_mode(mode, alone=len(pod.modes) == 1)}" for mode in pod.modes)
-        yield from _guards("AuthorizationPolicies", pod.authorization, "none, so that everybody may call it")
-        yield from _guards("RequestAuthentications", pod.authentication, "none, so that no token is checked")
-        yield f"Sidecar: {_told(pod.sidecar) if pod.sidecar else 'none, so that it sees all that is exported to it'}"
+        yield from _guards("AuthorizationPolicies", pod.authorization, "none, so every caller is allowed")
+        yield from _guards("RequestAuthentications", pod.authentication, "none, so no token is checked")
+        yield f"Sidecar: {_object(pod.sidecar) if pod.sidecar else 'none, so it sees every exported service'}"
         if pod.calls is not None:
             yield _on_demand(pod.calls, "its Sidecar shows" if pod.sidecar else "it sees")
         if pod.telemetry:
-            yield f"Telemetry: {', '.join(map(_told, pod.telemetry))}"
+            yield f"Telemetry: {', '.join(map(_object, pod.telemetry))}"
     yield from _problems(pod.problems)
 
 
 def _on_demand(calls: Calling, shown: str) -> str:
     if calls.too_many:
-        return f"On demand: no more, it has called more than {MOST:,} addresses and is told of everything"
+        return f"On demand: no longer, it has called more than {MOST:,} addresses and is sent every service"
     if not calls.of:
         return f"On demand: there is no service that {shown} ({calls.why})"
     if calls.every:
-        since = "no more" if calls.before else "no"
-        return f"On demand: {since}, it is told of {_all(calls.of)} that {shown} ({calls.why})"
-    known = f"it knows {len(calls.hosts):,} of {calls.of:,} services, each of the others from the first call on"
+        since = "no longer" if calls.before else "no"
+        return f"On demand: {since}, it is sent {_all(calls.of)} that {shown} ({calls.why})"
+    known = f"it has {len(calls.hosts):,} of {calls.of:,} services, and gets each other one at the first call"
     if len(calls.hosts) == calls.of:
-        known = f"it knows {_all(calls.of)} that {shown}, and of one that comes from the first call on"
+        known = f"it has {_all(calls.of)} that {shown}, and gets a new one at the first call"
     if calls.kept:
-        known += f"; {calls.kept:,} of them it was told of before it was on demand, and keeps until it is restarted"
+        known += f"; it got {calls.kept:,} of them before it was on demand, and keeps them until it is restarted"
     return f"On demand: {known} ({calls.why})"
 
 
@@ -79,10 +79,10 @@ def _all(number: int) -> str:
 def service_lines(picture: ServicePicture) -> Iterator[str]:
     yield from _service_lines(picture.service, "some pod")
     addresses = ", ".join(picture.addresses)
-    yield f"   Addresses: {addresses or 'none of its own'}" + (" (outside of the mesh)" if picture.external else "")
+    yield f"   Addresses: {addresses or 'none of its own'}" + (" (outside the mesh)" if picture.external else "")
     yield _BAR
     if not picture.members and not picture.written:
-        yield "Pods: none, so that nobody answers"
+        yield "Pods: none, so calls fail"
     elif picture.members:
         yield "Pods:"
     for member in picture.members:
@@ -99,72 +99,72 @@ def service_lines(picture: ServicePicture) -> Iterator[str]:
     yield from _problems(picture.problems)
 
 
-def _service_lines(service: ServiceFacts, whom: str) -> Iterator[str]:
+def _service_lines(service: ServiceFacts, pods: str) -> Iterator[str]:
     yield _titled("Service", service.where)
     yield f"   Host: {service.host}"
     yield from (f"   {_port(port)}" for port in service.ports)
     for rule in service.rules:
-        yield from _rule_lines(rule, whom)
+        yield from _rule_lines(rule, pods)
     for routing in service.routings:
-        yield from _routing_lines(routing, whom)
+        yield from _routing_lines(routing, pods)
     if not service.routings:
-        yield "   VirtualServices: none, so that calls go to any of its pods"
+        yield "   VirtualServices: none, so calls go to any of its pods"
 
 
 def _port(port: Port) -> str:
     name = f" {port.name}" if port.name else ""
-    said = f"Port:{name} {port.number}/{port.protocol.upper()} targets pod port {port.target}"
-    said = said if port.served else f"{said}, which no pod has"
-    return f"{said}; UDP goes past the proxies, without routes, policies or TLS" if port.protocol == "udp" else said
+    text = f"Port:{name} {port.number}/{port.protocol.upper()} targets pod port {port.target}"
+    text = text if port.served else f"{text}, which no pod has"
+    return f"{text}; UDP bypasses the proxies: no routes, policies or TLS" if port.protocol == "udp" else text
 
 
-def _rule_lines(rule: RuleFacts, whom: str) -> Iterator[str]:
-    unused = "" if rule.in_force else ", not in force for callers in its namespace: another one is nearer"
+def _rule_lines(rule: RuleFacts, pods: str) -> Iterator[str]:
+    unused = "" if rule.in_force else ", not in force for callers in its namespace: another one takes precedence"
     yield f"   {_titled(_kind(rule.where, 'DestinationRule'), rule.where)} for {rule.host}{unused}"
     inside = [f"{each.name} ({labels(each.labels)})" for each in rule.subsets if each.pods]
     outside = [f"{each.name} ({labels(each.labels)})" for each in rule.subsets if not each.pods]
     if inside:
-        yield f"      Subsets that {whom} is in: {', '.join(inside)}"
+        yield f"      Subsets that {pods} is in: {', '.join(inside)}"
     if outside:
-        nobody = "this pod is not in" if whom == "this pod" else "no pod is in"
-        yield f"      Subsets that {nobody}: {', '.join(outside)}"
+        not_in = "this pod is not in" if pods == "this pod" else "no pod is in"
+        yield f"      Subsets that {not_in}: {', '.join(outside)}"
     yield f"      Traffic policy: {', '.join(rule.policy) or 'none'}"
 
 
-def _routing_lines(routing: Routing, whom: str) -> Iterator[str]:
+def _routing_lines(routing: Routing, pods: str) -> Iterator[str]:
     notes = "" if routing.in_force else ", not in force for sidecars of its namespace"
     if routing.callers:
-        notes = f", in force for callers in {routing.callers} alone"
+        notes = f", in force only for callers in {routing.callers}"
     if routing.gateways:
         notes += f", at gateway {', '.join(map(gateway_word, routing.gateways))}"
     yield f"   {_titled(_kind(routing.where, 'VirtualService'), routing.where)}{notes}"
     for route in routing.routes:
         name = f" {route.name}" if route.name else ""
         line = f" (line {route.where.line})" if route.where.file and route.where.line else ""
-        nobody = (
-            "not to this service" if route.elsewhere else f"does not reach {'it' if whom == 'this pod' else 'any pod'}"
+        unreached = (
+            "not to this service" if route.elsewhere else f"does not reach {'it' if pods == 'this pod' else 'any pod'}"
         )
-        mark = f"reaches {whom}" if route.reaches else nobody
+        mark = f"reaches {pods}" if route.reaches else unreached
         yield f"      {route.kind} route {route.number}{name}{line}: {route.when}: {route.goes}; {mark}"
         if route.also:
-            yield f"         On its way: {', '.join(route.also)}"
+            yield f"         Settings: {', '.join(route.also)}"
 
 
 def _kind(where: Where, otherwise: str) -> str:
-    """Of an object of the Gateway API its own, and not that of what came of it."""
+    """The kind of the written object: for the Gateway API its own, not that of the object derived from it."""
     return where.object.partition(" ")[0] or otherwise
 
 
 def _mode(mode: Mode, *, alone: bool) -> str:
     at = f"Port {mode.port}" if mode.port else "Every port" if alone else "Other ports"
     if not mode.intercepted:
-        return f"{at}: past the proxy, so that no policy holds there"
+        return f"{at}: not intercepted by the proxy, so no policy applies there"
     meaning = {
-        "STRICT": "only mutual TLS comes in",
-        "PERMISSIVE": "mutual TLS and plaintext come in",
-        "DISABLE": "only plaintext comes in",
+        "STRICT": "only mutual TLS is accepted",
+        "PERMISSIVE": "mutual TLS and plaintext are accepted",
+        "DISABLE": "only plaintext is accepted",
     }[mode.mode]
-    return f"{at}: {mode.mode}, {meaning}; {_told(mode.decided_by) if mode.decided_by else 'by default'}"
+    return f"{at}: {mode.mode}, {meaning}; {_object(mode.decided_by) if mode.decided_by else 'by default'}"
 
 
 def _guards(title: str, guards: tuple[Guard, ...], otherwise: str) -> Iterator[str]:
@@ -172,27 +172,27 @@ def _guards(title: str, guards: tuple[Guard, ...], otherwise: str) -> Iterator[s
         yield f"{title}: {otherwise}"
         return
     yield f"{title}:"
-    yield from (f"   {_told(each.where)}: {each.says}" for each in guards)
+    yield from (f"   {_object(each.where)}: {each.says}" for each in guards)
 
 
 def _problems(problems: Iterable[Problem]) -> Iterator[str]:
-    found = list(problems)
-    if found:
+    lines = [f"   {problem}" for problem in problems]
+    if lines:
         yield _BAR
         yield "Problems:"
-        yield from (f"   {problem}" for problem in found)
+        yield from lines
 
 
 def _titled(title: str, where: Where) -> str:
-    return f"{title}: {_told(where).removeprefix(f'{title} ')}"
+    return f"{title}: {_object(where).removeprefix(f'{title} ')}"
 
 
-def _told(where: Where) -> str:
+def _object(where: Where) -> str:
     return f"{where.object}{_place(where)}"
 
 
 def _in(where: Where | None) -> str:
-    return f": {_told(where)}" if where is not None else ""
+    return f": {_object(where)}" if where is not None else ""
 
 
 def _place(where: Where) -> str:

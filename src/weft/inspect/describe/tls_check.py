@@ -1,8 +1,7 @@
-"""Whether callers and servers of a service agree on TLS, port by port: what the callers' rules make them send, what the
-servers' policies let in, and which objects decide both.
+"""Check whether callers and servers of a service agree on TLS, port by port: what the callers send by their
+DestinationRules, what the servers accept by their PeerAuthentications, and which objects decide both.
 
-Rule: servers are judged one by one, since a policy may hold for some pods of a service only; what is the same is told
-once."""
+Rule: servers are checked one by one, since a policy may select only some pods of a service; equal rows are merged."""
 
 from __future__ import annotations
 
@@ -29,15 +28,15 @@ from weft.translate.policy import by_callers_address
 class Agreement(StrEnum):
     OK = "OK"
     CONFLICT = "CONFLICT"
-    UNKNOWN = "UNKNOWN"  # nobody answers there, or the application decides
+    UNKNOWN = "UNKNOWN"  # there is no endpoint, or the application decides
 
 
 class Sent(StrEnum):
     PLAINTEXT = "plaintext"
-    MUTUAL = "mTLS"  # of the mesh
-    ONE_SIDED = "TLS"  # only the server shows a certificate
+    MUTUAL = "mTLS"  # the mesh's own
+    ONE_SIDED = "TLS"  # only the server has a certificate
     OTHERS = "mTLS of files"
-    NOTHING = "nothing"  # the rule was refused
+    NOTHING = "nothing"  # the DestinationRule was rejected
 
 
 class TlsRow(msgspec.Struct, frozen=True):
@@ -45,13 +44,13 @@ class TlsRow(msgspec.Struct, frozen=True):
     port: int
     status: Agreement
     server: str  # STRICT, PERMISSIVE, DISABLE, or what there is instead of a proxy
-    client: str  # what is sent; UDP where no proxy sends anything
+    client: str  # what is sent; UDP, which bypasses proxies
     policy: Where | None  # the PeerAuthentication that decides; None for the default
     rule: Where | None  # the DestinationRule that is in force
     subset: str = ""
     servers: tuple[str, ...] = ()
     callers: tuple[str, ...] = ()
-    why: str = ""  # it is not OK
+    why: str = ""  # reason, if it is not OK
 
 
 _OWN_TLS = "mTLS of its own"
@@ -75,9 +74,8 @@ class NoSuchPort(Exception):
 def tls_check(
     mesh: Mesh, stage: Stage, host: str, *, port: int = 0, caller: str = "", namespace: str = ""
 ) -> tuple[TlsRow, ...]:
-    """`port` 0: all of them. `caller`: a pod, to which the host means what it would if it called; everyone who has a
-    proxy otherwise. `namespace` is the host's. Raises NoSuchService, NoSuchPort, NoSuchWorkload,
-    Ambiguous."""
+    """`port` 0: all ports. `caller`: a pod, in whose namespace the host is resolved; "": all pods with a proxy.
+    `namespace` is the host's. Raises NoSuchService, NoSuchPort, NoSuchWorkload, Ambiguous."""
     meant = stage.service(host, stage.instance(caller).namespace) if caller and not namespace else None
     service = meant or find_service(mesh, host, namespace)
     ports = [each for each in service.ports if port in (0, each.number)]
@@ -100,12 +98,12 @@ def tls_check(
 
 
 def _past_proxies(service: Service, port: ServicePort) -> TlsRow:
-    why = "UDP goes past the proxies: nobody but the application can encrypt it"
+    why = "UDP bypasses the proxies: only the application can encrypt it"
     return TlsRow(service.host, port.number, Agreement.UNKNOWN, "no proxy", "UDP", policy=None, rule=None, why=why)
 
 
 def _callers(mesh: Mesh, stage: Stage, service: Service, caller: str) -> Iterator[tuple[list[str], Group | None]]:
-    """Pods that call alike. Without a group, they have no proxy."""
+    """Pods with the same config; a group of None means that they have no proxy."""
     if caller:
         pod = stage.instance(caller)
         yield [f"{pod.name}.{pod.namespace}"], group_of(pod) if pod.proxied else None
@@ -144,12 +142,12 @@ def _rows(
         host=service.host,
         port=port.number,
         status=Agreement.UNKNOWN,
-        server="nobody",
+        server="no endpoint",
         client=_sends(mesh, service, port, rule, subset, None, proxied=proxied)[1],
         policy=None,
         rule=named(rule) if rule is not None else None,
         subset=subset.name if subset else "",
-        why="nobody answers",
+        why="there is no endpoint",
     )
     found = False
     for endpoint in endpoints:
@@ -174,7 +172,7 @@ def _sends(
     *,
     proxied: bool,
 ) -> tuple[Sent, str]:
-    """What a caller sends to an endpoint, and the same with why, in a word."""
+    """What a caller sends to an endpoint, and the setting that decides it as a word."""
     if not proxied:
         return Sent.PLAINTEXT, "no proxy"
     chosen = effective(rule, port.number, subset)
@@ -202,19 +200,22 @@ def _takes(mesh: Mesh, pod: Instance | None, endpoint: Endpoint, service: Servic
 def _judged(sent: Sent, server: str) -> tuple[Agreement, str]:
     match sent, server:
         case Sent.NOTHING, _:
-            return Agreement.CONFLICT, "the DestinationRule was refused, and nobody is called by it"
+            return Agreement.CONFLICT, "the DestinationRule was rejected, so calls fail"
         case Sent.PLAINTEXT, (TlsMode.STRICT | "mTLS of its own"):
-            return Agreement.CONFLICT, "callers send plaintext, and only mutual TLS comes in"
+            return Agreement.CONFLICT, "callers send plaintext, but only mutual TLS is accepted"
         case Sent.MUTUAL, TlsMode.DISABLE:
-            return Agreement.CONFLICT, "callers send mutual TLS, and only plaintext comes in"
+            return Agreement.CONFLICT, "callers send mutual TLS, but only plaintext is accepted"
         case Sent.MUTUAL, ("no proxy" | "external"):
-            return Agreement.CONFLICT, "callers send the mesh's mutual TLS, and there is no proxy to take it"
+            return Agreement.CONFLICT, "callers send the mesh's mutual TLS, but there is no proxy to accept it"
         case Sent.ONE_SIDED, TlsMode.STRICT:
-            return Agreement.CONFLICT, "callers send TLS without a certificate, and only mutual TLS comes in"
+            return Agreement.CONFLICT, "callers send TLS without a certificate, but only mutual TLS is accepted"
         case Sent.OTHERS, TlsMode.STRICT:
-            return Agreement.UNKNOWN, "callers show a certificate of files, and only those of the mesh come in"
+            return (
+                Agreement.UNKNOWN,
+                "callers present a certificate from files, but only the mesh's certificates are accepted",
+            )
         case ((Sent.ONE_SIDED | Sent.OTHERS), server) if server != "external":
-            return Agreement.UNKNOWN, "callers send TLS that the application itself must take"
+            return Agreement.UNKNOWN, "callers send TLS that the application itself must accept"
     return Agreement.OK, ""
 
 

@@ -1,5 +1,5 @@
-"""Why a cluster is as it is, field by field: what the DestinationRule says and at which level, what the mesh says, and
-what holds because nobody says anything. It asks the functions by which translation itself decides."""
+"""Reasons for a cluster, field by field: the DestinationRule's setting and its level, the mesh's setting, or the
+default. It uses the functions by which translation itself decides."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def parts(ground: Ground, cluster: Cluster) -> Iterator[Part]:
 
 
 def level_rules(level: PolicyLevel | None, passed: PolicyLevel | None) -> tuple[DecisionRule, ...]:
-    """By which rule this level's word counts and not that of a wider one."""
+    """The rule by which this level overrides a wider one."""
     if passed is None:
         return ()
     if level in (PolicyLevel.HOST_PORT, PolicyLevel.SUBSET_PORT) or level is None or passed is PolicyLevel.SUBSET:
@@ -72,7 +72,7 @@ def level_rules(level: PolicyLevel | None, passed: PolicyLevel | None) -> tuple[
 
 
 class Policy:
-    """What the traffic policy for a port says of a field, and who says so."""
+    """The setting of a traffic policy field for a port, and the object that sets it."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Policy:
         subset: Subset | None,
         pool: tuple[ConnectionPool, tuple[ObjectSource, ...]] | None = None,
     ) -> None:
-        """`pool`: a Sidecar's, and who that is."""
+        """`pool`: a Sidecar's connection pool, and the Sidecar."""
         self.rule, self._port, self._subset = rule, port, subset
         self.chosen: TrafficPolicy = policy.effective(rule, port, subset)
         self._pool_by: tuple[ObjectSource, ...] = ()
@@ -89,7 +89,7 @@ class Policy:
             self.chosen, self._pool_by = msgspec.structs.replace(self.chosen, connection_pool=pool[0]), pool[1]
 
     def of(self, field: str) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-        """No source: nobody says anything that counts."""
+        """No source: no object sets the field."""
         if field == _POOL and self._pool_by:
             return self._pool_by, (rules.POOL_OF_SIDECAR,)
         decided = decided_at(self.rule, self._port, field, self._subset)
@@ -104,7 +104,7 @@ class Policy:
 
 
 def secret(ground: Ground, name: str, asked_by: tuple[ObjectSource, ...]) -> Part:
-    """Of TLS that is begun towards others: it is named after its cluster."""
+    """Secret for TLS origination, which is named after its cluster."""
     number, subset_name, host = name.rpartition("/")[0].split("|")[1:]
     view = ground.service(host)
     rule = view.rule if view is not None else None
@@ -126,7 +126,7 @@ def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, h
     rule = view.rule if view is not None else None
     subset = next((each for each in rule.subsets if each.name == subset_name), None) if rule else None
     if view is None or view.service is None or port is None or bool(subset_name) != (subset is not None):
-        yield _part("", sources_of(cluster.metadata), rules.LAST_ACCEPTED)  # the mesh has moved on
+        yield _part("", sources_of(cluster.metadata), rules.LAST_ACCEPTED)  # the mesh has changed since
         return
     found = Policy(rule, number, subset)
     scoped, by_scope = ground.scope()
@@ -158,7 +158,7 @@ def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, h
 
 
 def _others(rule: DestinationRule, named: tuple[ObjectSource, ...]) -> Iterator[ObjectSource]:
-    """The rules that have a part in it, without those that are named already."""
+    """The DestinationRules that contribute to it, without those that are listed already."""
     known = {(each.kind, each.namespace, each.name) for each in named}
     return (each for each in sources(*rule.origins) if (each.kind, each.namespace, each.name) not in known)
 
@@ -185,7 +185,7 @@ def _inbound(ground: Ground, cluster: Cluster, number: int) -> Iterator[Part]:
 
 
 def entrance(ground: Ground, port: InboundPort) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-    """Who names a port on which the workload is called."""
+    """The objects that name a port on which the workload is called."""
     if port.services:
         return sources(*(service.origin for service in port.services)), ()
     if ground.sidecar is not None and ground.sidecar.ingress:
@@ -202,7 +202,7 @@ def workloads(ground: Ground) -> tuple[ObjectSource, ...]:
 
 def _located(view: ServiceView, found: Policy, by_policy: tuple[ObjectSource, ...]) -> Part:
     service = view.service
-    assert service is not None  # noqa: S101 (the caller has looked)
+    assert service is not None  # noqa: S101 (the caller has checked)
     owner = sources(service.origin)
     if policy.is_closed(found.chosen):
         if by_policy:
@@ -236,13 +236,13 @@ def _of_pool(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
 
 
 def _near(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
-    """Where places have weights: who says so."""
+    """The object that sets locality weights, if there are any."""
     if cluster.common_lb_config.HasField("locality_weighted_lb_config"):
         yield _part("common_lb_config", *locality(ground, found))
 
 
 def locality(ground: Ground, found: Policy) -> tuple[tuple[ObjectSource, ...], DecisionRule]:
-    """Who says whom callers turn to first."""
+    """The object that sets the priorities of localities."""
     balancer = found.chosen.load_balancer
     if balancer is not None and balancer.locality is not None:
         return found.of(_BALANCER)[0], rules.LOCALITY_BY_RULE

@@ -1,4 +1,4 @@
-"""Why an endpoint is among those who answer, and why a proxy has a secret."""
+"""Reasons for an endpoint of a cluster, and for a proxy's secret."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weft.translate.tls import ENDPOINT_METADATA
 
 
 def parts(ground: Ground, assignment: ClusterLoadAssignment) -> Iterator[Part]:
-    """Of each endpoint the pod or the entry that it is."""
+    """For each endpoint, its pod or WorkloadEntry."""
     _, number, subset_name, host = (*assignment.cluster_name.split("|"), "", "", "", "")[:4]
     view = ground.service(host)
     service = view.service if view is not None else None
@@ -57,7 +57,7 @@ def parts(ground: Ground, assignment: ClusterLoadAssignment) -> Iterator[Part]:
 
 
 def secret(ground: Ground, name: str) -> Part:
-    """Of those that the machine's agent gives out: the proxy's own certificate, or whom to trust."""
+    """A secret from the node's agent: the proxy's own certificate, or the roots that it trusts."""
     if name != CERTIFICATE:
         return Part("", "", (), (rules.MESH_ROOTS,))
     key = ObjectKey("ServiceAccount", ground.group.namespace, ground.group.service_account)

@@ -1,6 +1,5 @@
-"""Why the Gateway API's objects count as they do: in which order their rules are tried, whose routes hold for a caller,
-which BackendTLSPolicy a Service is called by, which ReferenceGrant lets a Gateway use a Secret, and in which ConfigMaps
-stands whom to believe."""
+"""Reasons that involve the Gateway API: the order of route rules, the routes that apply to a caller, the
+BackendTLSPolicy of a Service, the ReferenceGrant for a Secret, and the ConfigMaps with CA certificates."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ _UNUSABLE = 500
 
 
 def route_rules(route: HttpRoute) -> tuple[DecisionRule, ...]:
-    """Of a route that an HTTPRoute or GRPCRoute has written; () for all others."""
+    """Rules for a route of an HTTPRoute or GRPCRoute; () for all others."""
     if route.origin is None or route.origin.key.kind not in _ROUTES:
         return ()
     unusable = route.direct_response is not None and route.direct_response.status == _UNUSABLE
@@ -27,7 +26,7 @@ def route_rules(route: HttpRoute) -> tuple[DecisionRule, ...]:
 
 
 def host_rules(routings: tuple[VirtualService, ...], deciding: VirtualService | None) -> tuple[DecisionRule, ...]:
-    """By which the deciding one of several counts, and not the others."""
+    """Rules by which one of several objects decides, and not the others."""
     attached = [each for each in routings if each.attached and each.http]
     if deciding is None or len(routings) < 2:
         return ()
@@ -39,7 +38,7 @@ def host_rules(routings: tuple[VirtualService, ...], deciding: VirtualService | 
 
 
 def tls_by_policy(ground: Ground, host: str, port: int, chosen: ClientTls | None) -> tuple[ObjectSource, ...]:
-    """The BackendTLSPolicy, if what is chosen comes from it."""
+    """The BackendTLSPolicy, if the chosen TLS settings come from it."""
     for derived in ground.mesh.derived() if chosen is not None else ():
         for rule in derived.rules:
             if rule.host == host and effective(rule, port).tls == chosen:
@@ -52,7 +51,7 @@ def closed_or_called(chosen: ClientTls) -> DecisionRule:
 
 
 def roots_of_policy(ground: Ground, policy: tuple[ObjectSource, ...]) -> Part:
-    """The secret that a cluster believes its server by."""
+    """The secret with which a cluster verifies its server."""
     named: list[tuple[str, str]] = []
     for each in policy:
         for value in ground.mesh.get(ObjectKey(each.kind, each.namespace, each.name)):
@@ -62,7 +61,7 @@ def roots_of_policy(ground: Ground, policy: tuple[ObjectSource, ...]) -> Part:
 
 
 def roots_of_gateway(ground: Ground, name: str) -> Part:
-    """The secret that a listener lets its callers in by."""
+    """The secret with which a listener verifies client certificates."""
     asking = [
         each.bound.origin
         for each in ground.view.servers
@@ -77,7 +76,7 @@ def roots_of_gateway(ground: Ground, name: str) -> Part:
 
 
 def grants(ground: Ground, namespace: str, secret: str) -> tuple[ObjectSource, ...]:
-    """Those that let the group's Gateway use a Secret of another namespace."""
+    """ReferenceGrants that let the group's Gateway use a Secret of another namespace."""
     source = GrantSource(GROUP, "Gateway", ground.group.namespace)
     target = GrantTarget("", "Secret", secret)
     held = (value for _, values in ground.mesh.values() for value in values if isinstance(value, ReferenceGrant))

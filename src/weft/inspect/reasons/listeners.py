@@ -1,5 +1,5 @@
-"""Why a listener is as it is: of each filter chain who names its port and who says what may come in, and of each policy
-and each issuer in it the object, and how it counts beside others."""
+"""Reasons for a listener: for each filter chain the objects that name its port and decide its mTLS mode, and for each
+policy and issuer in it the object and its precedence."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _whole(ground: Ground, listener: Listener) -> Part:
     return Part("", "", sources_of(listener.metadata), (rules.LISTENER_PER_ADDRESS, rules.FIRST_CLAIM))
 
 
-# What comes in
+# Inbound
 
 
 def _entrance(ground: Ground, listener: Listener, chain: FilterChain, place: tuple[str, str]) -> Iterator[Part]:
@@ -174,7 +174,7 @@ def _refused(ground: Ground, name: str) -> tuple[ObjectSource, ...]:
     return sources(*(each.origin for each in ground.view.authentication if each.refused))
 
 
-# What goes out
+# Outbound
 
 
 def _way_out(ground: Ground, listener: Listener, chain: FilterChain, place: tuple[str, str]) -> Iterator[Part]:
@@ -196,9 +196,9 @@ def _way_out(ground: Ground, listener: Listener, chain: FilterChain, place: tupl
 def _stream(
     ground: Ground, listener: Listener, chain: FilterChain
 ) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-    """Of bytes: by the tcp and tls routes of a VirtualService, or to the service itself."""
+    """A TCP chain: by the tcp and tls routes of a VirtualService, or to the service itself."""
     made_by = sources_of(listener.metadata)
-    if chain.name:  # on a shared port: it has the name of its host
+    if chain.name:  # on a shared port, the chain is named after its host
         view = ground.service(chain.name.rpartition(":")[0])
         origins = (
             (view.service.origin if view.service else None, *(each.origin for each in view.routes[:1])) if view else ()
@@ -208,7 +208,7 @@ def _stream(
     return made_by, (rules.ROUTES_IN_ORDER if routed else rules.ROUTE_TO_SERVICE,)
 
 
-# Of both
+# Both
 
 
 def _detection(ground: Ground) -> Part:
@@ -240,7 +240,7 @@ def label(listener: Listener, position: int) -> str:
 
 
 def _labels(names: list[str]) -> list[str]:
-    """What people call each: its name, with its place where others have the same."""
+    """Labels: the name, with the position where others have the same name."""
     return [
         str(at) if not name else name if names.count(name) == 1 else f"{name}#{at}" for at, name in enumerate(names)
     ]

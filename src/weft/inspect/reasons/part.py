@@ -1,5 +1,5 @@
-"""One part of a resource with what made it, and the ground on which that is judged: the same views of the mesh that
-translation reads."""
+"""One part of a resource with the objects and rules behind it, and the views of the mesh from which they are found:
+the same that translation reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.translate.view import GroupView, ServiceView, group_view, service_view
 
 
 class Part(msgspec.Struct, frozen=True):
-    """`path` as people write it, `at` with the positions in lists: `filter_chains[3]`."""
+    """`path` has names in it, `at` has positions in lists: `filter_chains[3]`."""
 
     path: str
     at: str
@@ -28,7 +28,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Ground:
-    """What one group's config is made from."""
+    """The input of one group's config."""
 
     def __init__(self, mesh: Mesh, group: Group) -> None:
         self.mesh, self.group = mesh, group
@@ -48,7 +48,7 @@ class Ground:
         return self._views[host]
 
     def outbound(self) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-        """Who says what becomes of calls to unknown hosts."""
+        """The object that decides about calls to unknown hosts."""
         if self.sidecar is not None and self.sidecar.outbound_policy is not None:
             return sources(self.sidecar.origin), (rules.OUTBOUND_BY_SIDECAR, rules.NEAREST_SIDECAR)
         settings = self.mesh.settings
@@ -57,33 +57,33 @@ class Ground:
         return sources(settings.origin), (rules.OUTBOUND_BY_MESH,)
 
     def on_demand(self) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-        """Why calls to whom the group was not told of are held."""
+        """Why calls to services that the group does not have yet are held."""
         judged = self.mesh.on_demand(self.mesh.scope(self.group))
-        stays = "" if judged.on else "; what was held may go on, so that this stays until its proxies are gone"
+        stays = "" if judged.on else "; this stays until its proxies have disconnected, so that held calls can proceed"
         rule = msgspec.structs.replace(rules.HELD_CALLS, says=f"{rules.HELD_CALLS.says} {judged}{stays}.")
         by_mesh = judged.setting is not OnDemand.AUTO
         return sources(self.mesh.settings.origin) if by_mesh else (), (rule,)
 
     def scope(self) -> tuple[tuple[ObjectSource, ...], tuple[DecisionRule, ...]]:
-        """The Sidecar that lets the group see what it sees, if there is one."""
+        """The Sidecar that limits what the group sees, if there is one."""
         if self.sidecar is None or not self.sidecar.egress:
             return (), ()
         return sources(self.sidecar.origin), (rules.SIDECAR_SCOPE,)
 
 
 def sources(*origins: Origin | None, line: int = 0, part: str = "") -> tuple[ObjectSource, ...]:
-    """Of these objects, each once. `line` and `part`: what is meant of the first."""
-    found: list[ObjectSource] = []
+    """One source per object. `line` and `part` apply to the first."""
+    listed: list[ObjectSource] = []
     for position, origin in enumerate(dict.fromkeys(each for each in origins if each is not None)):
         source = _of(origin)
         if position == 0 and (line or part):
             source = msgspec.structs.replace(source, line=line or source.line, part=part)
-        found.append(source)
-    return tuple(found)
+        listed.append(source)
+    return tuple(listed)
 
 
 def placed(mesh: Mesh, source: ObjectSource) -> ObjectSource:
-    """With its place: of clusters and listeners only the mesh knows it, for a moved line must not change them."""
+    """Add file and line. Clusters and listeners do not contain them, so that a moved line does not change config."""
     if source.file:
         return source
     origin = origin_of(mesh, source)
@@ -105,7 +105,7 @@ def origin_of(mesh: Mesh, source: ObjectSource) -> Origin | None:
 
 
 def rule_line(mesh: Mesh, source: ObjectSource) -> int:
-    """Of `rule[2]` of a policy the line where it is written; 0 if nobody knows it."""
+    """The line of a policy's rule, for the part `rule[2]`; 0 if unknown."""
     number = source.part.removeprefix("rule[").removesuffix("]")
     if source.kind != "AuthorizationPolicy" or not number.isdecimal():
         return 0

@@ -1,5 +1,5 @@
-"""Why a route configuration is as it is: of each virtual host and each route who wrote it, and what holds for its
-timeout, its retries and its destination because somebody says so, or nobody."""
+"""Reasons for a route configuration: for each virtual host and route its object, and for timeout, retries and
+destination the object or the default."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.translate.delegates import DelegatedRoute
 from weft.translate.routes import chosen, routes
 from weft.translate.view import ServiceView, deciding
 
-UNCLAIMED = ("allow_any", "block_all")  # the virtual host of everything that nobody claims
+UNCLAIMED = ("allow_any", "block_all")  # the virtual host for unknown hosts
 
 
 def parts(ground: Ground, configuration: RouteConfiguration) -> Iterator[Part]:
@@ -50,9 +50,9 @@ def _host_rules(view: ServiceView | None, host: str) -> tuple[DecisionRule, ...]
 
 
 def routes_of(view: ServiceView | None, host: EnvoyVirtualHost, port: int, place: tuple[str, str]) -> Iterator[Part]:
-    """Of each of its routes."""
+    """Reasons for each route of a virtual host."""
     written = chosen(view, port) if view is not None else []
-    # What is served may be older than the mesh: where they do not agree, only what it carries itself can be told.
+    # The served config may be older than the mesh: where they differ, only its own metadata is used.
     agree = view is not None and list(host.routes) == routes(view, port)
     labels = _labels(host)
     for position, route in enumerate(host.routes):
@@ -107,6 +107,6 @@ def _action(
 
 
 def _labels(host: EnvoyVirtualHost) -> list[str]:
-    """What people call each route: its name, or its place where it has none or shares it."""
+    """Labels: the route's name, or its position if it has none or shares it."""
     names = [route.name for route in host.routes]
     return [name if name and names.count(name) == 1 else str(at) for at, name in enumerate(names)]

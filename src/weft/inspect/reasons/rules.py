@@ -1,7 +1,7 @@
-"""Every rule by which weft decides where objects say nothing, or several speak. Whoever tells why a resource is as it
-is names rules from here; the reference page is made from this table.
+"""Table of the rules by which weft decides where no object sets a value, or several objects set it. `--why` names
+these rules as reasons for a resource; docs/reference/rules.md is generated from this table.
 
-Rule: a name means the same for ever.
+Rule: a rule's name never changes its meaning.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 class DecisionRule(msgspec.Struct, frozen=True):
     name: str
     says: str  # one sentence
-    page: str  # of docs/, where more is told
+    page: str  # in docs/, with the details
 
 
 _RESOURCES, _TLS, _POLICIES = "resources.md", "mutual-tls.md", "authorization.md"
@@ -29,91 +29,100 @@ _REQUEST, _CHANGE, _KUBERNETES = "life-of-a-request.md", "life-of-a-change.md", 
 
 GATEWAY_LISTENER = DecisionRule(
     "gateway-listener",
-    "Each port that Gateways with the proxy's labels serve has a listener; plain HTTP shares its routes, too.",
+    "Each port that Gateways with the proxy's labels serve has a listener; for plain HTTP it has a route "
+    "configuration too.",
     _EDGE,
 )
 FIRST_GATEWAY = DecisionRule(
     "first-gateway",
-    "A port speaks what the oldest Gateway's server speaks, and a name inside TLS is the first's that has it.",
+    "The oldest Gateway's server decides the protocol of a port, and the first server with an SNI host gets that host.",
     _EDGE,
 )
 MISSING_CREDENTIAL = DecisionRule(
-    "missing-credential", "What the server shows is not there: its names are closed until it is.", _EDGE
+    "missing-credential",
+    "The server's certificate does not exist: connections for its hosts are closed until it does.",
+    _EDGE,
 )
 MERGED_AT_GATEWAY = DecisionRule(
     "merged-at-gateway",
-    "The routes of all VirtualServices that a Gateway has for one host are taken, the oldest first; what catches "
-    "everything comes last.",
+    "The routes of all VirtualServices that are bound to the Gateway for one host are merged, the oldest first; a "
+    "route that matches every request comes last.",
     _EDGE,
 )
-UNKNOWN_AT_GATEWAY = DecisionRule("unknown-at-gateway", "A host that no route is for is answered with 404.", _EDGE)
+UNKNOWN_AT_GATEWAY = DecisionRule("unknown-at-gateway", "A request for a host without a route gets a 404.", _EDGE)
 NAME_OF_ANOTHER_SERVER = DecisionRule(
     "name-of-another-server",
-    "The host is another server's of this port: who asks for it in a connection for this one is answered with 421.",
+    "The host belongs to another server of this port: a request for it on a connection to this server gets a 421.",
     _EDGE,
 )
-HTTPS_ALONE = DecisionRule("https-alone", "The server has httpsRedirect: plain HTTP is sent to HTTPS.", _EDGE)
+HTTPS_ALONE = DecisionRule("https-alone", "The server has httpsRedirect: plain HTTP is redirected to HTTPS.", _EDGE)
 OUT_OF_SECRET = DecisionRule(
     "out-of-secret",
-    "It holds what a Secret of the gateway's namespace holds; when that is renewed, so is it.",
+    "Its content comes from a Secret in the gateway's namespace and is updated when the Secret changes.",
     _EDGE,
 )
 FILES_OF_SERVER = DecisionRule(
-    "files-of-server", "It names files of the proxy's file system, which it reads itself, and again if replaced.", _EDGE
+    "files-of-server",
+    "It names files in the proxy's file system; the proxy reads them, and reads them again when they are replaced.",
+    _EDGE,
 )
 
 GRANTED_SECRET = DecisionRule(
-    "granted-secret", "The Secret is another namespace's, where a ReferenceGrant lets the Gateway use it.", _STANDARD
+    "granted-secret", "The Secret is in another namespace, where a ReferenceGrant lets the Gateway use it.", _STANDARD
 )
 
-# By the Gateway API
+# Gateway API
 
 STANDARD_ORDER = DecisionRule(
     "standard-order",
-    "Rules of HTTPRoutes and GRPCRoutes are tried by how closely they match, whoever wrote them: exact paths, then "
-    "longer prefixes, methods, more headers, more query parameters, and of equals the oldest.",
+    "Rules of HTTPRoutes and GRPCRoutes are tried by how specific they are, not by object: exact paths, then "
+    "longer prefixes, methods, more headers, more query parameters; among equals, the oldest.",
     _STANDARD,
 )
 NOBODY_TO_SEND_TO = DecisionRule(
-    "nobody-to-send-to", "None of the rule's backends can be sent to, so it is answered with 500.", _STANDARD
+    "nobody-to-send-to", "None of the rule's backends can receive requests, so the request gets a 500.", _STANDARD
 )
 CONSUMERS_FIRST = DecisionRule(
     "consumers-first",
-    "Routes of the caller's own namespace hold, at their ports, in the place of those of the Service's own.",
+    "Routes in the caller's namespace replace, at their ports, those in the Service's namespace.",
     _STANDARD,
 )
 VIRTUAL_SERVICE_FIRST = DecisionRule(
     "virtual-service-first",
-    "A VirtualService has routes for the host, so that those of the Gateway API are not used.",
+    "A VirtualService has routes for the host, so the routes of the Gateway API are not used.",
     _STANDARD,
 )
 TLS_BY_POLICY = DecisionRule(
     "tls-by-policy",
-    "A BackendTLSPolicy has the Service called over TLS, unless a DestinationRule speaks of TLS.",
+    "A BackendTLSPolicy makes callers use TLS to the Service, unless a DestinationRule sets tls.",
     _STANDARD,
 )
 POLICY_WITHOUT_ROOTS = DecisionRule(
     "policy-without-roots",
-    "Whom the BackendTLSPolicy believes cannot be known, so nobody is called until it can.",
+    "The CA certificates of the BackendTLSPolicy cannot be determined, so calls fail until they can.",
     _STANDARD,
 )
 ROOTS_OUT_OF_CONFIG_MAP = DecisionRule(
     "roots-out-of-config-map",
-    "It holds the certificates in `ca.crt` of the ConfigMaps that are named; when these change, so does it.",
+    "It holds the certificates in `ca.crt` of the ConfigMaps that the policy or listener names, and is updated "
+    "when they change.",
     _STANDARD,
 )
 
-# What there is at all
+# Which resources exist
 
 BOOTSTRAP = DecisionRule(
-    "bootstrap", "It is part of what every proxy is started with; the control plane sends nothing of it.", _REQUEST
+    "bootstrap",
+    "It is part of the bootstrap that every proxy is started with; the control plane does not send it.",
+    _REQUEST,
 )
 CLUSTER_PER_PORT = DecisionRule(
     "cluster-per-port", "Each port of a service that the proxy may see has a cluster.", _REQUEST
 )
 CLUSTER_OF_ROUTE = DecisionRule(
     "cluster-of-route",
-    "The Sidecar does not show it, and routes of what it shows lead there: it can be called by these alone.",
+    "The Sidecar does not show this service, but a route of a service that it shows leads to it: only that route "
+    "can reach it.",
     _RESOURCES,
 )
 CLUSTER_PER_SUBSET = DecisionRule(
@@ -127,11 +136,11 @@ CLUSTER_PER_INBOUND_PORT = DecisionRule(
     _REQUEST,
 )
 PORT_WITHOUT_SERVICE = DecisionRule(
-    "port-without-service", "No service names the port: the workload's own word about it counts.", _RESOURCES
+    "port-without-service", "No service names the port: the workload's own declaration of it counts.", _RESOURCES
 )
 INGRESS_REPLACES_SERVICES = DecisionRule(
     "ingress-replaces-services",
-    "The ports of a Sidecar's ingress stand in the place of those that services name.",
+    "The ports in a Sidecar's ingress replace those that services name.",
     _RESOURCES,
 )
 INBOUND_LISTENER = DecisionRule(
@@ -140,115 +149,120 @@ INBOUND_LISTENER = DecisionRule(
     _REQUEST,
 )
 INBOUND_REST = DecisionRule(
-    "inbound-rest", "A call to a port that nobody names goes on to the workload, past the same guards.", _REQUEST
+    "inbound-rest",
+    "A call to a port that no service names is passed to the workload, after the same policies.",
+    _REQUEST,
 )
 INBOUND_LOOP = DecisionRule(
-    "loop-guard", "A connection to the proxy's own port would go round for ever, and goes nowhere.", _REQUEST
+    "loop-guard", "A connection to the proxy's own port would loop for ever, so it is closed.", _REQUEST
 )
 OUTBOUND_LISTENER = DecisionRule(
     "outbound-listener",
-    "All calls of the workload arrive at one listener, which hands each to the one of its destination.",
+    "All calls of the workload arrive at one listener, which hands each one to the listener of its destination.",
     _REQUEST,
 )
 HELD_CALLS = DecisionRule(
     "held-calls",
-    "A call to a service that the proxy has not been told of is held until it is, and then goes on as any other.",
+    "A call to a service whose cluster the proxy does not have yet is held until the control plane has sent it "
+    "(on-demand CDS), and then proceeds as usual.",
     _ON_DEMAND,
 )
 LISTENER_PER_HTTP_PORT = DecisionRule(
     "listener-per-http-port",
-    "HTTP services with one port number share a listener; the routes tell their hosts apart.",
+    "HTTP services with the same port number share a listener; the routes distinguish their hosts.",
     _REQUEST,
 )
 LISTENER_PER_ADDRESS = DecisionRule(
     "listener-per-address",
-    "A port that is not declared HTTP has a listener on each address that means only this service.",
+    "A port that is not declared HTTP has a listener on each address that belongs to this service alone.",
     _REQUEST,
 )
 CHAIN_ON_SHARED_PORT = DecisionRule(
     "chain-on-shared-port",
-    "A service without an address has a filter chain on the listener that its port number shares.",
+    "A service without an address has a filter chain on the listener that is shared by its port number.",
     _REQUEST,
 )
 FIRST_CLAIM = DecisionRule(
-    "first-claim", "Of those that claim one name or address, the first by name has it.", _RESOURCES
+    "first-claim", "Among objects that claim the same name or address, the first by name gets it.", _RESOURCES
 )
 ROUTES_PER_PORT = DecisionRule(
     "routes-per-port",
-    "HTTP ports with one number share a route configuration, with a virtual host for each service.",
+    "HTTP ports with the same number share a route configuration, with a virtual host for each service.",
     _REQUEST,
 )
 SIDECAR_SCOPE = DecisionRule("sidecar-scope", "A Sidecar limits the hosts that the proxy may see.", _RESOURCES)
 NEAREST_SIDECAR = DecisionRule(
     "nearest-sidecar",
-    "A Sidecar that selects the workload beats its namespace's, and that one the root namespace's.",
+    "A Sidecar that selects the workload takes precedence over its namespace's, and that over the root namespace's.",
     _RESOURCES,
 )
 
 # Routes
 
 ROUTE_TO_SERVICE = DecisionRule(
-    "route-to-service", "No VirtualService says otherwise: every request goes to the service that it names.", _RESOURCES
+    "route-to-service", "No VirtualService applies: every request goes to the service that it names.", _RESOURCES
 )
 ONE_VIRTUAL_SERVICE = DecisionRule(
     "one-virtual-service",
-    "Several VirtualServices speak for the host: the oldest decides, and the others are not merged into it.",
+    "Several VirtualServices are for the host: the oldest decides, and the others are not merged into it.",
     _RESOURCES,
 )
 EXACT_HOST_FIRST = DecisionRule(
     "exact-host-first",
-    "A VirtualService for the host itself beats one for a wildcard, and a longer wildcard a shorter one.",
+    "A VirtualService for the exact host takes precedence over one for a wildcard, and a longer wildcard over a "
+    "shorter one.",
     _RESOURCES,
 )
 ROUTES_IN_ORDER = DecisionRule(
     "routes-in-order",
-    "Routes are tried in the order in which they are written; behind one that takes everything, none is sent.",
+    "Routes are tried in the order in which they are written; those after a route that matches every request are "
+    "not sent.",
     _RESOURCES,
 )
 DELEGATED = DecisionRule(
     "delegated",
-    "The root's match is joined with the delegate's; where the delegate says nothing, the root's fields hold.",
+    "The root's match is combined with the delegate's; fields that the delegate leaves unset come from the root.",
     _RESOURCES,
 )
 ROUTES_FOR_OTHERS = DecisionRule(
     "routes-for-others",
-    "None of the VirtualService's routes is for this caller and port: it is as if there were none.",
+    "None of the VirtualService's routes applies to this caller and port: it is treated as absent.",
     _RESOURCES,
 )
 NO_TIMEOUT = DecisionRule("no-timeout", "There is no timeout, unless the route has one.", _RESOURCES)
 RETRIES = DecisionRule(
     "retries",
-    "A request that fails before anybody has read it is tried 2 times more, unless the route says otherwise.",
+    "A request that fails before a server has read it is retried twice, unless the route sets retries.",
     _RESOURCES,
 )
 RETRIES_TO_WORKLOAD = DecisionRule(
     "retries-to-workload",
-    "A request is sent to the workload again, at most twice, if a kept connection was closed under it.",
+    "A request is sent to the workload again, at most twice, if a reused connection was closed meanwhile.",
     _REQUEST,
 )
 DESTINATION_PORT = DecisionRule(
     "destination-port",
-    "The destination names no port: it is the service's only one, or else the one that was called.",
+    "The destination names no port: it is the service's only port, or else the port that was called.",
     _RESOURCES,
 )
 HASH_FROM_RULE = DecisionRule(
     "hash-from-rule",
-    "What is hashed stands in the DestinationRule of the destination; Envoy wants it in the route.",
+    "The hash key is set in the destination's DestinationRule; Envoy needs it in the route.",
     _RESOURCES,
 )
 OUTBOUND_ALLOW_ANY = DecisionRule(
     "allow-any",
-    "Calls to what the mesh does not know go where they were meant to go (ALLOW_ANY), which is the default.",
+    "Calls to unknown hosts go to their original destination (ALLOW_ANY), which is the default.",
     _RESOURCES,
 )
 OUTBOUND_BY_MESH = DecisionRule(
     "outbound-policy-of-mesh",
-    "What becomes of calls to unknown hosts is said by the mesh's outboundTrafficPolicy.",
+    "The mesh's outboundTrafficPolicy decides what happens to calls to unknown hosts.",
     _RESOURCES,
 )
 OUTBOUND_BY_SIDECAR = DecisionRule(
     "outbound-policy-of-sidecar",
-    "What becomes of calls to unknown hosts is said by the Sidecar, which beats the mesh.",
+    "The Sidecar's outboundTrafficPolicy decides what happens to calls to unknown hosts; it overrides the mesh's.",
     _RESOURCES,
 )
 
@@ -256,19 +270,19 @@ OUTBOUND_BY_SIDECAR = DecisionRule(
 
 NEAREST_RULE = DecisionRule(
     "nearest-destination-rule",
-    "Of DestinationRules for a host the caller's namespace has the first word, then the service's, then the root's; "
-    "the host itself beats a wildcard, and the oldest its equals.",
+    "DestinationRules for a host are looked up in the caller's namespace first, then the service's, then the root "
+    "namespace; the exact host takes precedence over a wildcard, and the oldest over its equals.",
     _RESOURCES,
 )
 RULES_MERGED = DecisionRule(
     "destination-rules-merged",
-    "DestinationRules of one namespace for the same host are merged: everybody's subsets, and the oldest traffic "
-    "policy.",
+    "DestinationRules in one namespace for the same host are merged: the subsets of all, and the traffic policy "
+    "of the oldest.",
     _RESOURCES,
 )
 PORT_REPLACES_HOST = DecisionRule(
     "port-replaces-level",
-    "portLevelSettings stand for everything of their level, also for what they do not mention.",
+    "portLevelSettings replace the whole policy of their level, including fields that they do not mention.",
     _RESOURCES,
 )
 SUBSET_OVER_HOST = DecisionRule(
@@ -276,31 +290,31 @@ SUBSET_OVER_HOST = DecisionRule(
 )
 CONNECT_TIMEOUT = DecisionRule(
     "connect-timeout",
-    "A connection may take 10 s to be made, unless the mesh or a DestinationRule says otherwise.",
+    "The connect timeout is 10 s, unless the mesh or a DestinationRule sets another.",
     _RESOURCES,
 )
 CONNECT_TIMEOUT_OF_MESH = DecisionRule(
-    "connect-timeout-of-mesh", "The mesh's connectTimeout holds where no DestinationRule says otherwise.", _RESOURCES
+    "connect-timeout-of-mesh", "The mesh's connectTimeout applies where no DestinationRule sets one.", _RESOURCES
 )
 NO_LIMITS = DecisionRule(
     "no-limits",
-    "Circuit breakers never trip by default: a limit that nobody asked for must not drop anyone's request.",
+    "Circuit breakers never trip by default: a limit that was not configured must not drop requests.",
     _RESOURCES,
 )
 RETRY_BUDGET = DecisionRule(
     "retry-budget",
-    "Retries are at most 20 % of the requests under way, and 3 in any case, unless a DestinationRule says otherwise.",
+    "Retries are limited to 20 % of the active requests, and at least 3, unless a DestinationRule sets a budget.",
     _BALANCING,
 )
 POOL_OF_SIDECAR = DecisionRule(
     "pool-of-sidecar",
-    "A connection pool of the workload's Sidecar beats that of the DestinationRule: an ingress listener's own first, "
-    "then inboundConnectionPool.",
+    "A connection pool in the workload's Sidecar overrides the DestinationRule's: an ingress listener's own "
+    "first, then inboundConnectionPool.",
     _RESOURCES,
 )
 LEAST_REQUEST = DecisionRule(
     "least-request",
-    "The endpoint with the fewest requests under way is chosen, unless a DestinationRule says otherwise.",
+    "The endpoint with the fewest active requests is chosen, unless a DestinationRule sets a load balancer.",
     _RESOURCES,
 )
 NO_EJECTION = DecisionRule(
@@ -308,173 +322,192 @@ NO_EJECTION = DecisionRule(
 )
 LOCALITY_BY_RULE = DecisionRule(
     "locality-by-rule",
-    "The localityLbSetting of the DestinationRule says which places are asked first, and how much each gets.",
+    "The DestinationRule's localityLbSetting decides which localities are preferred, and the share of each.",
     _BALANCING,
 )
 LOCALITY_BY_MESH = DecisionRule(
     "locality-by-mesh",
-    "The mesh's localityLbSetting says which places are asked first, where no DestinationRule has one.",
+    "The mesh's localityLbSetting decides which localities are preferred, where no DestinationRule has one.",
     _BALANCING,
 )
 LOCALITY_FAILOVER = DecisionRule(
     "locality-failover",
-    "With outlierDetection the caller's own zone is asked first, then its region, then the others, unless a "
-    "localityLbSetting says otherwise.",
+    "With outlierDetection the caller's own zone is preferred, then its region, then the others, unless a "
+    "localityLbSetting sets another order.",
     _BALANCING,
 )
 ENDPOINTS_BY_EDS = DecisionRule(
-    "endpoints-sent", "The control plane sends who answers, and sends it again whenever that changes.", _REQUEST
+    "endpoints-sent",
+    "The control plane sends the endpoints (EDS), and sends them again whenever they change.",
+    _REQUEST,
 )
-ENDPOINTS_BY_DNS = DecisionRule("endpoints-by-dns", "The proxy itself looks up the names of the endpoints.", _RESOURCES)
-ENDPOINTS_AS_CALLED = DecisionRule("as-called", "The call goes to the very address that the caller wrote.", _RESOURCES)
+ENDPOINTS_BY_DNS = DecisionRule(
+    "endpoints-by-dns", "The proxy itself resolves the host names of the endpoints.", _RESOURCES
+)
+ENDPOINTS_AS_CALLED = DecisionRule(
+    "as-called", "The call goes to the very address that the caller used (original destination).", _RESOURCES
+)
 AUTO_MTLS = DecisionRule(
     "auto-mtls",
-    "Each endpoint that has a proxy is called over the mesh's TLS, the others in plaintext, by default.",
+    "By default, each endpoint that has a proxy is called with the mesh's mutual TLS, the others in plaintext.",
     _TLS,
 )
 NO_AUTO_MTLS = DecisionRule(
     "no-auto-mtls",
-    "The mesh has enableAutoMtls: false, so calls are plaintext unless a DestinationRule says otherwise.",
+    "The mesh has enableAutoMtls: false, so calls are plaintext unless a DestinationRule sets tls.",
     _TLS,
 )
 NO_TLS_OUTSIDE = DecisionRule(
     "no-tls-outside",
-    "A host outside of the mesh is called as the application calls it, unless a DestinationRule says otherwise.",
+    "A host outside the mesh is called as the application calls it, unless a DestinationRule sets tls.",
     _TLS,
 )
-TLS_BY_RULE = DecisionRule("tls-by-rule", "A DestinationRule's tls beats what the mesh would do by itself.", _TLS)
+TLS_BY_RULE = DecisionRule("tls-by-rule", "A DestinationRule's tls overrides the mesh's automatic mutual TLS.", _TLS)
 CLOSED_RULE = DecisionRule(
-    "refused-rule-closed", "The tls of the DestinationRule could not be understood, so nobody is called.", _TLS
+    "refused-rule-closed", "The tls of the DestinationRule is invalid, so calls fail until it is corrected.", _TLS
 )
 HTTP2_BETWEEN_PROXIES = DecisionRule(
     "http2-between-proxies",
-    "Between two proxies of the mesh HTTP is HTTP/2, unless a DestinationRule says DO_NOT_UPGRADE.",
+    "Between two proxies of the mesh HTTP is HTTP/2, unless a DestinationRule sets DO_NOT_UPGRADE.",
     _REQUEST,
 )
-HTTP_AS_DECLARED = DecisionRule("http-as-declared", "The port is spoken to as it is declared.", _REQUEST)
-HTTP_AS_CALLED = DecisionRule("http-as-called", "The connection speaks whatever the caller speaks.", _REQUEST)
+HTTP_AS_DECLARED = DecisionRule("http-as-declared", "The HTTP version is the one that the port declares.", _REQUEST)
+HTTP_AS_CALLED = DecisionRule("http-as-called", "The HTTP version is the one that the caller uses.", _REQUEST)
 UNKNOWN_HOSTS = DecisionRule(
-    "unknown-hosts", "Calls to what the mesh does not know take this way, if they are allowed.", _RESOURCES
+    "unknown-hosts", "Calls to hosts that the mesh does not know use this cluster, if they are allowed.", _RESOURCES
 )
 BLACK_HOLE = DecisionRule(
-    "black-hole", "What must not go anywhere is sent to this cluster, which has nobody in it.", _REQUEST
+    "black-hole", "Traffic that must not be forwarded is sent to this cluster, which has no endpoints.", _REQUEST
 )
 KEY_SERVER = DecisionRule(
-    "key-server", "The proxy itself fetches an issuer's keys, by a cluster for their server.", _TOKENS
+    "key-server", "The proxy itself fetches an issuer's keys (JWKS), through a cluster for the key server.", _TOKENS
 )
 
-# Who answers
+# Endpoints
 
 READY_ENDPOINTS = DecisionRule(
-    "ready-endpoints", "Those answer whom the service's selector selects and who are ready.", _RESOURCES
+    "ready-endpoints", "The endpoints are the ready pods that the service's selector selects.", _RESOURCES
 )
 NOT_READY_ENDPOINTS = DecisionRule(
-    "not-ready-endpoints", "The service has publishNotReadyAddresses: those answer, too, who are not ready.", _RESOURCES
+    "not-ready-endpoints",
+    "The service has publishNotReadyAddresses: pods that are not ready are endpoints too.",
+    _RESOURCES,
 )
 ENDPOINTS_BY_SLICE = DecisionRule(
-    "endpoints-by-slice", "The EndpointSlices of the service say who answers.", _KUBERNETES
+    "endpoints-by-slice", "The EndpointSlices of the service list its endpoints.", _KUBERNETES
 )
 WRITTEN_ENDPOINTS = DecisionRule(
     "written-endpoints", "The endpoints are those that the ServiceEntry lists.", _RESOURCES
 )
 SUBSET_BY_LABELS = DecisionRule(
-    "subset-by-labels", "Of the service's endpoints a subset has those with its labels.", _RESOURCES
+    "subset-by-labels", "A subset has those of the service's endpoints that have its labels.", _RESOURCES
 )
 ENDPOINT_TLS = DecisionRule(
-    "endpoint-tls", "The endpoint has a proxy that takes the mesh's TLS at this port, so it is marked for it.", _TLS
+    "endpoint-tls",
+    "The endpoint has a proxy that accepts the mesh's mutual TLS at this port, so it is marked for it.",
+    _TLS,
 )
 ENDPOINT_PLAIN = DecisionRule(
     "endpoint-plaintext",
-    "The endpoint has no proxy at this port, or takes no TLS there: it is called in plaintext.",
+    "The endpoint has no proxy at this port, or accepts no TLS there: it is called in plaintext.",
     _TLS,
 )
 
-# Who is let in
+# Inbound: mutual TLS, policies, logs
 
 PERMISSIVE = DecisionRule(
-    "permissive", "The mesh's TLS and plaintext are both taken (PERMISSIVE), which is the default.", _TLS
+    "permissive", "The mesh's mutual TLS and plaintext are both accepted (PERMISSIVE), which is the default.", _TLS
 )
 PEER_LEVELS = DecisionRule(
     "peer-authentication-levels",
-    "Of PeerAuthentications the narrower level decides: port, workload, namespace, mesh; and the oldest of a level.",
+    "The narrowest PeerAuthentication decides: port, workload, namespace, mesh; the oldest within a level.",
     _TLS,
 )
 PROTOCOL_DECLARED = DecisionRule(
-    "protocol-declared", "The port is declared, so nobody waits to find out what it speaks.", _REQUEST
+    "protocol-declared", "The port's protocol is declared, so it is not detected.", _REQUEST
 )
 CALLERS_TOLD_APART = DecisionRule(
     "callers-told-apart",
-    "Services say different things of the port: a caller's proxy says what it brings; about others the oldest decides, "
-    "and first bytes where that one says HTTP and another declares something else.",
+    "Services declare different protocols for the port: the caller's proxy sends the protocol as ALPN; for other "
+    "callers the oldest Service decides, and the first bytes where that one declares HTTP and another something "
+    "else.",
     _REQUEST,
 )
 PROTOCOL_DETECTED = DecisionRule(
-    "protocol-detected", "The port's protocol is not declared: the first bytes tell HTTP from anything else.", _REQUEST
+    "protocol-detected", "The port's protocol is not declared: the first bytes decide between HTTP and TCP.", _REQUEST
 )
 DETECTION_TIMEOUT = DecisionRule(
     "detection-timeout",
-    "First bytes are waited for at most 1 s, unless the mesh's protocolDetectionTimeout says otherwise.",
+    "Protocol detection waits at most 1 s for the first bytes, unless the mesh sets protocolDetectionTimeout.",
     _REQUEST,
 )
 DETECTION_TIMEOUT_OF_MESH = DecisionRule(
-    "detection-timeout-of-mesh", "How long first bytes are waited for is the mesh's protocolDetectionTimeout.", _REQUEST
+    "detection-timeout-of-mesh",
+    "The mesh's protocolDetectionTimeout limits how long protocol detection waits for the first bytes.",
+    _REQUEST,
 )
 DENY = DecisionRule(
     "deny-before-allow",
-    "Policies are asked in the order CUSTOM, AUDIT, DENY, ALLOW; one DENY that matches denies.",
+    "Policies are evaluated in the order CUSTOM, AUDIT, DENY, ALLOW; one DENY that matches denies.",
     _POLICIES,
 )
 ALLOW = DecisionRule(
     "allow-denies-the-rest",
-    "Where an ALLOW policy selects the workload, whatever no ALLOW rule matches is denied.",
+    "Where an ALLOW policy selects the workload, a request that no ALLOW rule matches is denied.",
     _POLICIES,
 )
 CUSTOM = DecisionRule(
-    "custom-first", "What a CUSTOM policy matches is asked of its authorizer, before any other policy.", _POLICIES
+    "custom-first",
+    "A request that a CUSTOM policy matches is sent to its authorizer, before any other policy is evaluated.",
+    _POLICIES,
 )
 AUDIT = DecisionRule(
-    "audit-notes", "What an AUDIT policy matches is marked for the access log, and decides nothing.", _POLICIES
+    "audit-notes",
+    "A request that an AUDIT policy matches is marked in the access log; the policy decides nothing.",
+    _POLICIES,
 )
 DRY_RUN = DecisionRule(
-    "dry-run-notes", "A policy on dry run is only noted: what it would say stands in the access log.", _POLICIES
+    "dry-run-notes", "A dry-run policy is not enforced: its result is only written to the access log.", _POLICIES
 )
 NO_AUTHORIZER = DecisionRule(
     "no-authorizer",
-    "Nobody can be asked what a CUSTOM policy wants asked, so whatever it matches is denied.",
+    "The authorizer of the CUSTOM policy is not available, so every request that the policy matches is denied.",
     _POLICIES,
 )
 REFUSED_POLICY = DecisionRule(
     "refused-policy-denies",
-    "The policy could not be enforced as it is written: it denies everything until it is mended.",
+    "The policy cannot be enforced as it is written: it denies every request until it is corrected.",
     _POLICIES,
 )
 DISGUISES = DecisionRule(
     "disguises-denied",
-    "Spellings of paths and headers that only serve to get round a policy are denied where one looks at them.",
+    "Spellings of paths and headers that only serve to bypass a policy are denied where a policy matches on them.",
     _POLICIES,
 )
 MESH_POLICIES_FIRST = DecisionRule(
     "policies-add-up",
-    "Policies of the root namespace, the namespace and the workload all hold; none replaces another.",
+    "Policies of the root namespace, the namespace and the workload all apply; none replaces another.",
     _POLICIES,
 )
 TOKEN_OPTIONAL = DecisionRule(
-    "token-optional", "A request without a token passes and has no principal; one with a bad token is refused.", _TOKENS
+    "token-optional",
+    "A request without a token passes and has no principal; one with an invalid token is rejected.",
+    _TOKENS,
 )
 REFUSED_AUTHENTICATION = DecisionRule(
     "refused-authentication-denies",
-    "Whom to believe could not be understood, so nobody gets in until it is mended.",
+    "The RequestAuthentication is invalid, so every request is denied until it is corrected.",
     _TOKENS,
 )
 NO_ACCESS_LOG = DecisionRule(
-    "no-access-log", "Requests are not logged, unless the mesh or a Telemetry asks for it.", _LOGS
+    "no-access-log", "Requests are not logged, unless the mesh or a Telemetry enables access logging.", _LOGS
 )
 ACCESS_LOG_OF_MESH = DecisionRule(
-    "access-log-of-mesh", "The mesh's accessLogFile or default provider says where requests are logged.", _LOGS
+    "access-log-of-mesh", "The mesh's accessLogFile or default provider decides where requests are logged.", _LOGS
 )
 TELEMETRY_LEVELS = DecisionRule(
     "telemetry-levels",
-    "Of Telemetries the narrower level decides: workload over namespace over mesh, and the oldest of a level.",
+    "The narrowest Telemetry decides: workload, namespace, mesh; the oldest within a level.",
     _LOGS,
 )
 
@@ -482,20 +515,22 @@ TELEMETRY_LEVELS = DecisionRule(
 
 WORKLOAD_CERTIFICATE = DecisionRule(
     "workload-certificate",
-    "Each pod has a certificate of its service account, by its machine's agent, renewed in time.",
+    "Each pod has a certificate for its service account; its node's agent requests and renews it.",
     _IDENTITY,
 )
-MESH_ROOTS = DecisionRule("mesh-roots", "Proxies trust the roots of their mesh, by their machine's agent.", _IDENTITY)
+MESH_ROOTS = DecisionRule(
+    "mesh-roots", "Proxies trust the root certificates of their mesh, which their node's agent provides.", _IDENTITY
+)
 FILES_OF_RULE = DecisionRule(
     "files-of-rule",
-    "TLS towards others uses the files that the DestinationRule names; without caCertificates, the system's roots.",
+    "TLS origination uses the files that the DestinationRule names; without caCertificates, the system's roots.",
     _TLS,
 )
 
-# When Envoy says no
+# Rejected config
 
 LAST_ACCEPTED = DecisionRule(
-    "last-accepted", "Envoy refused the newer version, so the last one that it took stays.", _CHANGE
+    "last-accepted", "Envoy rejected the newer version, so the last accepted version stays in use.", _CHANGE
 )
 
 RULES: Mapping[str, DecisionRule] = {

@@ -1,5 +1,5 @@
-"""An explanation with the places of its objects. Resources say which objects made them, and of most not where these are
-written; of what a Sidecar or a RequestAuthentication decides they say nothing. The mesh knows both."""
+"""Add files and lines to the objects of an explanation. Resources name the objects that they come from, most without
+file and line, and do not name a deciding Sidecar or RequestAuthentication. Both come from the mesh."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _UNKNOWN = frozenset({*UNCLAIMED, names.PASSTHROUGH, names.BLACK_HOLE})
 
 
 def sourced(mesh: Mesh, group: Callable[[str], Group | None], explanation: Explanation) -> Explanation:
-    """`group`: what the proxy of a pod is, by the pod's name."""
+    """`group`: the group of a pod's proxy, by the pod's name."""
     known: dict[Step, Step] = {}
 
     def step(each: Step) -> Step:
         if each not in known:
-            found = (*each.sources, *_more(mesh, group, each))
-            known[each] = replace(each, sources=tuple(dict.fromkeys(placed(mesh, source) for source in found)))
+            every = (*each.sources, *_more(mesh, group, each))
+            known[each] = replace(each, sources=tuple(dict.fromkeys(placed(mesh, source) for source in every)))
         return known[each]
 
     def outcome(each: Outcome) -> Outcome:
@@ -38,9 +38,9 @@ def sourced(mesh: Mesh, group: Callable[[str], Group | None], explanation: Expla
 
 
 def _more(mesh: Mesh, group: Callable[[str], Group | None], step: Step) -> tuple[ObjectSource, ...]:
-    """The objects that no resource names."""
-    asked = step.about in _UNKNOWN or step.stage in (DecisionStage.TOKEN, DecisionStage.INBOUND)
-    owner = group(step.proxy) if asked else None
+    """The deciding objects that no resource names."""
+    needed = step.about in _UNKNOWN or step.stage in (DecisionStage.TOKEN, DecisionStage.INBOUND)
+    owner = group(step.proxy) if needed else None
     if owner is None:
         return ()
     if step.stage is DecisionStage.TOKEN:
@@ -52,7 +52,7 @@ def _more(mesh: Mesh, group: Callable[[str], Group | None], step: Step) -> tuple
 
 
 def _authentications(mesh: Mesh, group: Group, issuer: str) -> tuple[ObjectSource, ...]:
-    """Who checks tokens; those of an issuer, if one is named."""
-    found = mesh.policies(RequestAuthentication, group)
-    believing = [each for each in found if any(rule.issuer == issuer for rule in each.rules)]
-    return sources(*(each.origin for each in believing or found))
+    """The RequestAuthentications in force; only those with the issuer, if one is named."""
+    policies = mesh.policies(RequestAuthentication, group)
+    believing = [each for each in policies if any(rule.issuer == issuer for rule in each.rules)]
+    return sources(*(each.origin for each in believing or policies))

@@ -1,1 +1,1 @@
-"""A mesh from files that are not applied: the problems it would have, the pods it would run."""
+"""Build a mesh from files that are not applied: its problems and its pods."""

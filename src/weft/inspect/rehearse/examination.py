@@ -1,5 +1,5 @@
-"""All that `weft analyze` looks at, in one go: the rehearsal of a mesh, and what is wrong with the pods that would be
-in it, written as Deployments and the like or running on a cluster. Documents come in, problems with codes leave."""
+"""The whole of `weft analyze`: the problems of a mesh, and of its pods, either from Deployments and other templates or
+running on a cluster. Input: documents. Output: problems with codes."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ SUPPRESSING = ("weft.dev/analyze-suppress", "galley.istio.io/analyze-suppress") 
 
 
 class Running(msgspec.Struct, frozen=True):
-    """What a cluster tells beyond what is written there."""
+    """State of a cluster beyond its written objects."""
 
     values: tuple[Values, ...] = ()  # pods and EndpointSlices
     installed: Installed = Installed()
     injectors: Mapping[str, InjectionSettings] = {}  # by revision
-    problems: tuple[Problem, ...] = ()  # what could not be read, who does not answer
+    problems: tuple[Problem, ...] = ()  # what could not be read
 
 
 class Examined(msgspec.Struct, frozen=True):
     objects: int
     problems: tuple[Problem, ...]
-    facts: Facts | None = None  # of the whole
+    facts: Facts | None = None  # about all objects
 
 
 def examine(
@@ -50,7 +50,7 @@ def examine(
     running: Running | None = None,
     laid_over: Iterable[Document] = (),
 ) -> Examined:
-    """`laid_over`: files that take the place of what a cluster has. Never raises, whatever the documents hold."""
+    """`laid_over`: files that replace objects of the cluster. Never raises, whatever the documents contain."""
     written = {document.key: document for document in documents}
     fresh = {document.key: document for document in laid_over}
     written |= fresh
@@ -59,7 +59,7 @@ def examine(
     looked_at = [document for document in written.values() if _is_read(document)]
     others = [*_present(running, fresh), *_made_of(templates, running, fresh, injection)]
     result = rehearsed(looked_at, domain, admit, others=others, least=Severity.INFO)
-    made = [each for each in templates if each.owner == ("", "")]  # else whoever made it is looked at
+    made = [each for each in templates if each.owner == ("", "")]  # otherwise its owner is examined
     problems = [
         *result.problems,
         *of_pods(made, written.values()),
@@ -70,17 +70,17 @@ def examine(
         pods = [each for each in templates if each.document.key.kind == "Pod"]
         problems += of_proxies(result.facts, pods, running.installed, injection.wants)
         problems += running.problems
-    return Examined(len(written), _in_order(_heard(dict.fromkeys(map(coded, problems)), written)), result.facts)
+    return Examined(len(written), _in_order(_unsuppressed(dict.fromkeys(map(coded, problems)), written)), result.facts)
 
 
 def _is_read(document: Document) -> bool:
-    """What a mesh reads, what it might, and what nobody knows. Whatever else there is in a cluster is not its."""
+    """Kinds that weft reads, related kinds, and unknown kinds. Other kinds of a cluster are ignored."""
     kind = document.key.kind
     return kind in KINDS or kind in OF_MESHES or kind in OF_PODS or kind not in NOT_READ
 
 
 def _present(running: Running | None, fresh: Mapping[ObjectKey, Document]) -> Iterator[Values]:
-    """Pods and slices that are there. A workload that a file changes has other pods before long."""
+    """Pods and EndpointSlices of the cluster, without the pods of workloads that a file replaces."""
     for key, values in running.values if running else ():
         if key not in fresh and not any(_is_of(value, fresh) for value in values):
             yield key, values
@@ -92,7 +92,7 @@ def _made_of(
     fresh: Mapping[ObjectKey, Document],
     injection: AssumedInjection,
 ) -> Iterator[Values]:
-    """The pods of workloads that are only written."""
+    """The pods that workloads in files would have."""
     written = (each for each in templates if running is None or each.document.key in fresh)
     return ((key, (pod,)) for key, pod in would_be(written, injection))
 
@@ -108,29 +108,27 @@ def _of_annotations(templates: Iterable[PodTemplate], injection: AssumedInjectio
         if not injection.wants(template):
             for container in template.containers:
                 if container.image == "auto":
-                    what = (
-                        f"`image: auto` of container {container.name} is for the injector, which leaves this pod alone"
-                    )
+                    what = f"`image: auto` of container {container.name} is for the injector, which skips this pod"
                     hint = "label the namespace or the pod for injection"
                     yield found("WFT0814", template.document, (*container.path, "image"), what, hint)
             continue
         place = (*template.path, "metadata", "annotations")
-        said = dict(template.annotations)
+        annotations = dict(template.annotations)
         try:
-            wishes = read(said, injection.settings_for(template.namespace), str(template.document.key))
+            wishes = read(annotations, injection.settings_for(template.namespace), str(template.document.key))
         except InjectionRefused as refusal:
             for problem in refusal.problems:
                 name = problem.where.field.partition("[")[2].removesuffix("]")
-                what = f"{name}: {problem.what}: the injector refuses such a pod"
+                what = f"{name}: {problem.what}: the injector rejects such a pod"
                 yield found("WFT0811", template.document, (*place, name), what, problem.hint)
             continue
         for words in wishes.warnings:
-            name = next((each for each in said if each in words), "")
+            name = next((each for each in annotations if each in words), "")
             yield found("WFT0810", template.document, (*place, name) if name else place, words)
 
 
-def _heard(problems: Iterable[Problem], written: Mapping[ObjectKey, Document]) -> Iterator[Problem]:
-    """Without those that an annotation of their object asks not to be told."""
+def _unsuppressed(problems: Iterable[Problem], written: Mapping[ObjectKey, Document]) -> Iterator[Problem]:
+    """Leave out the problems that an annotation of their object suppresses."""
     silenced: dict[str, set[str]] = {}
     for key, document in written.items():
         metadata = document.body.get("metadata")

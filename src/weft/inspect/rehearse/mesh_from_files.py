@@ -1,5 +1,5 @@
-"""A mesh that is only written: YAML comes in, and the mesh leaves that would be there if it ran, with a pod for every
-replica, each at an address of its own. What is refused is not in it, and is told."""
+"""Build a mesh from YAML without running it, with a pod for every replica, each with its own address. Rejected objects
+are left out and reported."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from weft.model.settings import Settings
 from weft.model.value import Admit, Value, as_it_is
 from weft.model.workload import Workload
 
-_FIRST = IPv4Address("198.18.0.1")  # of a range for measurements (RFC 2544), which no mesh has
-_MOST_REPLICAS = 20  # of one workload: more would make the same choice likelier, and none different
+_FIRST = IPv4Address("198.18.0.1")  # in the benchmark range (RFC 2544), which no mesh uses
+_MOST_REPLICAS = 20  # per workload: more replicas would not add an outcome
 
 
 class WrittenMesh(msgspec.Struct, frozen=True):
     mesh: Mesh
-    problems: tuple[Problem, ...]  # errors: what they are about is not in the mesh, or in its closed form
+    problems: tuple[Problem, ...]  # errors; their objects are left out, or replaced by their fail-closed form
 
 
 def written_mesh(
@@ -36,8 +36,8 @@ def written_mesh(
     running: Iterable[tuple[ObjectKey, tuple[Value, ...]]] | None = None,
     read: Callable[[Document, str], Parsed] = parse,
 ) -> WrittenMesh:
-    """Never raises, whatever the documents hold. `admit`: gives services their addresses, where nobody wrote any.
-    `running`: the pods of a cluster and who answers there, in the place of those that would be."""
+    """Never raises, whatever the documents contain. `admit`: assigns addresses to services that have none. `running`:
+    pods and EndpointSlices of a cluster, instead of generated pods."""
     mesh = Mesh(Settings(domain=domain))
     problems: list[Problem] = []
     written = {document.key: document for document in documents}
@@ -58,10 +58,10 @@ def written_mesh(
         mesh.apply(key, values)
     if running is None and any(key.kind in OF_PODS for key in written):
         from weft.inspect.rehearse.pods_from_templates import (
-            written_pods,  # on one machine nobody has to know the injector
+            written_pods,  # a local mesh does not need the injector
         )
 
         for key, pod in written_pods(written.values()):
-            # Nobody has written who answers for which service, so labels decide.
+            # There are no EndpointSlices, so selectors decide which pods are endpoints.
             mesh.apply(key, (msgspec.structs.replace(pod, addresses=(next(addresses),), by_slice=False),))
     return WrittenMesh(mesh, tuple(problems))

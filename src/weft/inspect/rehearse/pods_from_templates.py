@@ -1,5 +1,5 @@
-"""The pods of what is only written as Deployments and the like: documents come in, and out go the pods that Kubernetes
-would make of them, each with a proxy if it would get one."""
+"""The pods that Kubernetes would create from Deployments and other templates, each with a proxy if the injector would
+add one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from weft.inject.settings import InjectionSettings
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, Origin
 
-_ADDRESS = "192.0.2.2"  # of pods that would be there; it is nobody's (RFC 5737)
+_ADDRESS = "192.0.2.2"  # of generated pods: a documentation address (RFC 5737)
 
 
 def written_pods(documents: Iterable[Document]) -> Iterator[tuple[ObjectKey, Instance]]:
-    """One of each."""
+    """One pod per template."""
     written = tuple(documents)
     templates = (each for document in written if (each := template_of(document)) is not None)
     return would_be(templates, AssumedInjection(written))
@@ -49,7 +49,7 @@ def would_be(templates: Iterable[PodTemplate], injection: AssumedInjection) -> I
 
 
 class AssumedInjection:
-    """Who gets a proxy, as the injector and the API server would have it. `injectors`: those that run, by revision."""
+    """Decides which pods get a proxy, as API server and injector would. `injectors`: running ones, by revision."""
 
     def __init__(self, documents: Iterable[Document], injectors: Mapping[str, InjectionSettings] = {}) -> None:
         self._namespaces = {each.key.name: _labels(each) for each in documents if each.key.kind == "Namespace"}
@@ -58,7 +58,7 @@ class AssumedInjection:
     def wants(self, template: PodTemplate) -> bool:
         labels = self._namespaces.get(template.namespace)
         if labels is None:
-            # Whoever wrote this has left the namespace to others. Most meshes inject where they have objects.
+            # The namespace is not in the files. Most meshes inject in namespaces that have objects of the mesh.
             labels = {INJECTION: "enabled"}
         return decide(template.body(), template.namespace, labels, self.settings(labels)).inject
 
@@ -71,7 +71,7 @@ class AssumedInjection:
 
 
 def _ports_of(template: PodTemplate, name: str) -> tuple[int, ...] | None:
-    """None for all, or where nothing is said. What is no port is said elsewhere."""
+    """None for all ports, or if unset. Values that are not ports are reported elsewhere."""
     written = dict(template.annotations).get(f"traffic.sidecar.istio.io/{name}", "*")
     if "*" in written:
         return None

@@ -1,6 +1,5 @@
-"""Everything that would be wrong with a mesh if it ran: the same reading, the same analysis and the same translation
-findings as a control plane has, for objects that nothing serves. Documents come in, problems leave, each at the line of
-the field it is about."""
+"""The problems that a mesh would have if it ran: the same parsing, analysis and translation as in a control plane, for
+objects that are not served. Input: documents. Output: problems, each with the line of its field."""
 
 from __future__ import annotations
 
@@ -30,8 +29,8 @@ from weft.model.workload import Workload
 from weft.translate.findings import problems_of
 from weft.translate.view import service_view
 
-_ADDRESS = "192.0.2.1"  # of pods that would be there; it is nobody's (RFC 5737)
-_MOST_ASKED = 5  # groups that are asked for a host's ports until one sees it
+_ADDRESS = "192.0.2.1"  # of generated pods: a documentation address (RFC 5737)
+_MOST_ASKED = 5  # groups that are tried until one sees the host
 
 Values = tuple[ObjectKey, tuple[Value, ...]]
 _Scoped = tuple[Group, Scope]
@@ -46,7 +45,7 @@ class Rehearsed(msgspec.Struct, frozen=True):
 def rehearse(
     documents: Iterable[Document], domain: str = "cluster.local", admit: Admit = as_it_is
 ) -> tuple[Problem, ...]:
-    """Never raises, whatever the documents hold."""
+    """Never raises, whatever the documents contain."""
     return rehearsed(documents, domain, admit).problems
 
 
@@ -59,7 +58,7 @@ def rehearsed(
     least: Severity = Severity.WARNING,
     read: Callable[[Document, str], Parsed] = parse,
 ) -> Rehearsed:
-    """`others`: what is there and is no document, such as pods."""
+    """`others`: objects that are not documents, such as running pods."""
     problems: list[Problem] = []
     written = {document.key: document for document in documents}
     on_one_machine = any(key.kind == "Workload" for key in written)
@@ -68,12 +67,12 @@ def rehearsed(
     refused: set[ObjectKey] = set()
     for document in written.values():
         if document.key.kind in OF_PODS and not on_one_machine:
-            continue  # of a cluster, where others make pods of it
+            continue  # files for a cluster, whose pods come in `others`
         parsed = read(document, domain)
         problems += parsed.problems
         if parsed.meant:
             refused.add(document.key)
-        # An object with errors is taken as it is meant, too: what refers to it is not wrong because of them.
+        # A rejected object counts as far as it could be parsed: references to it are not wrong because of its errors.
         meant[document.key] = tuple(map(admit, parsed.values or parsed.meant))
         in_force[document.key] = meant[document.key] if parsed.values else tuple(map(admit, parsed.closed))
     there = tuple(others)
@@ -107,7 +106,7 @@ def _facts(mesh: Mesh) -> Facts:
 
 
 def own_problems(document: Document, domain: str = "cluster.local") -> tuple[Problem, ...]:
-    """What is wrong with an object by itself."""
+    """The problems of an object by itself."""
     return () if document.key.kind in OF_PODS else parse(document, domain).problems
 
 
@@ -121,11 +120,11 @@ def _of_translation(mesh: Mesh) -> Iterator[Problem]:
 
 
 class _Callers:
-    """From where a host is to be looked at: from everywhere where it may look different, and no more, for in a large
-    mesh there are very many hosts and very many callers.
+    """Selects the groups from which a host is translated: one for each different view of it and no more, since a large
+    mesh has very many hosts and callers.
 
-    Different are the namespaces that own one of the objects or that one is exported to by name; all others see the
-    same, unless a Sidecar says what they see. Then they are asked if it may show them the host.
+    A view may differ in the namespaces that own one of the objects, or to which one is exported by name. All other
+    namespaces have the same view, except groups with a Sidecar, which are included if it may show them the host.
     """
 
     def __init__(self, mesh: Mesh) -> None:
@@ -133,7 +132,7 @@ class _Callers:
         self._every = [(group, mesh.scope(group)) for group in _groups(mesh)]
         self._free: dict[str, list[_Scoped]] = defaultdict(list)  # without a Sidecar, by namespace
         self._shown: dict[str, list[_Scoped]] = defaultdict(list)  # with one, by the namespaces that it shows
-        self._asking: dict[str, list[_Scoped]] = defaultdict(list)  # by hosts that proxies ask of themselves
+        self._asking: dict[str, list[_Scoped]] = defaultdict(list)  # by hosts that proxies call by themselves
         for group, scope in self._every:
             for host, _ in scope.asked:
                 self._asking[host].append((group, scope))
@@ -141,7 +140,7 @@ class _Callers:
                 self._free[group.namespace].append((group, scope))
             for place in dict.fromkeys(each.namespace for each in scope.imports or ()):
                 self._shown[place].append((group, scope))
-        self._services: dict[str, set[str]] = defaultdict(set)  # by host, the namespaces that are different
+        self._services: dict[str, set[str]] = defaultdict(set)  # by host, the namespaces with a view of their own
         for service in mesh.services():
             self._services[service.host] |= {service.namespace, *service.export_to}
         self._rules: dict[str, set[str]] = defaultdict(set)  # by host or wildcard
@@ -168,7 +167,7 @@ class _Callers:
         return dict.fromkeys([*different, *others, *bounded, *self._asking.get(host, ())])
 
     def _for_ports(self, host: str) -> Iterator[_Scoped]:
-        """Without routes there is only one thing to be said, and it is the same for everybody who sees the host."""
+        """One group that sees the host: without routes, the problems are the same for all groups that see it."""
         own = [each for place in sorted(self._services.get(host, ())) for each in self._free.get(place, ())[:1]]
         for group, scope in [*own, *self._every[:_MOST_ASKED]]:
             if self._mesh.service(host, scope) is not None:
@@ -177,7 +176,7 @@ class _Callers:
 
 
 def _groups(mesh: Mesh) -> list[Group]:
-    """One for each way of seeing the mesh: as the workloads do, or, without any, as each namespace would."""
+    """One group per different view of the mesh: those of the workloads, or without any, one per namespace."""
     seen: dict[object, Group] = {}
     selecting: dict[str, list[DestinationRule]] = defaultdict(list)
     for rule in _of_kind(mesh, DestinationRule):

@@ -18,8 +18,10 @@ def test_plaintext_that_is_accepted_ends_with_1_and_says_what_to_do(weft, mesh):
         "warning: Namespace shop: job, talker accept plaintext beside mutual TLS: PERMISSIVE is the default"
         in done.stdout
     )
-    assert "next: once nobody calls in plaintext, write a PeerAuthentication of mode STRICT" in done.stdout
-    assert "2 certificates of proxies, the first ends at " in done.stdout
+    assert (
+        "next: once there are no plaintext calls, create a STRICT PeerAuthentication for namespace shop" in done.stdout
+    )
+    assert "2 certificates of proxies, the first expires at " in done.stdout
     assert done.stderr == f"mesh {mesh}: 0 errors, 1 warning, 1 info\n"
 
 

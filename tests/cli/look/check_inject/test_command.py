@@ -27,7 +27,7 @@ def test_a_workload_of_this_machine_says_it_itself(weft, mesh, command):
     head, row = [re.split(r" {2,}", line) for line in done.stdout.splitlines()]
     assert head == ["WEBHOOK", "REVISION", "INJECTED", "REASON"]
     assert row[:3] == ["-", "-", "✔"]
-    assert re.fullmatch(r"a Workload has one unless it says otherwise: Workload shop/talker \(\S*mesh.yaml:1\)", row[3])
+    assert re.fullmatch(r"a Workload has one by default: Workload shop/talker \(\S*mesh.yaml:1\)", row[3])
     assert weft(*command, "-l", "a=b", "--mesh", mesh).returncode == 2
 
 

@@ -52,7 +52,7 @@ def test_the_labels_of_a_namespace_count_wherever_it_is_written(written, tmp_pat
 @pytest.mark.parametrize(
     ("metadata", "has", "reason"),
     [
-        ("", True, "a Workload has one unless it says otherwise"),
+        ("", True, "a Workload has one by default"),
         (", annotations: {sidecar.istio.io/inject: 'false'}", False, "its annotation sidecar.istio.io/inject is false"),
         (", labels: {sidecar.istio.io/inject: 'true'}", True, "its label sidecar.istio.io/inject is true"),
     ],

@@ -91,7 +91,7 @@ def _by_itself(workload: Mapping[str, Any]) -> tuple[bool, str]:
         said = _mapping(_mapping(workload, "metadata"), f"{place}s").get(INJECT_LABEL)
         if said is not None:
             return str(said).lower() != "false", f"its {place} {INJECT_LABEL} is {said}"
-    return True, "a Workload has one unless it says otherwise"
+    return True, "a Workload has one by default"
 
 
 def pod_of(document: Any) -> dict[str, Any] | None:
