@@ -127,7 +127,7 @@ async def test_a_refused_route_is_found_in_the_delegate_that_it_is_written_in_an
     await blamed(mesh, place)
     assert f"leaf.yaml:{line}" in await weft(mesh, "status")
     told = await weft(mesh, "proxy-status")
-    assert "client-0.shop refused RDS app.shop.svc.cluster.local: " in told and place in told
+    assert "client-0.shop rejected RDS app.shop.svc.cluster.local: " in told and place in told
     assert f"leaf.yaml:{line}" in await weft(mesh, "analyze")
     why = await weft(mesh, "why", "client", "route", "80")
     assert f"refused: {place}: Envoy rejects RouteConfiguration 80: " in why

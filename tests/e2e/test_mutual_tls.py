@@ -187,7 +187,7 @@ async def test_a_rule_that_disagrees_with_a_policy_fails_and_is_said(mesh):
     rule = text(destination_rule("server", tls={"mode": "DISABLE"}))
     await mesh.edit({"peer.yaml": peer_authentication("STRICT"), "rule.yaml": rule})
     assert (await mesh.get("client", "http://server/"))["status"] == 503
-    await eventually(lambda: any("server takes only mutual TLS there" in each for each in mesh.problems()))
+    await eventually(lambda: any("server accepts only mutual TLS there" in each for each in mesh.problems()))
     await mesh.edit({"peer.yaml": None, "rule.yaml": None})
 
 

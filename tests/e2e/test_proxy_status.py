@@ -119,7 +119,7 @@ async def test_what_a_proxy_refuses_is_an_error_until_it_is_mended(mesh):
     await eventually(lambda: [each for each in mesh.problems() if "Envoy rejects" in each])
     code, said, words = await mesh.weft("proxy-status")
     assert code == 0 and "ERROR" in said
-    assert "client-0.shop refused RDS app.shop.svc.cluster.local: " in words and "hint: weft status" in words
+    assert "client-0.shop rejected RDS app.shop.svc.cluster.local: " in words and "hint: weft status" in words
     mesh.control.put(key, good)
     await eventually(lambda: not [each for each in mesh.problems() if "Envoy rejects" in each])
     await mesh.synced()

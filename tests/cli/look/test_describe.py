@@ -2,6 +2,7 @@ import json
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from weft.cli.look import describe
 
@@ -34,6 +35,16 @@ def test_what_cannot_be_described_is_a_usage_error(words, said, capsys):
         describe._wanted(*words)
     assert raised.value.exit_code == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("service", "a"), ("po", "a"), ("deploy/a",), ("svc/a",)])
+def test_the_command_line_takes_every_kind_of_kubectl(words, monkeypatch):
+    questions = []
+    monkeypatch.setattr(
+        "weft.cli.reach.connect.answered", lambda _page, question, **_: questions.append(question) or {"lines": []}
+    )
+    done = CliRunner().invoke(describe.describe, words)
+    assert (done.exit_code, questions[0]["name"]) == (0, "a"), done.output
 
 
 @pytest.mark.root

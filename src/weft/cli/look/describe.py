@@ -14,7 +14,10 @@ from weft.cli.reach.names import KINDS
 
 @click.command()
 @click.argument(
-    "kind", metavar="pod|svc", help="pod or svc; or kind and name at once, as in deploy/web.", type=OneOf("pod", "svc")
+    "kind",
+    metavar="pod|svc",
+    help="pod or svc; or kind and name at once, as in deploy/web.",
+    shell_complete=OneOf("pod", "svc").shell_complete,
 )
 @click.argument(
     "name",
