@@ -130,11 +130,11 @@ async def test_a_refused_route_is_found_in_the_delegate_that_it_is_written_in_an
     assert "client-0.shop rejected RDS app.shop.svc.cluster.local: " in told and place in told
     assert f"leaf.yaml:{line}" in await weft(mesh, "analyze")
     why = await weft(mesh, "why", "client", "route", "80")
-    assert f"refused: {place}: Envoy rejects RouteConfiguration 80: " in why
+    assert f"rejected: {place}: Envoy rejects RouteConfiguration 80: " in why
     assert "last-accepted" in why
     assert (await mesh.get("client", "http://app/moved"))["status"] == 200  # what was good stays
     await mended(mesh, "leaf.yaml", leaf("/elsewhere"))
-    assert "refused" not in await weft(mesh, "why", "client", "route", "80")
+    assert "rejected" not in await weft(mesh, "why", "client", "route", "80")
 
 
 async def test_a_refused_policy_is_found_among_all_that_guard_the_workload(mesh, monkeypatch):
@@ -142,7 +142,7 @@ async def test_a_refused_policy_is_found_among_all_that_guard_the_workload(mesh,
     mesh.write("two.yaml", text(policy("two", "x-c", "bad\nd", "x-e")))
     place = f"two.yaml:{line_of(mesh, 'two.yaml', 'headers[bad') - 1}: AuthorizationPolicy shop/two"
     await blamed(mesh, place)
-    assert f"refused: {place}" in await weft(mesh, "why", "app", "listener", "virtualInbound")
+    assert f"rejected: {place}" in await weft(mesh, "why", "app", "listener", "virtualInbound")
     assert place in await weft(mesh, "proxy-status")
     # While it is looked for, and after, the last good policies hold.
     assert (await mesh.get("client", "http://app/fine", headers={"x-d": "yes"}))["status"] == 403
