@@ -155,7 +155,7 @@ async def kill_the_control_plane_while_a_root_is_announced(mesh: Separate, journ
     await trusted(mesh, 2)
     journal.note("control plane killed")
     mesh.control.kill()
-    assert "the rotation goes on when it runs again" in rotating.communicate(timeout=20)[0]
+    assert "the rotation continues when it runs again" in rotating.communicate(timeout=20)[0]
     mesh.write("routes.yaml", *routes("2"))
     journal.note("agent replaced, while there is no CA")
     mesh.agent.end()

@@ -126,7 +126,7 @@ async def test_an_audit_tells_of_a_servers_certificate_that_ends_soon(mesh):
     await eventually(lambda: answers(200, late))
     told = await weft(f"weft audit --mesh {mesh.engine.name}", mesh.directory)
     (line,) = [each for each in told.splitlines() if "its certificate" in each]
-    assert f"Proxy edge-0.shop: its certificate for {HOST} ends at " in line and "should have been renewed" in line
+    assert f"Proxy edge-0.shop: its certificate for {HOST} expires at " in line and "should have been renewed" in line
     shown = await weft(f"weft proxy-config secret edge-0.shop --why --mesh {mesh.engine.name}", mesh.directory)
     (row,) = [each for each in shown.splitlines() if each.startswith("kubernetes://shop ")]
     assert "Secret shop/shop" in row and f"{mesh.directory}/secret.yaml" in row

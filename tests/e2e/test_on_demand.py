@@ -438,7 +438,7 @@ async def test_every_resource_of_a_proxy_has_a_reason_and_its_pod_says_how_much_
         of_holds = {name for name in told if name.startswith("hold|") or name in LISTENERS}
         assert of_holds and all(told[name][0].rules[0].name == "held-calls" for name in of_holds)
     lines = list(pod_lines(describe_pod(mesh.control.mesh, stage, (), "client")))
-    assert any(line.startswith("On demand: it knows ") and "of 6 services" in line for line in lines), lines
+    assert any(line.startswith("On demand: it has ") and "of 6 services" in line for line in lines), lines
 
 
 async def test_proxies_have_what_they_should_have_whoever_of_them_called(mesh):

@@ -348,13 +348,13 @@ def test_a_gateway_that_leads_to_itself_is_no_way_without_end():
     [
         (
             "http://shop.example/",
-            "from outside to port 80: the server of Gateway edge/aaa there speaks TCP, and no VirtualService has `tcp` "
+            "from outside to port 80: the server of Gateway edge/aaa there is TCP, and no VirtualService has `tcp` "
             "routes for it; that of Gateway edge/public for HTTP is left out",
             "the server is closed: no VirtualService has `tcp` routes for it",
         ),
         (
             "https://shop.example:9443/",
-            "the server of Gateway edge/public there speaks HTTPS, and there is no Secret edge/shop",
+            "the server of Gateway edge/public there is HTTPS, and there is no Secret edge/shop",
             "the server is closed: there is no Secret edge/shop",
         ),
     ],

@@ -5,6 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from weft.cli.look import describe
+from weft.cli.main import app
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_the_command_line_takes_every_kind_of_kubectl(words, monkeypatch):
     monkeypatch.setattr(
         "weft.cli.reach.connect.answered", lambda _page, question, **_: questions.append(question) or {"lines": []}
     )
-    done = CliRunner().invoke(describe.describe, words)
+    done = CliRunner().invoke(app, ["describe", *words])
     assert (done.exit_code, questions[0]["name"]) == (0, "a"), done.output
 
 
