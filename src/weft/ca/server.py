@@ -174,7 +174,7 @@ async def _refuse(context: Context, refused: SigningRefused) -> bytes:
 
 
 def _host(peer: str) -> str:
-    """`ipv4:10.0.0.1:40000` without the port; of a Unix socket nothing is left, and all are one."""
+    """`ipv4:10.0.0.1:40000` without the port; empty for Unix sockets, so all of them count as one host."""
     return peer.rpartition(":")[0] if peer.startswith(("ipv4:", "ipv6:")) else ""
 
 

@@ -203,5 +203,5 @@ class _Unserved:
 
 
 def printable(path: str) -> str:
-    """A name that is not UTF-8 can be opened, but not shown."""
+    """The path for display: bytes that are not UTF-8 are replaced."""
     return path.encode(errors="surrogateescape").decode(errors="replace")

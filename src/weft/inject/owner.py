@@ -29,7 +29,7 @@ class WorkloadOwner(msgspec.Struct, frozen=True):
 
 
 def owner_of(metadata: Mapping[str, Any]) -> WorkloadOwner:
-    """Of a pod's metadata, whatever stands in it."""
+    """The workload that owns a pod, from its metadata; without a controller, the pod itself."""
     references = metadata.get("ownerReferences")
     for reference in references if isinstance(references, list) else ():
         if isinstance(reference, Mapping) and reference.get("controller"):

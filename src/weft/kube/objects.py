@@ -225,7 +225,7 @@ class DefinitionStatus(msgspec.Struct):
 
 
 class DefinitionObject(msgspec.Struct):
-    """A CustomResourceDefinition, almost without its schemas."""
+    """A CustomResourceDefinition. Its schemas are skipped, except `status.conditions`."""
 
     metadata: Metadata
     spec: DefinitionSpec = msgspec.field(default_factory=DefinitionSpec)

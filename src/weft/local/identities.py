@@ -42,7 +42,7 @@ _PROPAGATION = timedelta(seconds=2)
 
 
 class Trust(msgspec.Struct, frozen=True):
-    """How a mesh vouches for its pods."""
+    """The CA that signs the certificates of a local mesh, and their lifetime."""
 
     ca: Path | None = None  # a directory with a CA, or for one; None: a root that ends with the mesh
     certificate_ttl: timedelta = LIFETIME

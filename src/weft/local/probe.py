@@ -43,7 +43,7 @@ class Thresholds:
         self._against = 0
 
     def count(self, *, passed: bool) -> bool:
-        """Whether this answer changed it."""
+        """Count one probe result; returns whether `ready` changed."""
         if passed == self.ready:
             self._against = 0
             return False

@@ -12,7 +12,7 @@ _NAME = ".control"  # no mesh can be called so
 
 
 def default_place() -> Path | None:
-    """None where a user has no directory for such things."""
+    """The default directory of a control plane's socket; None if this user has no run directory."""
     base = os.environ.get("WEFT_RUN_DIR") or ("/run/weft" if os.geteuid() == 0 else "")
     if not base and (own := os.environ.get("XDG_RUNTIME_DIR")):
         base = f"{own}/weft"

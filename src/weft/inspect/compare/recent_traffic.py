@@ -59,7 +59,7 @@ class SeenRequest(msgspec.Struct, frozen=True):
 
 
 class Recent:
-    """Counts kinds of requests, in constant time per line."""
+    """Counts the requests of each kind in access logs, in constant time per line."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str, str, int], int] = {}

@@ -262,6 +262,6 @@ def _subset(subset: Subset, pods: list[Instance]) -> SubsetFacts:
 
 
 def _all(mesh: Mesh, kind: type[T]) -> Iterator[T]:
-    """Written objects, and those derived from objects of the Gateway API."""
+    """All values of this kind: written by the user, or derived from Gateway API objects."""
     yield from (value for _, values in mesh.values() for value in values if isinstance(value, kind))
     yield from (value for derived in mesh.derived() for value in derived.values if isinstance(value, kind))

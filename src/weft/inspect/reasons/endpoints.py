@@ -1,4 +1,4 @@
-"""Reasons for an endpoint of a cluster, and for a proxy's secret."""
+"""Why a proxy has an endpoint in a cluster, or a secret: the objects and rules behind it."""
 
 from __future__ import annotations
 
