@@ -88,11 +88,11 @@ def test_a_namespace_goes_to_the_new_revision_and_back_without_a_failed_request(
     assert uses(mesh)[old] == ("default", {"default": 2})
     assert uses(mesh)[new] == ("canary", {"canary": 1})
     with pods.undisturbed():
-        assert f"{old} lives by revision canary" in mesh.weft("upgrade", "--revision", "canary", "--move", old)
+        assert f"{old} uses revision canary" in mesh.weft("upgrade", "--revision", "canary", "--move", old)
         until(lambda: drivers(mesh, old, "echo") == {"canary.csi.weft.dev"})
         assert uses(mesh)[old] == ("canary", {"canary": 1, "default": 1})
         said = mesh.weft("uninstall", "--revision", "canary", "--yes", check=False)
-        assert "pods still live by it" in said
+        assert "pods still use it" in said
         assert f"{old} (1 pod)" in said
         assert f"{new} (1 pod)" in said
         mesh.weft("upgrade", "--revision", "default", "--move", old)

@@ -48,7 +48,7 @@ def test_the_root_that_the_control_plane_wrote_survives(cluster_cli):
 def test_what_does_not_come_up_is_said_with_the_next_command(cluster_cli):
     ended = cluster_cli("install", "--timeout", "3s")
     assert ended.returncode == 1
-    assert "it does not run yet: control plane: 0 of 2 ready" in ended.stderr
+    assert "weft is not running yet: control plane: 0 of 2 ready" in ended.stderr
     assert "kubectl get pods -n istio-system" in ended.stderr
 
 

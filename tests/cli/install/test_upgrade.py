@@ -44,12 +44,12 @@ def test_it_shows_who_is_where_and_what_can_be_done(two, shop):
     assert row == [shop, "default", "none"]
     assert "revision b: weft" in ended.stderr
     assert f"weft upgrade --revision b --move {shop}" in ended.stderr
-    assert "nobody uses b" in ended.stderr
+    assert "no namespace uses b" in ended.stderr
 
 
 def test_a_namespace_is_moved_and_the_old_revision_can_go(two, shop):
     ended = two.done("upgrade", "--revision", "b", "--move", shop)
-    assert f"{shop} lives by revision b" in ended.stderr
+    assert f"{shop} uses revision b" in ended.stderr
     assert "weft uninstall --revision default" in ended.stderr
     labels = two.server.request("GET", NAMESPACES.path(name=shop))["metadata"]["labels"]
     assert labels["istio.io/rev"] == "b"
@@ -62,7 +62,7 @@ def test_a_revision_that_a_namespace_asks_for_and_nobody_installed_is_told(two, 
     ended = two.done("upgrade")
     row = next(line.split() for line in ended.stdout.splitlines() if line.startswith(shop))
     assert row == [shop, "no", "proxy", "none"]
-    assert f"{shop} asks for revision gone, which is not installed: its new pods get no proxy" in ended.stderr
+    assert f"{shop} requests revision gone, which is not installed: its new pods get no proxy" in ended.stderr
     assert f"weft upgrade --revision b --move {shop}" in ended.stderr
 
 

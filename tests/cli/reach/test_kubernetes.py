@@ -104,7 +104,7 @@ def test_a_sidecar_that_starts_early_is_a_proxy_too(reach, namespace):
         ("pod/web", "there is no pod `web`"),
         ("deploy/nobody", "there is no deployment `nobody`"),
         ("deploy/empty", "deploy/empty has no pods"),
-        ("web-c", "no pod of `web-c` runs"),
+        ("web-c", "no pod of `web-c` is running"),
         ("bare-a", "`bare-a` has no proxy"),
     ],
 )

@@ -119,7 +119,7 @@ def test_a_root_that_a_cluster_has_published_is_looked_at(cluster_cli, place):
     body = {"metadata": {"name": ROOT_CONFIG_MAP}, "data": data}
     cluster_cli.server.request("POST", f"/api/v1/namespaces/{place}/configmaps", body)
     done = cluster_cli("audit", "-n", place, "-i", place)
-    assert done.returncode == 1 and "error: CA: what is published as roots is none" in done.stdout
+    assert done.returncode == 1 and "error: CA: the published roots are not certificates" in done.stdout
 
 
 def test_what_its_envoy_says_wins_over_what_is_written():
