@@ -61,6 +61,30 @@ async def test_what_fails_at_accepting_ends_nothing(monkeypatch, caplog):
     assert "too many open files" in caplog.text
 
 
+async def test_a_defect_costs_one_connection_and_the_port_stays_open(caplog):
+    entered, failures = asyncio.Event(), [ValueError("a defect")]
+
+    def has_room(_host):
+        if failures:
+            raise failures.pop()
+        return True
+
+    async def enter(connection, _host, _port):
+        connection.close()
+        entered.set()
+
+    async with accepting(has_room, enter) as acceptor:
+        lost, first = await asyncio.open_connection("127.0.0.1", acceptor.port)
+        async with asyncio.timeout(20):
+            with contextlib.suppress(ConnectionError):
+                assert await lost.read() == b""
+            _, second = await asyncio.open_connection("127.0.0.1", acceptor.port)
+            await entered.wait()
+        first.close()
+        second.close()
+    assert "a defect" in caplog.text
+
+
 async def test_closing_ends_those_that_are_entering():
     began, ended = asyncio.Event(), asyncio.Event()
 

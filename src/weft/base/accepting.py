@@ -47,12 +47,19 @@ class Acceptor:
                 log.warning("cannot accept a connection: %s", error)
                 await asyncio.sleep(_PAUSE)
                 continue
-            if not self._has_room(host):
+            try:
+                self._start(connection, host, port)
+            except Exception:  # a defect in weft costs this connection; the port stays open
+                log.exception("cannot serve a connection from %s", host)
                 connection.close()
-                continue
-            entering = asyncio.create_task(self._enter(connection, host, port))
-            self.entering[entering] = host
-            entering.add_done_callback(self.entering.pop)
+
+    def _start(self, connection: socket.socket, host: str, port: int) -> None:
+        if not self._has_room(host):
+            connection.close()
+            return
+        entering = asyncio.create_task(self._enter(connection, host, port))
+        self.entering[entering] = host
+        entering.add_done_callback(self.entering.pop)
 
 
 def bind(host: str | None, port: int, *, backlog: int) -> socket.socket:
