@@ -89,6 +89,7 @@ class TlsTransport(asyncio.Transport):
         return False
 
     def write_eof(self) -> None:
+        # asyncio's contract for a transport whose can_write_eof() is False.
         raise NotImplementedError("TLS connections cannot be half closed")
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:

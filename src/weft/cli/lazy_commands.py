@@ -16,7 +16,7 @@ from weft.cli.print.output import fail
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-# Of commands that have four letters, `bogus` and `logs` are two thirds alike, and `exce` and `exec` three quarters.
+# Similarity of short names: `bogus` and `logs` are two thirds alike, `exce` and `exec` three quarters.
 _ALIKE = 0.7
 _UNKNOWN = "weft.cli.unknown_command"  # in a context's `meta`, while a shell completes
 

@@ -1,7 +1,7 @@
 """Shell completion: `weft completion SHELL` prints what a shell is to read, and then the shell asks, at each press of a
 key, by starting `weft` with $_WEFT_COMPLETE. Each parameter knows what could come next (`cli/flags/completions.py`).
 
-Rule: nothing is said but candidates, and nobody waits for longer than two seconds, whoever does not answer.
+Rule: only candidates are printed, and a lookup ends after two seconds, even if a mesh does not answer.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _script(app: click.Command, shell: str) -> str:
 
 
 class _TooLongError(BaseException):
-    """Not an Exception: whoever looks for candidates takes those for nobody's answer, and would go on."""
+    """Not an Exception: a lookup of candidates catches those, and would continue."""
 
 
 @contextmanager
@@ -165,7 +165,7 @@ def _limit() -> Iterator[None]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Also what C code and children would say: it would stand in the middle of what somebody types."""
+    """Also silences C code and child processes: their output would appear in the middle of the command line."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:
@@ -208,7 +208,7 @@ def _words(items: list[CompletionItem]) -> list[CompletionItem]:
 
 
 def _escaped(value: str, typed: str) -> str:
-    """Unless somebody has begun to quote, in which case the shell takes it as it is."""
+    """Escape the value for the shell, unless the word being completed is quoted already."""
     if typed.rpartition("\n")[2].startswith(("'", '"')):
         return value
     return "".join(f"\\{letter}" if letter in _SPECIAL else letter for letter in value)

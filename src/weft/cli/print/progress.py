@@ -13,7 +13,7 @@ from weft.cli.print.output import fail, say
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ends the command unless somebody agrees. A script must have said so before."""
+    """Ask for confirmation and end the command without it. A script passes -y instead."""
     if yes:
         return
     if not sys.stdin.isatty():
