@@ -1,5 +1,6 @@
-"""Aggregated discovery (ADS): serves named bytes on streams and reports which versions each client accepted.
+"""Aggregated discovery (ADS): a server that sends named, versioned bytes to clients on streams and records which
+versions each client accepted.
 
-Fill a `snapshot.Snapshots`, pass it to a `server.XdsServer` with a `StreamObserver`, and listen. Nothing here knows a
-mesh.
+Fill a `snapshot.Snapshots`, pass it to a `server.XdsServer` with a `StreamObserver`, and listen. Nothing in this
+package knows a mesh.
 """

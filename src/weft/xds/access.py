@@ -1,6 +1,6 @@
-"""Authentication of a new stream. A port that needs it is given an `Authenticate` function, which checks certificates
-and tokens; its result goes with the stream to the observer, which decides what the stream may see.
-"""
+"""Authentication of new gRPC streams. A port that requires authentication is given an `Authenticate` function, which
+checks the caller's certificate or token and returns a principal. The principal is passed to the observer, which
+decides what the stream may see."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Unauthenticated(Exception):
 
 
 class Undecided(Exception):
-    """The credentials cannot be checked now, because another service does not answer. The caller may try again."""
+    """The credentials cannot be checked now, because another service does not respond. The caller may try again."""
 
 
 # (gRPC's peer string, bearer token or "") → the caller's principal, for the observer. Raises Unauthenticated or
@@ -32,7 +32,7 @@ Authenticate = Callable[[str, str], Awaitable[object]]
 
 
 async def admitted(authenticate: Authenticate | None, context: Context) -> object:
-    """The caller's principal; None without `authenticate`. If authentication fails, the call is aborted."""
+    """Return the caller's principal, or None if `authenticate` is None. If authentication fails, abort the call."""
     if authenticate is None:
         return None
     peer = context.peer()
@@ -47,7 +47,8 @@ async def admitted(authenticate: Authenticate | None, context: Context) -> objec
 
 
 def bearer_token(context: Context) -> str:
-    """The bearer token, if there is exactly one; several are ambiguous."""
+    """Return the bearer token from the call's `authorization` metadata, or an empty string unless the call has exactly
+    one: several tokens are ambiguous."""
     metadata: Any = context.invocation_metadata() or ()
     values = [value for name, value in metadata if name == "authorization" and isinstance(value, str)]
     tokens = [value[len(BEARER) :].strip() for value in values if value[: len(BEARER)].lower() == BEARER]

@@ -1,4 +1,4 @@
-"""Status of the connected clients: per type, what was sent, acknowledged and rejected."""
+"""Status of the connected clients: for each resource type, what was sent, acknowledged and rejected."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from weft.xds.subscription import Subscription
 class Sync(StrEnum):
     SYNCED = "SYNCED"  # the client has acknowledged everything
     STALE = "STALE"  # something is unsent or not acknowledged
-    NOT_SENT = "NOT SENT"  # nothing has been sent, because there is nothing, or because the group has no state yet
+    NOT_SENT = "NOT SENT"  # nothing has been sent: there are no resources, or the group has no state yet
 
 
 class Peer(msgspec.Struct, frozen=True):
-    listener: str  # the server's address that was called: a pod's own socket identifies the pod
+    listener: str  # address of the server that the client connected to; a pod's own socket identifies the pod
     address: str
     principal: object = None  # from the caller's certificate or token, where the listener requires one
 
@@ -27,13 +27,13 @@ class Peer(msgspec.Struct, frozen=True):
 class TypeStatus(msgspec.Struct, frozen=True):
     sync: Sync
     wildcard: bool
-    names: int  # subscribed by name
-    sent: str  # the last response, by its push number
+    names: int  # number of names that the client subscribed to explicitly
+    sent: str  # push number of the last response
     sent_at: float | None
-    settled: int  # the push up to which the client has acknowledged everything
+    settled: int  # the client has acknowledged all changes up to this push number
     settled_at: float | None
-    behind: int  # the first push after that; 0: none, or none that concerns it
-    error: str | None  # the last NACK, until its cause is gone
+    behind: int  # the first push after `settled` with a change for the client; 0: none
+    error: str | None  # error message of the last NACK; None once the rejected resource is replaced or accepted
 
 
 class StreamStatus(msgspec.Struct, frozen=True):

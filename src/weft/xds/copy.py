@@ -1,9 +1,11 @@
-"""The node agent's copy of the config of its groups: it applies updates of the control plane, fills the snapshots for
-its proxies, and reports back what they accepted and rejected, and how far they are.
+"""The node agent's copy of the config of its groups. It applies the updates of the control plane, fills the snapshots
+from which the node's proxies are served, and reports to the control plane what the proxies accepted and rejected,
+and which push each proxy has reached.
 
-The copy is in memory only and stays unchanged while the control plane is away. Rules: a group's snapshot gets its first
-update only when the whole group has arrived, so that no proxy removes a resource that has not arrived yet; the mirror
-is the control plane's last state, while a snapshot may contain older versions of quarantined resources.
+The copy is in memory only and stays unchanged while the control plane is unreachable. Rules: a group's snapshot gets
+its first update only when the whole group has arrived, so that no proxy removes a resource that is still on its way. A
+mirror is the last state that the control plane sent, while a snapshot may contain older versions of quarantined
+resources.
 """
 
 from __future__ import annotations
@@ -33,23 +35,25 @@ from weft.xds.stream import NackedResource
 from weft.xds.table import Resource
 from weft.xds.types import CLUSTER, LISTENER, is_held
 
-# Bytes of body names in a Hello; the control plane accepts twice as many (`request.REQUEST_BYTES`). Bodies that are not
-# listed are sent again; a Hello that is too long would always be rejected.
+# The most bytes of body names in a Hello; the control plane accepts twice as many (`request.REQUEST_BYTES`). The
+# control plane sends bodies again that are not listed; a Hello that is too long would be rejected at every attempt.
 _MOST_LISTED = 8 << 20
-_ENTRY_BYTES = 16  # around a name and a version
+_ENTRY_BYTES = 16  # bytes that encoding adds to a name and a version
 _MOST_SAID = 4 << 20  # bytes of the groups' called clusters in a Hello; a group that does not fit counts as calling all
-# What a pod waits for, or has, comes from the pod and is not trusted. The control plane keeps this many addresses and
-# hosts of a group; an address may be requested by two names, and one more shows that there are too many.
+# Cluster names that are kept for a group. They come from pods and are not trusted, so their number is bounded. The
+# control plane keeps CALLED addresses and hosts of a group. An address may be requested by two names, and one more
+# address shows the control plane that there are too many.
 _MOST_WANTED = 2 * (CALLED + 1)
-_LONGEST = 512  # a host of 253 characters, a subset of 63, a port, and the separators
+_LONGEST = 512  # the longest cluster name: a host of 253 characters, a subset of 63, a port, and separators
 
 
 class Broken(Exception):
-    """The control plane refers to something that the agent does not have. The stream must be restarted."""
+    """An update of the control plane refers to a group or body that the agent does not have. The stream must be
+    restarted."""
 
 
 class Body:
-    """The bytes of a resource, never parsed here, shared by all groups that have it."""
+    """The bytes of one version of a resource, never parsed here. All groups that have this version share them."""
 
     __slots__ = ("__weakref__", "body", "name", "version")
 
@@ -58,21 +62,24 @@ class Body:
 
 
 class _Mirror:
-    """One group as the control plane sent it."""
+    """The resources of one group as the control plane last sent them."""
 
     def __init__(self) -> None:
         self.tables: dict[str, dict[str, Body]] = {}
-        self.revision: int | None = None  # of this stream's control plane; None: it has not sent the group
-        self.changed_at: dict[str, int] = {}  # by type
-        self.followed = True  # whether the control plane may refer to it; it sends `gone` when it stops
+        self.revision: int | None = None  # push number of its last update on this stream; None: no update yet
+        self.changed_at: dict[str, int] = {}  # type → push number of its last change
+        self.followed = True  # whether updates may still refer to this group; `gone` in an update ends that
 
     def versions(self, type_url: str) -> Iterable[tuple[str, str]]:
         return ((name, body.version) for name, body in self.tables[type_url].items())
 
 
 class Copy:
-    """Callbacks: `changed`, there is something to report; `moved`, a pod's group has changed; `heard`, the control
-    plane has replied to a group's request made by `had`."""
+    """The config of all groups with a pod on this node, and the reports to the control plane that are not sent yet.
+
+    Callbacks: `changed()` is called when there is something to report, `moved(pod)` when a pod's group has changed, and
+    `heard(group)` when the control plane has replied to a request that `had` made for the group.
+    """
 
     def __init__(
         self,
@@ -87,20 +94,21 @@ class Copy:
         self.heard = heard
         self.pods: set[str] = set()
         self._told: set[str] = set()  # the pods that were sent to the control plane
-        self._removed: set[str] = set()  # those of them that were removed since; one may have been added again
+        self._removed: set[str] = set()  # pods of `_told` that were removed since; a pod may have been added again
         self.placements: dict[str, str] = {}  # pod → group
         self._mirrors: dict[str, _Mirror] = {}
         self._bodies: WeakValueDictionary[tuple[str, str, str], Body] = WeakValueDictionary()
         self._wanted: dict[str, dict[str, None]] = defaultdict(dict)  # group → clusters that proxies request by name
-        self._unsaid: dict[str, list[str]] = defaultdict(list)  # those not yet sent on this stream
+        self._unsaid: dict[str, list[str]] = defaultdict(list)  # clusters of `_wanted` not yet sent on this stream
         self._numbers = count(1)
         self._asked: dict[str, int] = {}  # group → number of the last request made by `had`
-        self._answered: dict[str, int] = {}  # group → number of the last one with a reply
-        self._unasked: dict[str, int] = {}  # requests not yet sent on this stream
+        self._answered: dict[str, int] = {}  # group → number of the last request of `had` that was replied to
+        self._unasked: dict[str, int] = {}  # group → number of its request that is not yet sent on this stream
         self._asked_by_hello: dict[str, int] = {}
-        self._listed: list[Body] = []  # bodies listed in the last Hello must be kept until `resumed`
+        self._listed: list[Body] = []  # bodies listed in the last Hello; they are kept alive until `resumed`
         self._connected = False
-        # To be reported: versions by name, or None for everything that the table has as accepted.
+        # Acceptances to report, by group and type: versions by name, or None for all that the snapshot's table has as
+        # accepted.
         self._acceptances: dict[tuple[str, str], dict[str, str] | None] = {}
         self._refusals: list[Refusal] = []
         self._reported: dict[int, ProxyFrame] = {}
@@ -119,14 +127,14 @@ class Copy:
         self.changed()
 
     def pods_frame(self) -> PodsFrame | None:
-        """Changes of pods since the last frame; None if there are none."""
+        """Return the pods added and removed since the last call or `hello`; None if there are none."""
         removed = self._told & self._removed
         added = self.pods - (self._told - removed)
         self._told, self._removed = set(self.pods), set()
         return PodsFrame(tuple(added), tuple(removed)) if added or removed else None
 
     def place(self, pod: str, group: str) -> None:
-        """Serve a pod this group's config until the control plane sends a placement."""
+        """Serve `pod` the config of `group` until the control plane sends the pod's placement."""
         if pod in self.pods and group in self._mirrors:
             self.placements[pod] = group
             self.moved(pod)
@@ -134,8 +142,8 @@ class Copy:
     # The stream
 
     def hello(self, node: str) -> Hello:
-        """The first frame of a stream. It repeats the state; reports of the previous stream may be lost, so they start
-        again."""
+        """Return the first frame of a new stream: it lists everything that the agent has. Reports of the previous
+        stream may be lost, so reporting starts again from nothing."""
         self._connected = True
         self._drop_unused()
         self._told, self._removed = set(self.pods), set()
@@ -164,8 +172,8 @@ class Copy:
         return Hello(node, tuple(self.pods), groups, bodies, builds=True, wanted=wanted, whole=whole)
 
     def _said(self) -> tuple[dict[str, list[str]], tuple[str, ...]]:
-        """The clusters that each group calls, as far as there is room, the shorter lists first; and the groups without
-        such a list, because they are not on demand or their list is too long."""
+        """Return the clusters that each group calls, and the groups without such a list. Shorter lists come first, up
+        to _MOST_SAID bytes; a group has no list if it is not on demand or its list does not fit."""
         said: dict[str, list[str]] = {}
         whole = [group for group in self._mirrors if not self._holds(group)]
         room = _MOST_SAID
@@ -181,8 +189,8 @@ class Copy:
         return said, tuple(dict.fromkeys(whole))
 
     def want(self, group: Hashable, clusters: Iterable[str]) -> bool:
-        """Proxies of a group wait for these clusters, or have done so. Returns whether there is anything new to
-        send."""
+        """Record that proxies of `group` wait for `clusters`, or have waited for them. Returns whether any of these
+        clusters is new and will be requested from the control plane."""
         name = str(group)
         known = self._wanted[name]
         new = [each for each in dict.fromkeys(clusters) if each not in known and _is_sensible(each)]
@@ -195,14 +203,14 @@ class Copy:
         return True
 
     def had(self, group: Hashable, clusters: Iterable[str]) -> int:
-        """A proxy of a group has reconnected and has these clusters. If some of them are missing here, but would not be
-        if the control plane knew that they are called, they are requested. Returns the number of the request
-        (`is_answered`), or 0 if there is nothing to wait for."""
+        """Record that a proxy of `group` has reconnected and has `clusters` from before. Clusters of hosts that the
+        copy of an on-demand group lacks are requested from the control plane, which sends them once they count as
+        called. Returns the number of the request, for `is_answered`, or 0 if there is nothing to wait for."""
         name = str(group)
         clusters = tuple(clusters)
         self.want(name, (each for each in clusters if is_held(CLUSTER, each)))
         if not (there := self._there(name)):
-            return 0  # the group has every service, so a missing cluster is gone
+            return 0  # the group gets every service, so a missing cluster no longer exists
         known = {cluster_host(each) for each in there}
         by_host = {host: each for each in clusters if (host := cluster_host(each)) and host not in known}
         if self.want(name, by_host.values()):
@@ -211,12 +219,13 @@ class Copy:
         return 0 if self.is_answered(name, number) else number
 
     def is_answered(self, group: Hashable, number: int) -> bool:
-        """Whether the request has its reply, or will get none because the group is gone."""
+        """Whether the control plane has replied to request `number` of `group`, or never will because the group was
+        dropped."""
         name = str(group)
         return name not in self._asked or self._answered.get(name, 0) >= number
 
     def wanted_frames(self) -> list[WantedFrame]:
-        """The frames about wanted clusters that are to be sent now."""
+        """Return the frames that request wanted clusters not yet sent on this stream, and clear the queue."""
         unsaid = [
             WantedFrame(name, tuple(held), self._unasked.get(name, 0)) for name, held in self._unsaid.items() if held
         ]
@@ -225,14 +234,16 @@ class Copy:
         return unsaid
 
     def _held(self, group: str) -> dict[str, None]:
-        """Clusters that were waited for, and one cluster of each other host that the group has because it calls it."""
+        """Return the clusters that calls of the group have waited for, and one cluster of each other host that the
+        group calls."""
         there = self._there(group)
         held = (name for name in there if is_held(CLUSTER, name))
         by_host = {host: name for name in there if (host := cluster_host(name))}
         return {**dict.fromkeys(held), **dict.fromkeys(by_host.values()), **self._wanted.get(group, {})}
 
     def _there(self, group: str) -> Collection[str]:
-        """The clusters of a group that is on demand, which it has because it calls them; else none."""
+        """Return the clusters of an on-demand group, all of which it has because it calls them; none for any other
+        group."""
         return self._mirrors[group].tables.get(CLUSTER, {}) if self._holds(group) else ()
 
     def _holds(self, group: str) -> bool:
@@ -240,7 +251,7 @@ class Copy:
         return mirror is not None and RESUMED in mirror.tables.get(LISTENER, {})
 
     def lost(self) -> None:
-        """The stream has ended: the control plane no longer refers to anything here."""
+        """Handle the end of the stream: the control plane no longer refers to any group or body of this copy."""
         self._connected = False
         self._listed = []
         for mirror in self._mirrors.values():
@@ -248,7 +259,8 @@ class Copy:
         self._drop_unused()
 
     def apply(self, update: Update) -> None:
-        """Raises Broken."""
+        """Apply an update to mirrors, snapshots and placements. Raises Broken if it refers to something that is missing
+        here."""
         for group in update.groups:
             self._apply_group(group)
         for pod, name in update.placements.items():
@@ -301,9 +313,10 @@ class Copy:
                 else:
                     table[each] = body
             mirror.changed_at[type_url] = update.revision
-            # A version that is sent again is tried again: the control plane knows the other nodes' reports about it.
+            # Lift the quarantine of versions that are sent again: the control plane sends one again only if other
+            # nodes' reports allow it.
             self.snapshots.forgive(name, type_url, (each for each, body in resources.items() if body is not None))
-        if is_first:  # on this stream: a control plane that has just started does not know what proxies have accepted
+        if is_first:  # first on this stream: a control plane that has just started has no record of acceptances
             mirror.changed_at = dict.fromkeys(mirror.tables, update.revision)
             self._acceptances.update(((name, type_url), None) for type_url in mirror.tables)
         self.snapshots.update(name, changes)
@@ -331,8 +344,8 @@ class Copy:
         return known
 
     def _drop_unused(self) -> None:
-        """Forget groups without a pod on this node. While the control plane follows a group it may refer to it; it
-        sends `gone` when it stops."""
+        """Drop groups without a pod on this node, unless the control plane may still refer to them
+        (`_Mirror.followed`)."""
         used = set(self.placements.values())
         for name in [name for name in self._mirrors if name not in used]:
             if not self._mirrors[name].followed:
@@ -359,7 +372,7 @@ class Copy:
         self.changed()
 
     def report(self, streams: Iterable[StreamStatus]) -> ReportFrame | None:
-        """The changes since the last report; None if there are none. `streams`: those of the node's proxies."""
+        """Return what changed since the last report, or None. `streams` are the xDS streams of the node's proxies."""
         acceptances, self._acceptances = self._acceptances, {}
         refusals, self._refusals = self._refusals, []
         accepted = [
@@ -377,7 +390,7 @@ class Copy:
 
     def _accepted(self, group: Hashable, type_url: str, resources: Iterable[Resource]) -> None:
         if not self._connected:
-            return  # everything accepted is reported at the start of the next stream
+            return  # all acceptances are reported at the start of the next stream
         pending = self._acceptances.setdefault((str(group), type_url), {})
         if pending is not None:
             pending.update((resource.name, resource.version) for resource in resources)
@@ -428,12 +441,12 @@ class Copy:
 
 
 def _is_sensible(cluster: str) -> bool:
-    """Whether the control plane can interpret the name."""
+    """Whether the control plane can parse this cluster name."""
     return bool(held_address(cluster)) if is_held(CLUSTER, cluster) else len(cluster) <= _LONGEST
 
 
 class _Reporting(Snapshots):
-    """Snapshots that report what proxies accept."""
+    """Snapshots that call `accepted` with the resources that a proxy accepts."""
 
     def __init__(self, accepted: Callable[[Hashable, str, Iterable[Resource]], None]) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""Istio's debug requests on an xDS stream, as istioctl sends them: type URLs such as `istio.io/debug/syncz`. A stream
-that begins with a debug request is not a proxy's: it joins no group and gets no resources.
+"""Istio's debug requests on an xDS stream, as istioctl sends them, with type URLs such as `istio.io/debug/syncz`. A
+stream that begins with a debug request does not belong to a proxy: it joins no group and gets no resources.
 
-Rule: the debugger authorizes the caller before anything is returned; without a debugger every request is rejected.
+Rule: the debugger authorizes the caller before anything is returned. Without a debugger every request is rejected.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ PREFIX = "istio.io/debug"
 class Debugger(Protocol):
     @property
     def identifier(self) -> str:
-        """The control plane's identifier, in the form that istioctl reads."""
+        """The control plane's identifier in debug responses, in the form that istioctl parses."""
 
     def admit(self, peer: Peer) -> None:
-        """Raises StreamRefused."""
+        """Authorize a caller. Raises StreamRefused if it may not send debug requests."""
 
     async def answer(self, type_url: str, names: tuple[str, ...]) -> Sequence[AnyMessage]:
-        """Raises StreamRefused for unknown requests."""
+        """Return the resources of the response to a debug request. Raises StreamRefused if the type is unknown."""
 
 
 def is_question(request: XdsRequest) -> bool:
@@ -60,7 +60,8 @@ async def serve_questions(
         while request is not None:
             if not is_question(request):
                 raise StreamRefused("a stream that begins with a debug request can have no other requests")
-            # Istio's clients set a nonce in their first request, too; only the nonce of the last response is an ACK.
+            # Istio's clients set a nonce in their first request, too. Only a request with the nonce of the last
+            # response is an ACK.
             if number == 0 or request.nonce != str(number):
                 number += 1
                 await context.write(await _response(debugger, request, number))

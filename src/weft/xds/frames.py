@@ -1,15 +1,16 @@
-"""The protocol between a node's agent and the control plane: one stream for all proxies of a machine.
+"""The messages between a node's agent and the control plane, which share one stream for all proxies of a machine.
 
 Envoy's own discovery handles one proxy and one type at a time. This protocol handles whole groups: a change of several
 types is one message, which the agent applies at once, and a body is sent once however many groups use it. Bodies are
-Envoy's bytes and are never parsed here. Rules:
+Envoy's serialized resources and are never parsed here. Rules:
 
-- A version identifies content: equal type, name and version are equal bytes. An entry without a body refers to one that
-  the agent has in one of its groups after all earlier messages, or, until `resumed`, listed in its `Hello`.
+- A version identifies content: equal type, name and version mean equal bytes. An entry without a body refers to a body
+  that the agent has in one of its groups after all earlier messages, or, until `resumed`, to a body that the agent
+  listed in its `Hello`.
 - One `Update` is unacknowledged at a time; `TakenFrame` acknowledges it. The agent applies groups first, in their
   order, then placements, then `gone`.
-- An agent with `builds` accepts a large body as a patch of one that it has under the same name, and a new group as the
-  difference from another of its groups.
+- An agent with `builds` accepts a large body as a patch of a body that it has under the same name, and a new group as
+  the difference from another of its groups.
 - A stream begins with `Hello`, which lists what the agent has, so that only differences follow.
 """
 
@@ -56,17 +57,17 @@ class GroupUpdate(msgspec.Struct, frozen=True, array_like=True):
     removals: dict[str, list[str]] = {}
     fresh: bool = False  # this is the whole group; else it is a change of what the agent has
     whole: tuple[str, ...] = ()  # types that are complete in this update
-    kept: dict[str, list[str]] = {}  # quarantined names, left out of complete types: an agent that has one keeps it
+    kept: dict[str, list[str]] = {}  # quarantined names missing from complete types: the agent keeps what it has
     like: str = ""  # with `fresh`: this update is the difference from this group, which the agent has
-    heard: int = 0  # the last of the agent's numbered `WantedFrame` for this group that this replies to
+    heard: int = 0  # number of the last `WantedFrame` for this group that this update replies to
 
 
 class Update(msgspec.Struct, frozen=True, array_like=True):
     nonce: int
     groups: tuple[GroupUpdate, ...] = ()
     placements: dict[str, str] = {}  # pod → group
-    gone: tuple[str, ...] = ()  # groups that will get no more updates
-    resumed: bool = False  # bodies that were listed in Hello and are in no group may be dropped
+    gone: tuple[str, ...] = ()  # groups for which no more updates are sent
+    resumed: bool = False  # the agent may drop bodies that it listed in Hello and that are in no group
 
 
 # From the agent
@@ -77,7 +78,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     pods: tuple[str, ...] = ()
     groups: dict[str, dict[str, str]] = {}  # group → type → digest of the agent's names and versions
     bodies: dict[str, list[tuple[str, str]]] = {}  # type → names and versions
-    builds: bool = False  # accepts a body as a patch of another, and a group as the difference from another
+    builds: bool = False  # the agent accepts patches of bodies, and groups as differences
     wanted: dict[str, list[str]] = {}  # group → clusters that its proxies wait for by name, or have waited for
     whole: tuple[str, ...] = ()  # groups that have every service, or whose list of called clusters is too long
 
@@ -92,7 +93,7 @@ class TakenFrame(msgspec.Struct, frozen=True, array_like=True, tag="taken"):
 
 
 class Acceptance(msgspec.Struct, frozen=True, array_like=True):
-    """Some proxy of the group has accepted these versions or, if None, the whole type at a revision."""
+    """Some proxy of the group has accepted these versions; None: all resources of the type as of `revision`."""
 
     group: str
     type_url: str
@@ -106,22 +107,23 @@ class Refusal(msgspec.Struct, frozen=True, array_like=True):
     name: str
     version: str
     message: str
-    proxy: str  # its node id
+    proxy: str  # node id of the proxy
 
 
 NOT_SENT = -1
 
 
 class ProxyFrame(msgspec.Struct, frozen=True, array_like=True):
-    """How far a proxy is: by type, the revision up to which it has acknowledged everything, or NOT_SENT."""
+    """Sync state of one proxy: for each type, the revision up to which the proxy has acknowledged everything, or
+    NOT_SENT."""
 
-    number: int  # of its stream at the agent
+    number: int  # id of the proxy's xDS stream at the agent
     node_id: str
     group: str
     settled: dict[str, int] = {}
     errors: tuple[str, ...] = ()
-    behind: dict[str, int] = {}  # by type, the revision of the first change that it has not acknowledged
-    refused: dict[str, str] = {}  # by type, the message of its last NACK
+    behind: dict[str, int] = {}  # type → revision of the first change that the proxy has not acknowledged
+    refused: dict[str, str] = {}  # type → error message of the proxy's last NACK
     cluster: str = ""
     version: str = ""
 
@@ -130,13 +132,13 @@ class ReportFrame(msgspec.Struct, frozen=True, array_like=True, tag="report"):
     acceptances: tuple[Acceptance, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     proxies: tuple[ProxyFrame, ...] = ()
-    left: tuple[int, ...] = ()  # numbers of proxies that are gone
+    left: tuple[int, ...] = ()  # numbers of proxies that have disconnected
 
 
 class WantedFrame(msgspec.Struct, frozen=True, array_like=True, tag="wanted"):
-    """Proxies of a group wait for clusters of these names, or have them. Each name is sent once on a stream; those in
-    Hello count as sent. The reply to a frame with a number is an update of the group with whatever of them exists, even
-    if it changes nothing."""
+    """Proxies of a group wait for clusters of these names, or have them. A name is sent at most once on a stream, and
+    the names in Hello count as sent. A frame with a number gets a reply: an update of the group with all of the
+    named clusters that exist, even if the update changes nothing."""
 
     group: str
     names: tuple[str, ...]
@@ -147,7 +149,7 @@ FromAgent = Hello | PodsFrame | TakenFrame | ReportFrame | WantedFrame
 _Frame = TypeVar("_Frame")
 _Told = TypeVar("_Told", int, str)
 _TYPES, _ERRORS, _ERROR_LENGTH = 16, 8, 512  # limits of the status of one proxy
-_OVERHEAD = 10  # bytes around two texts, at most
+_OVERHEAD = 10  # the most bytes that encoding adds to two strings
 
 _encoder = msgspec.msgpack.Encoder()
 _update_decoder = msgspec.msgpack.Decoder(Update)
@@ -159,12 +161,13 @@ def encode(frame: Update | FromAgent) -> bytes:
 
 
 def encode_report(report: ReportFrame, most: int = PORTION_BYTES) -> Iterator[bytes]:
-    """In one message or, if that is too long, in several with the same content in the same order."""
+    """Encode a report as one message or, if that is longer than `most` bytes, as several with the same content in the
+    same order."""
     whole = _encoder.encode(report)
     if len(whole) <= most:
         yield whole
         return
-    lists: tuple[list[Any], ...] = ([], [], [], [])  # as in Report
+    lists: tuple[list[Any], ...] = ([], [], [], [])  # in the order of ReportFrame's fields
     size = 0
     for place, piece in _pieces(report, most):
         length = len(_encoder.encode(piece))
@@ -185,7 +188,7 @@ def decode_from_agent(payload: bytes) -> FromAgent:
 
 
 def digest(versions: Iterable[tuple[str, str]]) -> str:
-    """Digest of the names and versions of one type in one group."""
+    """Return a digest of the names and versions of all resources of one type in one group."""
     state = blake2b(digest_size=8)
     for name, version in sorted(versions):
         state.update(f"{name}\0{version}\n".encode())
@@ -197,7 +200,8 @@ def digests(tables: Mapping[str, Iterable[tuple[str, str]]]) -> dict[str, str]:
 
 
 def bounded(proxy: ProxyFrame) -> ProxyFrame:
-    """The status truncated to limits: a compromised node must not fill the control plane's memory."""
+    """Return the proxy's status, truncated to the limits above: a compromised node must not fill the control plane's
+    memory."""
     return ProxyFrame(
         proxy.number,
         proxy.node_id[:NAME_LENGTH],
@@ -212,7 +216,8 @@ def bounded(proxy: ProxyFrame) -> ProxyFrame:
 
 
 def _pieces(report: ReportFrame, most: int) -> Iterator[tuple[int, Any]]:
-    """The parts of a report, each with its field's index; none is longer than a few names and messages, or `most`."""
+    """Yield the parts of a report, each with the index of its field. A part is at most as long as `most` or a few names
+    and messages."""
     for each in report.acceptances:
         if each.versions is None:
             yield 0, each

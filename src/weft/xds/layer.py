@@ -1,8 +1,8 @@
-"""Resources that several groups have in common, stored once: a layer below the tables of all these groups.
+"""Resources that several groups have in common, stored once, in a layer below the tables of these groups.
 
-A table on a layer behaves as if it had every resource itself, and stores only what is specific to the group: resources
-in addition to the layer or instead of its own, and what the group's proxies accepted or rejected. Rule: a name that the
-group itself has overrides the layer's, whatever happens to the layer's.
+A table on a layer behaves as if it contained every resource of the layer, but stores only what is specific to its
+group: the group's own resources, and what the group's proxies accepted or rejected. Rule: a resource of the group
+overrides the layer's resource of the same name, however the layer changes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class LayerTable:
     def __init__(self) -> None:
         self.revision = 0
         self.live: dict[str, Resource] = {}
-        self.large: dict[str, Resource] = {}  # those of them with a body of several parts
+        self.large: dict[str, Resource] = {}  # the resources of `live` whose body has several parts
         self.changes: dict[str, int] = {}  # name → revision, newest last
 
     def changed_since(self, revision: int) -> Iterator[str]:
@@ -29,7 +29,7 @@ class LayerTable:
             yield name
 
     def set(self, name: str, resource: Resource | None, revision: int) -> None:
-        self.changes.pop(name, None)  # to move it to the end
+        self.changes.pop(name, None)  # to move the name to the end
         self.large.pop(name, None)
         if resource is not None and parts_of(resource):
             self.large[name] = resource
@@ -46,7 +46,8 @@ _differing: WeakKeyDictionary[LayerTable, _Differing] = WeakKeyDictionary()
 
 
 def differing(one: LayerTable, other: LayerTable) -> frozenset[str]:
-    """Names whose version differs. Cached, because it is needed for each pair of groups on the two layers."""
+    """Return the names whose version differs between two layers. Cached, because every pair of groups on the two layers
+    needs them."""
     if one is other:
         return frozenset()
     known = _differing.setdefault(one, WeakKeyDictionary())
@@ -70,11 +71,11 @@ class LayeredTable(ResourceTable):
     def __init__(self, shared: LayerTable) -> None:
         super().__init__()
         self.shared = shared
-        self.claims: set[str] = set()  # names that the group itself has
-        self.own: dict[str, Resource] = {}  # these, and earlier good versions of rejected resources of the layer
-        self.hidden: set[str] = set()  # names of the layer that were rejected and have no earlier good version
+        self.claims: set[str] = set()  # names of the group's own resources
+        self.own: dict[str, Resource] = {}  # of `claims`, and last good versions of rejected layer resources
+        self.hidden: set[str] = set()  # names that the layer has, that were rejected, and that have no good version
         self.explicit: dict[str, Resource] = {}  # accepted resources that `until` does not cover
-        self.until = 0  # everything of the layer that last changed up to this revision was accepted
+        self.until = 0  # resources of the layer whose last change is at or before this revision were accepted
         self.live = _Live(self)
         self.accepted = _Accepted(self)
         self.revision = shared.revision
@@ -90,7 +91,7 @@ class LayeredTable(ResourceTable):
         return max(super().changed_at(name), shared)
 
     def shows(self, name: str) -> bool:
-        """Whether the layer provides this name."""
+        """Whether the live resource of this name, if there is one, is the layer's."""
         return name not in self.own and name not in self.hidden
 
     def put(self, name: str, resource: Resource, revision: int) -> bool:
@@ -101,19 +102,20 @@ class LayeredTable(ResourceTable):
         current = self.shared.live.get(name) if self.shows(name) else None
         if current is not None and current.version == resource.version:
             self.own[name] = current
-            self._changed(name, revision)  # the layer's revision no longer applies to this name
+            self._changed(name, revision)  # from now on the group's own revision applies to this name
             return True
         return super().put(name, resource, revision)
 
     def remove(self, name: str, revision: int) -> bool:
-        """The group itself no longer has this name. If the layer has it, the layer's is used again."""
+        """Remove the group's own resource of this name. If the layer has a resource of this name, the group has that
+        again. Returns whether the live resource changed."""
         self.claims.discard(name)
         below = self.shared.live.get(name)
         if below is None:
             return super().remove(name, revision)
         rejected = self.rejected.pop(name, None)
         if rejected is not None and rejected.version == below.version:
-            self.rejected[name] = rejected  # the replacement of the group's own is now that of the layer's
+            self.rejected[name] = rejected  # the layer has the same bad version, so its last good version stays
             return False
         before, since, taken = self.live.get(name), self.changed_at(name), self.accepted.get(name)
         self.own.pop(name, None)
@@ -125,7 +127,7 @@ class LayeredTable(ResourceTable):
             return False
         if before is not None and before is not taken:
             self._replaced[name] = before, since
-        self._changed(name, revision)  # even if the version is the same: no proxy is known to have accepted it
+        self._changed(name, revision)  # even for the same version: no proxy is known to have accepted it
         return True
 
     def restore(self, resource: Resource, revision: int) -> bool:
@@ -159,7 +161,8 @@ class LayeredTable(ResourceTable):
         self.until = max(self.until, revision)
 
     def compact(self) -> None:
-        """Once all of the layer was accepted, store that as one revision instead of per name."""
+        """If every resource of the layer was accepted, store that as one revision (`until`) instead of one entry per
+        name."""
         if not self.explicit or self.until >= self.shared.revision:
             return
         if self.hidden:
@@ -170,10 +173,10 @@ class LayeredTable(ResourceTable):
         self.until = self.shared.revision
         self.explicit = {name: taken for name, taken in self.explicit.items() if not self.is_implied(name)}
 
-    # The layer changes
+    # Changes of the layer
 
     def below(self, name: str, resource: Resource | None, revision: int) -> None:
-        """The layer's resource of this name is about to change to `resource`."""
+        """Prepare for a change of the layer: its resource `name` is about to become `resource` (None: removed)."""
         self.revision = revision
         if name in self.claims:
             if resource is None:
@@ -196,10 +199,10 @@ class LayeredTable(ResourceTable):
         if current is not None and current is not taken:
             self._replaced[name] = current, since
         self.removed.pop(name, None)
-        self._changes.pop(name, None)  # the layer's revision is newer
+        self._changes.pop(name, None)  # the layer's revision is newer than the group's
 
     def rest_upon(self, shared: LayerTable, revision: int) -> bool:
-        """Replace the layer. Returns whether anything changed."""
+        """Replace the layer below this table by `shared`. Returns whether any live resource changed."""
         before = dict(self.live)
         for name in self.shared.live:
             if (taken := self.accepted.get(name)) is not None:
@@ -228,7 +231,7 @@ class LayeredTable(ResourceTable):
             if taken is not None and taken.version == resource.version:
                 self.explicit[name] = resource
             if was is not None and was.version == resource.version:
-                if self.changed_at(name) < since[name]:  # streams that have not sent it yet must still do so
+                if self.changed_at(name) < since[name]:  # streams that lack this version must still send it
                     self._changed(name, revision)
                     changed = True
                 continue
@@ -242,7 +245,7 @@ class LayeredTable(ResourceTable):
         return changed
 
     def is_implied(self, name: str) -> bool:
-        """Whether `until` implies that the layer's resource was accepted."""
+        """Whether `until` shows that the layer's resource of this name was accepted."""
         changed = self.shared.changes.get(name)
         if changed is None or changed > self.until or not self.shows(name):
             return False
@@ -261,7 +264,7 @@ def unlike(like: ResourceTable, table: ResourceTable) -> tuple[list[str], list[R
         candidates = {*like.live, *like.rejected, *table.live}
     for name in candidates:
         there, here = like.live.get(name), table.live.get(name)
-        # The agent may have any version of a quarantined resource.
+        # A quarantined resource of `like` always differs: the agent may have any version of it.
         if name in like.rejected or there is None or here is None or there.version != here.version:
             names.append(name)
         else:
@@ -270,7 +273,7 @@ def unlike(like: ResourceTable, table: ResourceTable) -> tuple[list[str], list[R
 
 
 class _TableView(MutableMapping[str, Resource]):
-    """A table as one mapping; the subclass's `get` decides its content."""
+    """A layered table as one mapping from names to resources; `get` of the subclass selects the resource of a name."""
 
     def __init__(self, table: LayeredTable) -> None:
         self._table = table
@@ -283,7 +286,7 @@ class _TableView(MutableMapping[str, Resource]):
 
 
 class _Live(_TableView):
-    """The current resources of the group's proxies."""
+    """The resources that the group's proxies should have now."""
 
     def get(self, name: str, default: Resource | None = None) -> Resource | None:  # type: ignore[override]
         table = self._table
@@ -321,7 +324,7 @@ class _Live(_TableView):
 
 
 class _Accepted(_TableView):
-    """What some proxy of the group accepted last."""
+    """For each name, the resource that some proxy of the group accepted last."""
 
     def get(self, name: str, default: Resource | None = None) -> Resource | None:  # type: ignore[override]
         table = self._table

@@ -1,6 +1,6 @@
-"""The streams of the node agents over gRPC. `access.py` authenticates the caller, the observer decides what it may see,
-and a `NodeStream` handles everything after that. Rule: an agent can harm its own stream and no other.
-"""
+"""The control plane's gRPC server for the streams of node agents. `access.py` authenticates the caller, the observer
+decides what it may see, and a `NodeStream` handles everything after that. Rule: an agent can harm its own stream and
+no other."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from weft.xds.turnstile import Turnstile
 log = logging.getLogger("weft.xds")
 
 _HELLO_SECONDS = 30.0
-# The whole config of a node is megabytes. When all agents connect at once, as after a restart, only this many are sent
-# it at a time, to bound memory. A slow agent keeps its place only for ARRIVAL_SECONDS.
+# The whole config of a node is megabytes. When all agents connect at once, as after a restart, only this many agents
+# get their config at the same time, to bound memory. A slow agent keeps its place for at most ARRIVAL_SECONDS.
 ARRIVALS = 4
 ARRIVAL_SECONDS = 5.0
-STREAMS = 4  # of one node: its agent has one, and some broken ones may not have been detected yet
+STREAMS = 4  # per node: its agent uses one; others may be broken ones that are not detected yet
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
     since: float
     pods: int
     groups: tuple[Hashable, ...]
-    settled: bool  # the agent has acknowledged everything
+    settled: bool  # the agent has acknowledged every update
     bytes_sent: int
     bytes_received: int
 
@@ -54,7 +54,7 @@ class NodeServer:
         self._sessions: set[_Session] = set()
 
     def handlers(self, authenticate: Authenticate) -> grpc.GenericRpcHandler:
-        """Handlers for a gRPC server that the caller opens."""
+        """Return the gRPC handlers of this service, for a gRPC server that the caller starts."""
 
         async def serve(_requests: object, context: Context) -> None:
             await self._serve(authenticate, context)
@@ -64,7 +64,7 @@ class NodeServer:
         )
 
     def wake(self) -> None:
-        """Placements have become known."""
+        """Wake all streams, because the observer knows the pods' placements now."""
         for session in self._sessions:
             session.stream.placements_changed()
 
@@ -149,7 +149,8 @@ class _Session:
             await asyncio.gather(reading, return_exceptions=True)
 
     async def _send(self) -> bool:
-        """Send the next update; returns whether there was one. The update is freed before it is written."""
+        """Send the next update and return whether there was one. The update object is freed before its bytes are
+        written."""
         update = self.stream.turn()
         if update is None:
             return False

@@ -1,9 +1,9 @@
-"""One agent's stream on the control plane's side, without its socket: frames of the agent in, updates out.
+"""The control plane's side of one agent's stream, without its socket: the agent's frames in, updates out.
 
-The observer knows which pods are on the node and the group of each; the agent reports for which of them it has sockets;
-the updates contain just those groups. Rules: one update is unacknowledged at a time, and what is pending meanwhile is
-one revision per group, so a slow agent costs nothing and gets the latest state once; what the agent has is not stored
-but derived from the tables that all streams share.
+The observer provides the pods of the node and the group of each; the agent reports for which of these pods it has
+sockets; the updates contain the groups of just those pods. Rules: one update is unacknowledged at a time. Changes that
+are pending meanwhile are stored as one revision per group, so a slow agent costs nothing and gets the latest state
+once. What the agent has is not stored but derived from the tables that all streams share.
 """
 
 from __future__ import annotations
@@ -38,58 +38,59 @@ from weft.xds.stream import NackedResource
 from weft.xds.table import Behind, Resource, ResourceTable, parts_of
 from weft.xds.types import CLUSTER
 
-# An update of at least this size is sent, and further groups wait for the next one; a group is never split.
+# An update that has reached this size is sent without further groups, which follow in the next update. A group is never
+# split.
 BATCH_BYTES = 1 << 20
-# Groups that are joined per turn. Computing one takes a while; when all nodes connect at once, as after a restart,
-# handshakes and endpoint changes must not wait for whole nodes.
+# New groups of a node that are computed per turn. Computing a group takes a while. When all nodes connect at once, as
+# after a restart, handshakes and endpoint changes must not wait for all groups of a node.
 JOINS = 1
 PODS = 10_000  # kubelet's own limit is 110
 PROXIES = 4 * PODS
-_ENTRY_BYTES = 64  # of an entry without its body, roughly
+_ENTRY_BYTES = 64  # approximate size of an entry without its body
 
 
 class NodeObserver(Protocol):
-    """Knows the nodes and their pods, and receives the reports of their proxies."""
+    """Provides the nodes and their pods to the streams, and receives the reports about their proxies."""
 
     def admit(self, node: str, principal: object) -> str:
-        """The name of the node whose agent this caller is. Raises StreamRefused to reject it."""
+        """Return the name of the node whose agent the caller is. Raises StreamRefused to reject the caller."""
 
     def placements(self, node: str) -> Mapping[str, Hashable] | None:
-        """The group of each pod on the node; None while that is not known yet."""
+        """Return the group of each pod on the node; None while the pods are not known yet."""
 
     def subscribe(self, node: str, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` when the placements change. Returns the function that unsubscribes."""
+        """Call `changed` when the placements of the node's pods change. Returns the function that unsubscribes."""
 
     def name(self, group: Hashable) -> str:
-        """The group's name, the same on every replica at any time."""
+        """Return the group's name, which is the same on every replica and after every restart."""
 
     def hold(self, group: Hashable) -> None:
-        """The group is needed. It may get its state later."""
+        """Keep the config of the group computed until `release`. The group may get its first state later."""
 
     def release(self, group: Hashable) -> None: ...
 
     def want(self, group: Hashable, names: Iterable[str], had: tuple[str, ...] = ()) -> None:
-        """Proxies of the group wait for clusters of these names, and have those in `had`: whatever exists of `had` is
-        in the group when this returns. The group may not be held yet."""
+        """Record that proxies of the group wait for clusters `names`, and already have clusters `had`. When this
+        returns, the group contains all clusters of `had` that exist. May be called before `hold`."""
 
     def taken(self, group: Hashable, type_url: str) -> None:
-        """A proxy of the group has accepted something."""
+        """Called when a proxy of the group has accepted current resources of this type."""
 
     def on_nack(self, resource: NackedResource) -> None: ...
 
 
 class ProxyState(msgspec.Struct, frozen=True):
-    """A proxy behind an agent, as the agent reports it."""
+    """State of one proxy behind an agent, as the agent reports it."""
 
     node_id: str
     group: Hashable
     types: Mapping[str, Sync]
     errors: tuple[str, ...]
-    settled: Mapping[str, int] = {}  # by type, the push up to which it has acknowledged everything
-    behind: Mapping[str, int] = {}  # by stale type, the first push after that
-    refused: Mapping[str, str] = {}  # by type, its last NACK, until its cause is gone
-    node: str = ""  # whose agent reports it
-    since: float = 0.0  # when the agent first reported it
+    settled: Mapping[str, int] = {}  # type → the push up to which the proxy has acknowledged everything
+    behind: Mapping[str, int] = {}  # stale type → the first push that the proxy has not acknowledged
+    refused: Mapping[str, str] = {}  # type → error message of the last NACK; removed with its cause
+    node: str = ""  # the node whose agent reports the proxy
+    since: float = 0.0  # when the agent first reported the proxy
     cluster: str = ""
     version: str = ""
 
@@ -111,17 +112,17 @@ class NodeStream:
         self._observer = observer
         self._wake = wake
         self._pods: set[str] = set()
-        self._wanted: dict[str, str] = {}  # pod → group's name, the target state
-        self._placed: dict[str, str] = {}  # pod → group's name, as sent to the agent
+        self._wanted: dict[str, str] = {}  # pod → name of the group that the agent should serve to the pod
+        self._placed: dict[str, str] = {}  # pod → name of the group, as last sent to the agent
         self._joined: dict[str, _Joined] = {}
         self._moved = True
         self._nonces = count(1)
         self._flight: int | None = None
         self._proxies: dict[int, ProxyFrame] = {}
-        self._since: dict[int, float] = {}  # when each was first reported
+        self._since: dict[int, float] = {}  # proxy number → when the proxy was first reported
         self._digests = hello.groups
-        self._called = dict(hello.wanted)  # clusters called by groups that are not joined yet
-        self._asked: dict[str, int] = {}  # of these groups, the last request number that needs a reply
+        self._called = dict(hello.wanted)  # group not joined yet → clusters that it calls
+        self._asked: dict[str, int] = {}  # group not joined yet → its last request number, which needs a reply
         self._whole = frozenset(hello.whole)
         self._everything = _everything(hello)
         self._builds = hello.builds
@@ -151,7 +152,8 @@ class NodeStream:
         self._wake()
 
     def turn(self) -> Update | None:
-        """The next update, if one may be sent now. Raises Behind when the stream must be restarted."""
+        """Return the next update, or None if there is nothing to send or the last update is unacknowledged. Raises
+        Behind when the stream must be restarted."""
         if self._flight is not None:
             return None
         gone: list[str] = []
@@ -185,12 +187,12 @@ class NodeStream:
 
     @property
     def resuming(self) -> bool:
-        """Whether the initial state since the agent's Hello has not been sent completely."""
+        """Whether part of the state that the agent needs after its Hello has not been sent yet."""
         return self._resuming
 
     @property
     def settled(self) -> bool:
-        """Whether the agent has acknowledged everything."""
+        """Whether the agent has acknowledged everything that there is to send."""
         return self._flight is None and not self._moved and all(not each.is_owed() for each in self._joined.values())
 
     @property
@@ -230,7 +232,8 @@ class NodeStream:
             raise StreamRefused(f"more than {PODS} pods on one node, or a name longer than {NAME_LENGTH}")
 
     def _follow(self, placements: Mapping[str, Hashable]) -> list[str]:
-        """Join the groups of the agent's pods and leave all others; returns the groups that the agent may drop."""
+        """Join the groups of the agent's pods (JOINS new ones per call) and leave all other groups. Returns the left
+        groups that the agent has and may drop."""
         groups = {pod: group for pod in self._pods if (group := placements.get(pod)) is not None}
         names = {group: self._observer.name(group) for group in dict.fromkeys(groups.values())}
         fresh = [(group, name) for group, name in names.items() if name not in self._joined]
@@ -241,7 +244,7 @@ class NodeStream:
             self._observer.hold(group)
             joined = _Joined(self._snapshots, group, name, self._wake)
             joined.asked = self._asked.pop(name, 0)
-            # First in the order, because joined groups may change all the time.
+            # A new group is first in the order, because groups that change all the time could delay it.
             self._joined = {name: joined, **self._joined}
         if len(fresh) > JOINS:
             self._moved = True
@@ -267,7 +270,7 @@ class NodeStream:
             if joined.is_owed():
                 update = self._update(joined)
                 size += sum(_weight(entry) for each in update.upserts.values() for entry in each)
-                # Moved to the end: a group that changes all the time must not delay the others.
+                # The group is moved to the end: if it changes all the time, it must not delay the others.
                 self._joined[joined.name] = self._joined.pop(joined.name)
                 yield update
 
@@ -302,7 +305,7 @@ class NodeStream:
                 upserts[type_url] = entries
             if going:
                 removals[type_url] = going
-        # From here on, later groups can refer to the content of this one.
+        # From here on, later entries can refer to this group's bodies without sending them.
         joined.revision = self._snapshots.push
         joined.heard = joined.asked
         return GroupUpdate(
@@ -318,7 +321,7 @@ class NodeStream:
         )
 
     def _like(self, joined: _Joined) -> _Joined | None:
-        """A group that the agent has in its current state, preferably on the same layer."""
+        """Return another group whose current state the agent has, preferably on the same layer, or None."""
         layer = joined.state.layer
         others = [each for each in self._joined.values() if each is not joined and each.is_complete()]
         return next((each for each in others if each.state.layer is layer), others[0] if others else None)
@@ -344,8 +347,8 @@ class NodeStream:
         return entries, going
 
     def _patch(self, joined: _Joined, type_url: str, resource: Resource) -> Patch | None:
-        """A patch from a body that the agent has under the same name, in this group or another; None if not worth
-        it."""
+        """Return a patch to `resource` from a body that the agent has under the same name, in this group or another.
+        None if there is no such body, or the patch is longer than half of the resource."""
         parts = parts_of(resource)
         key = type_url, resource.name
         before = joined.large.get(key)
@@ -357,8 +360,8 @@ class NodeStream:
         return patch if patch.weight < patch.size // 2 else None
 
     def _has(self, type_url: str, resource: Resource) -> bool:
-        """Whether the agent has this body: it listed it in its Hello, or was sent it in another of its groups, where it
-        has not changed since."""
+        """Whether the agent has this body: the agent listed the body in its Hello, or the body was sent in one of the
+        agent's groups and is still current there."""
         name, version = resource.name, resource.version
         if (type_url, name, version) in self._held:
             return True
@@ -383,7 +386,8 @@ class NodeStream:
             self._asked[wanted.group] = max(self._asked.get(wanted.group, 0), wanted.number)
 
     def _report(self, report: ReportFrame) -> None:
-        # A resource that one proxy accepted is not at fault if another rejected it: acceptances are applied first.
+        # Acceptances are applied first: a resource that one proxy accepted is not at fault if another proxy rejected
+        # it.
         for each in report.acceptances:
             joined = self._joined.get(each.group)
             if joined is None:
@@ -393,8 +397,8 @@ class NodeStream:
                 current = self._snapshots.accept_until(joined.group, each.type_url, revision)
             else:
                 current = self._snapshots.accept_versions(joined.group, each.type_url, each.versions)
-            # An agent whose proxy rejected something itself goes back to the last good version. That this one is
-            # accepted again proves nothing about what has been sent since.
+            # When a proxy rejects a resource, its agent goes back to the last good version without the control plane.
+            # If a proxy then accepts that version, it has not accepted the one that was sent since.
             if current:
                 self._observer.taken(joined.group, each.type_url)
         for refusal in report.refusals:
@@ -415,27 +419,28 @@ class NodeStream:
 
 
 def _everything(hello: Hello) -> tuple[str, ...]:
-    """One cluster of each host that the agent has in any group; a group is still sent only what it may see."""
+    """Return one cluster of each host that the agent lists in its Hello, for any group. A group still gets only what it
+    may see."""
     return tuple({host: name for name, _ in hello.bodies.get(CLUSTER, ()) if (host := cluster_host(name))}.values())
 
 
 class _Joined:
-    """One group on one stream; the `table.Watcher` of its tables."""
+    """One group on one agent's stream. It is the `table.Watcher` of the group's tables."""
 
     def __init__(self, snapshots: Snapshots, group: Hashable, name: str, wake: Callable[[], None]) -> None:
         self.group = group
         self.name = name
-        self.revision: int | None = None  # everything up to here was sent to the agent; None: nothing was
+        self.revision: int | None = None  # all changes up to this push were sent to the agent; None: nothing was sent
         self.wake = wake
         self._snapshots = snapshots
         self.state = snapshots.attach(group, self)
-        self.asked = self.heard = 0  # the agent's last request number, and the last one with a reply
+        self.asked = self.heard = 0  # the agent's last request number, and the last one replied to
         self.large: dict[
             tuple[str, str], Resource
-        ] = {}  # large bodies that the agent has, by type and name, for patches
+        ] = {}  # (type, name) → a large body that the agent has, as the base of patches
 
     def has(self, type_url: str, resources: Iterable[Resource]) -> None:
-        """Record that the agent has these."""
+        """Record the large ones of `resources`, which the agent has, as bases of patches."""
         self.large.update(((type_url, each.name), each) for each in resources if parts_of(each))
 
     def is_complete(self) -> bool:
@@ -463,8 +468,8 @@ class _Joined:
         return by_type
 
     def behind(self, proxy: ProxyFrame, sync: Mapping[str, Sync]) -> dict[str, int]:
-        """By stale type, the push since which the proxy is stale: as its agent reports it or, if the agent itself has
-        not received that push yet, the first change after the proxy's state."""
+        """Return, for each stale type, the first push that the proxy has not acknowledged. The agent reports it; if the
+        agent has not received that push yet, it is the first change after the proxy's state."""
         first_missing = {}
         for type_url, state in sync.items():
             if state is Sync.STALE:
@@ -485,7 +490,7 @@ def _weight(entry: Entry) -> int:
     return _ENTRY_BYTES + len(entry.body or b"") + (entry.patch.weight if entry.patch else 0)
 
 
-# Cached, so that agents that reconnect together with the same groups cost one computation per group.
+# Digests are cached: when many agents with the same groups reconnect together, each group is digested once.
 _digests: WeakKeyDictionary[GroupTables, dict[str, tuple[int, int, str]]] = WeakKeyDictionary()
 
 
@@ -493,7 +498,7 @@ def _digest(state: GroupTables, type_url: str) -> str:
     known = _digests.setdefault(state, {})
     table = state.tables[type_url]
     revision, size, digest = known.get(type_url, (-1, -1, ""))
-    if (revision, size) != (table.revision, len(table.live)):  # a quarantine may hide a name without a push
+    if (revision, size) != (table.revision, len(table.live)):  # a quarantine can hide a name without a new revision
         digest = frames.digest((name, resource.version) for name, resource in table.live.items())
         known[type_url] = table.revision, len(table.live), digest
     return digest

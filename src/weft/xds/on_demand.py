@@ -1,17 +1,17 @@
-"""Names of on-demand discovery on the wire: which clusters held calls wait for, and the host or address in a cluster
-name.
+"""Parses the cluster names of on-demand discovery: the address that a held call waits for, and the host of an outbound
+cluster.
 
-`weft.translate` builds these names and `weft.mesh` bounds how many a group may have; `weft.xds` imports neither, and
-reads the names here. tests/control/test_xds_names.py keeps both sides equal.
+`weft.translate` builds these names and `weft.mesh` limits how many a group may have. `weft.xds` imports neither of
+them, so the constants are repeated here; tests/control/test_xds_names.py checks that they are equal.
 """
 
 from __future__ import annotations
 
 from ipaddress import ip_address
 
-HOLD = "hold|"  # hold|PORT|ADDRESS: the cluster that a held call waits for, requested by name only
-RESUMED = "virtualOutboundAgain"  # the listener that continues held calls; a group that has it is on demand
-CALLED = 5_000  # addresses and hosts that a control plane keeps for one group
+HOLD = "hold|"  # prefix of hold|PORT|ADDRESS, a cluster that a held call waits for and Envoy requests by name
+RESUMED = "virtualOutboundAgain"  # the listener that continues held calls; only groups that are on demand have it
+CALLED = 5_000  # the most addresses and hosts that a control plane records for one group
 
 
 def is_held_cluster(name: str) -> bool:
@@ -19,7 +19,7 @@ def is_held_cluster(name: str) -> bool:
 
 
 def held_address(cluster: str) -> str:
-    """The destination address of a held call; empty if the cluster is not one of a held call."""
+    """Return the destination address in the name of a held call's cluster; empty for any other cluster."""
     hold, _, rest = cluster.partition("|")
     port, _, address = rest.partition("|")
     if f"{hold}|" != HOLD or not (port.isascii() and port.isdecimal()):
@@ -31,5 +31,5 @@ def held_address(cluster: str) -> str:
 
 
 def cluster_host(cluster: str) -> str:
-    """The host of an outbound cluster; empty for every other cluster."""
+    """Return the host in the name of an outbound cluster; empty for any other cluster."""
     return cluster.rpartition("|")[2] if cluster.startswith("outbound|") else ""

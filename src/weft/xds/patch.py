@@ -1,7 +1,7 @@
-"""A patch of a large body: ranges of a base that the receiver has, and new bytes between them.
+"""A patch of a large resource body: ranges of a base body that the receiver has, and new bytes between them.
 
-A port's route configuration is joined from one part per host. Usually one host of a thousand changes, or ten differ
-between namespaces. Whole parts are compared, never bytes.
+A port's route configuration is joined from one part per host. Usually one host of a thousand has changed, or ten hosts
+differ between namespaces. Whole parts are compared, never single bytes.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from functools import lru_cache
 
 import msgspec
 
-Piece = bytes | tuple[int, int]  # bytes, or start and end of a range of the base
+Piece = bytes | tuple[int, int]  # new bytes, or start and end of a range of the base
 
 
 class Mismatch(ValueError):
-    """The patch does not fit its base."""
+    """The patch does not fit the base body."""
 
 
 class Patch(msgspec.Struct, frozen=True, array_like=True):
-    base: str  # version of the body that it applies to
-    size: int  # of the result
+    base: str  # version of the body that the patch applies to
+    size: int  # bytes of the result
     pieces: tuple[Piece, ...]
 
     @property
@@ -29,7 +29,7 @@ class Patch(msgspec.Struct, frozen=True, array_like=True):
 
 @lru_cache(maxsize=64)  # many nodes need the same patch
 def difference(version: str, base: tuple[bytes, ...], parts: tuple[bytes, ...]) -> Patch:
-    """The patch from `base`, which has this version, to `parts`."""
+    """Return the patch from the body `base`, which has this version, to the body `parts`."""
     places: dict[bytes, tuple[int, int]] = {}
     at = 0
     for part in base:
@@ -58,7 +58,7 @@ def difference(version: str, base: tuple[bytes, ...], parts: tuple[bytes, ...]) 
 
 
 def patched(base: bytes, patch: Patch) -> bytes:
-    """Raises Mismatch."""
+    """Apply a patch to a base body and return the result. Raises Mismatch if the patch does not fit."""
     body = b"".join(piece if isinstance(piece, bytes) else base[piece[0] : piece[1]] for piece in patch.pieces)
     if len(body) != patch.size:
         raise Mismatch(f"the patch resulted in {len(body)} bytes, expected {patch.size}")

@@ -16,19 +16,20 @@ from weft.xds.on_demand import CALLED
 from weft.xds.response import Dialect
 from weft.xds.types import CLUSTER, is_held
 
-# A mesh of 30,000 services in one message with the versions of all of them; Istio's largest users have a third of that.
+# Enough for a request that lists 30,000 services with their versions, three times what Istio's largest users have.
 REQUEST_BYTES = 16 << 20
 NAMES = 100_000
-# Names of one stream that held calls wait for: they come from the addresses that an application calls, which can be
-# any. There is room for all that are kept for a group (`mesh/calls.py`), each with two names: before that, the group
-# gets every service.
+# The most names on one stream that held calls wait for. They come from the addresses that an application calls, which
+# can be any. This is enough for all addresses that are kept for a group (`mesh/calls.py`), each with two names; a group
+# with more addresses gets every service instead.
 HELD = 4 * CALLED
 NAME_LENGTH = 4_096
 METADATA_BYTES = 64 * 1024  # an Istio proxy sends about 4 KB
 
 
 class StreamRefused(Exception):
-    """The client's fault: its stream ends with this reason; other streams are not affected."""
+    """The client has violated the protocol or a limit, or is not authorized. Its stream ends with this reason; other
+    streams are not affected."""
 
 
 class Locality(msgspec.Struct, frozen=True):
@@ -37,7 +38,7 @@ class Locality(msgspec.Struct, frozen=True):
     sub_zone: str = ""
 
     def __str__(self) -> str:
-        """REGION/ZONE/SUBZONE, as Istio writes it."""
+        """REGION/ZONE/SUBZONE, as Istio formats a locality."""
         return f"{self.region}/{self.zone}/{self.sub_zone}".rstrip("/")
 
 
@@ -52,10 +53,10 @@ class NodeInfo(msgspec.Struct, frozen=True):
 class XdsRequest(msgspec.Struct, frozen=True):
     type_url: str
     nonce: str = ""
-    error: str | None = None  # set: a NACK of the response with this nonce
-    names: tuple[str, ...] = ()  # state-of-the-world: all subscribed names; delta: new ones
+    error: str | None = None  # if set, this is a NACK of the response with this nonce
+    names: tuple[str, ...] = ()  # state-of-the-world: all subscribed names; delta: added ones
     unsubscribe: tuple[str, ...] = ()
-    versions: Mapping[str, str] = {}  # what the client has from an earlier stream
+    versions: Mapping[str, str] = {}  # name → version that the client has from an earlier stream
 
 
 def parse(dialect: Dialect, payload: bytes) -> tuple[XdsRequest, NodeInfo | None]:
@@ -81,13 +82,13 @@ def parse(dialect: Dialect, payload: bytes) -> tuple[XdsRequest, NodeInfo | None
 def _error(message: Any) -> str | None:
     if not message.HasField("error_detail"):
         return None
-    words = message.error_detail.message[:NAME_LENGTH].split()  # on one line: it goes to logs and tables
+    words = message.error_detail.message[:NAME_LENGTH].split()  # made one line, because it goes to logs and tables
     return " ".join(words) or f"code {message.error_detail.code}, no message"
 
 
 def _bounded(names: Iterable[str]) -> list[str]:
-    """The names with at most HELD of held calls. A reconnecting client requests again every name that calls have waited
-    for; its stream is not rejected for that, because of its other names."""
+    """Return the names, without those of held calls that exceed HELD. A client that reconnects requests every name
+    again that its calls have waited for. Its stream is not rejected for too many, because it needs its other names."""
     every = list(names)
     held = [name for name in every if is_held(CLUSTER, name)]
     if len(held) <= HELD:
@@ -125,7 +126,7 @@ def _node(node: Any) -> NodeInfo:
         raise StreamRefused(f"{size} bytes of node metadata; the limit is {METADATA_BYTES}")
     try:
         metadata = MessageToDict(node.metadata)
-    except (ValueError, SerializeToJsonError) as error:  # such as an infinite number
+    except (ValueError, SerializeToJsonError) as error:  # a number may be infinite
         raise StreamRefused(f"node metadata cannot be represented as JSON: {error}") from error
     return NodeInfo(
         id=_short(node.id),

@@ -1,6 +1,5 @@
-"""Encoded responses and their cache: streams that need the same names at the same push share one `Response` and its
-bytes. A stream passes a key and a function that builds the response.
-"""
+"""Encoded responses and a cache of them: streams that need the same names at the same push share one `Response` and its
+bytes. A stream passes a key and a function that builds the response if it is not cached."""
 
 from __future__ import annotations
 
@@ -30,16 +29,16 @@ class Response:
         self.nonce = nonce
         self.resources = tuple(resources)
         self.removed = tuple(removed)
-        self.accepted = False  # set by the first ACK: the resources are then recorded as accepted
+        self.accepted = False  # set by the first ACK, which records the resources as accepted
         self.payload: bytes = _ENCODE[dialect](self)
 
 
-# The size of one large group's first push; a larger response is still shared while it is the newest.
+# Enough for one large group's first push. A larger response is still shared while it is the newest.
 CACHE_BYTES = 16 << 20
 
 
 class Responses:
-    """The most recent responses, bounded by their total bytes."""
+    """A cache of the most recent responses, limited by their total bytes."""
 
     def __init__(self, budget: int = CACHE_BYTES) -> None:
         self._budget = budget

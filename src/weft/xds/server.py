@@ -1,7 +1,7 @@
-"""Discovery over gRPC, ADS or SDS: listening sockets, streams and their clients.
+"""The gRPC server of ADS or SDS: its listening sockets, and the streams of its clients.
 
-The first request of a stream names its node, the observer returns the node's group, and an `XdsStream` handles
-everything after that. Rule: a client can harm its own stream and no other.
+The first request of a stream identifies the client's node, the observer returns the group of that node, and an
+`XdsStream` handles everything after that. Rule: a client can harm its own stream and no other.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ log = logging.getLogger("weft.xds")
 
 
 class StreamObserver(Protocol):
-    """Decides about clients and is notified of their ACKs and NACKs. What it raises, except StreamRefused, is logged
-    and has no effect on streams."""
+    """Assigns clients to groups and is notified of their ACKs and NACKs. Exceptions that its methods raise, except
+    StreamRefused, are logged and have no effect on streams."""
 
     def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Hashable | Awaitable[Hashable]:
-        """The group of a new client, at once or as an awaitable. Raises StreamRefused to reject it. The group may get
-        its state later; the client waits. A client that disconnects during the wait has not joined, so `leave` is not
-        called."""
+        """Return the group of a new client, directly or as an awaitable. Raises StreamRefused to reject the client. The
+        group may get its first state later; the client waits for it. If a client disconnects while the awaitable is
+        pending, it has not joined and `leave` is not called."""
 
     def leave(self, stream_id: int) -> None: ...
 
@@ -48,20 +48,22 @@ class StreamObserver(Protocol):
     def nacked(self, stream_id: int, type_url: str, nonce: str, message: str) -> None: ...
 
     def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> Awaitable[None] | None:
-        """A client requests these clusters by name, and has those in `had` from an earlier stream. Names that held
-        calls wait for (`types.is_held`) are never reported as missing; the observer may arrange that they arrive.
-        Nothing is sent to the client until the returned awaitable is done: what it has may still be on its way here."""
+        """Called when a client requests clusters `names` for held calls (`types.is_held`), or has clusters `had` from
+        an earlier stream. Names that held calls wait for are never reported to the client as missing; the observer
+        may add these clusters to the group. Nothing is sent to the client until the returned awaitable is done,
+        because clusters that it has may not have arrived here yet."""
 
     def on_nack(self, resource: NackedResource) -> None:
-        """The rejected resource has been identified; it is not sent to this client again."""
+        """Called with the one resource that a client rejects, once it is identified. It is not sent to this client again."""
 
 
 class ListenError(Exception):
     """The server cannot listen on an address."""
 
 
-# Streams live for weeks. Without pings a peer that vanished is noticed only at the next push, and middleboxes drop
-# idle connections after minutes. Envoy and gRPC ping at most every 30 s by default, so a minimum of 10 s allows that.
+# Streams live for weeks. Without pings, a peer that has vanished is noticed only at the next push, and middleboxes drop
+# idle connections after minutes. Clients (Envoy, gRPC) ping at most every 30 s by default, so a minimum interval of 10
+# s accepts their pings.
 OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -71,7 +73,7 @@ OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_concurrent_streams", 128),
     ("grpc.max_receive_message_length", REQUEST_BYTES),
     ("grpc.max_send_message_length", 256 << 20),
-    ("grpc.so_reuseport", 0),  # a taken port is an error, not a lottery
+    ("grpc.so_reuseport", 0),  # without this, two servers could share a port unnoticed
 )
 
 SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
@@ -89,8 +91,9 @@ _METHODS = {
 
 
 class XdsServer:
-    """`service`: ADS or SDS. `shared_bytes` limits the cache of responses that streams share; `most_streams`, the
-    number of streams at one address over all of its connections."""
+    """Serves the snapshots to clients over ADS or SDS (`service`), on any number of addresses. `shared_bytes` limits
+    the cache of responses that streams share. `most_streams` limits the streams at one address over all of its
+    connections."""
 
     def __init__(
         self,
@@ -107,17 +110,17 @@ class XdsServer:
         self._service = service
         self._clock = clock
         self._most_streams = most_streams
-        self._open: Counter[str] = Counter()  # streams by listener, including those without a request yet
+        self._open: Counter[str] = Counter()  # listener → its streams, including those without a request yet
         self._responses = Responses(shared_bytes)
         self._servers: dict[str, grpc.aio.Server] = {}
         self._sessions: dict[int, _Session] = {}
         self._stream_ids = count(1)
         self._waiting: dict[str, list[tuple[frozenset[str], asyncio.Future[None]]]] = {}
-        self.debugger: Debugger | None = None  # serves debug requests; None: they are rejected
+        self.debugger: Debugger | None = None  # serves debug requests; if None, they are rejected
 
     async def listen(self, address: str, credentials: grpc.ServerCredentials | None = None) -> str:
-        """Serve on `unix:/path` or `host:port`, in addition to other addresses. Port 0 picks one; returns the address
-        with the actual port. The caller is responsible for the permissions of a socket's directory."""
+        """Serve on `unix:/path` or `host:port`, in addition to other addresses. Port 0 picks a free port. Returns the
+        address with the actual port. The caller is responsible for the permissions of a socket's directory."""
         server = grpc.aio.server(options=OPTIONS)
         try:
             if credentials is None:
@@ -145,7 +148,8 @@ class XdsServer:
         await asyncio.gather(*(self.stop(address, grace) for address in tuple(self._servers)))
 
     def restart(self, stream_id: int, why: str) -> None:
-        """End a stream so that its client reconnects; it then sends the versions it has, and gets what differs."""
+        """End a stream so that its client reconnects. The client then sends the versions it has, and gets only what
+        differs."""
         session = self._sessions.get(stream_id)
         if session is not None:
             session.restart(why)
@@ -154,7 +158,7 @@ class XdsServer:
         return [session.status() for session in self._sessions.values()]
 
     def watches(self, stream_id: int) -> dict[str, tuple[str, ...]]:
-        """By type, the names that a client has subscribed to; none: everything (wildcard)."""
+        """Return, for each type, the names that a client has subscribed to; an empty tuple means a wildcard."""
         session = self._sessions.get(stream_id)
         asked = session.stream.subscriptions if session is not None else {}
         return {type_url: tuple(sorted(each.names)) for type_url, each in asked.items()}
@@ -182,7 +186,8 @@ class XdsServer:
                 del self._waiting[node_id]
 
     def handlers(self, listener: str, authenticate: Authenticate | None = None) -> grpc.GenericRpcHandler:
-        """Handlers for this server's or another gRPC server. With `authenticate`, callers must authenticate."""
+        """Return the gRPC handlers, for this server's gRPC server or another one. With `authenticate`, callers must
+        authenticate."""
 
         def behavior(dialect: Dialect) -> Callable[[Any, Context], Awaitable[None]]:
             async def serve(_requests: Any, context: Context) -> None:
@@ -199,7 +204,8 @@ class XdsServer:
 
             return serve
 
-        # No serializers: requests are parsed where their errors can be returned, and responses are bytes already.
+        # gRPC gets no serializers: requests are parsed where their errors can be returned, and responses are bytes
+        # already.
         return grpc.method_handlers_generic_handler(
             self._service,
             {
@@ -261,7 +267,7 @@ class XdsServer:
 
 
 class _Session:
-    """One client: a task that reads requests, and the caller's task, which writes the stream's responses."""
+    """One connected client: a task that reads its requests, while the caller's task writes the responses."""
 
     def __init__(
         self,
@@ -338,8 +344,8 @@ class _Session:
 
     def _receive(self, request: XdsRequest) -> None:
         observer, tell = self._server._observer, self._server._tell
-        # A client sends the versions that it has once, at its first request; repeated ones would delay others for
-        # nothing.
+        # A client sends the versions that it has once, with its first request of a type. Versions in later requests are
+        # ignored: processing them would delay other streams.
         had = tuple(request.versions) if request.type_url not in self.stream.subscriptions else ()
         outcome = self.stream.receive(request, self._server._clock())
         if request.type_url == CLUSTER:

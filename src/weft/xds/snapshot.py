@@ -1,8 +1,8 @@
 """The target state of every group of proxies: one table of named, versioned bytes per group and type.
 
-The control plane applies updates; streams read what changed since the revision they know, so that a stream stores only
-one number. Revisions are push numbers: one per update, over all groups. What groups have in common may be in a layer
-below the tables of all of them (`layer.py`), and is then updated once.
+The control plane applies updates. A stream reads what changed since a revision, so that it stores only one number.
+Revisions are push numbers: one per update, over all groups. Resources that groups have in common may be in a layer
+below the tables of these groups (`layer.py`), and are then updated once.
 
 Rule: a group's streams get nothing before the group's first update; otherwise a proxy that reconnects to a control
 plane that has just started would remove everything it has. So the first update of a group must be its whole state.
@@ -21,18 +21,18 @@ _EMPTY = ResourceTable()
 
 
 class GroupTables:
-    """One group's tables, as its streams see them."""
+    """The resource tables of one group, by type, and the streams that watch them."""
 
     def __init__(self, identifier: Hashable) -> None:
         self.identifier = identifier
         self.ready = False
         self.dropped = False
         self.tables: dict[str, ResourceTable] = {}
-        self.layer: Layer | None = None  # below the tables, which then are all `LayeredTable`
+        self.layer: Layer | None = None  # the layer below the tables, which then are all `LayeredTable`
         self.watchers: set[Watcher] = set()
 
     def table(self, type_url: str) -> ResourceTable:
-        """Reading creates no table: a client may request any type."""
+        """Return the table of a type, or an empty one that is not stored: a client may request any type."""
         return self.tables.get(type_url, _EMPTY)
 
     def writable(self, type_url: str) -> ResourceTable:
@@ -54,7 +54,7 @@ class Snapshots:
 
     @property
     def push(self) -> int:
-        """The number of the last update that changed anything. Setting it records the current time for it."""
+        """The number of the last update that changed anything. Setting it records the current time as its push time."""
         return self.times.last
 
     @push.setter
@@ -62,8 +62,8 @@ class Snapshots:
         self.times.note(number)
 
     def update(self, group: Hashable, changes: Update, layer: Layer | None = None) -> Changes:
-        """Apply changes (None: removed) and wake the group's streams. Returns what differs from before. `layer`: the
-        group's new layer; without it, the group keeps its layer."""
+        """Apply changes to a group (None: removed) and wake its streams. Returns the names whose resources changed.
+        `layer` is the group's new layer; without it, the group keeps its layer."""
         state = self._group(group)
         changed: Changes = {}
         revision = self.push + 1
@@ -106,7 +106,7 @@ class Snapshots:
             _wake(state)
 
     def replace(self, group: Hashable, resources: Mapping[str, Mapping[str, Resource]]) -> Changes:
-        """Make this the group's whole state. Types and names that are not in it are removed."""
+        """Replace the group's whole state by `resources`. Types and names that are not in `resources` are removed."""
         changes: dict[str, dict[str, Resource | None]] = {type_url: dict(of) for type_url, of in resources.items()}
         for type_url, table in self._group(group).tables.items():
             wanted = changes.setdefault(type_url, {})
@@ -114,7 +114,7 @@ class Snapshots:
         return self.update(group, changes)
 
     def drop(self, group: Hashable) -> None:
-        """Forget a group. Its streams end; their clients keep what they have."""
+        """Remove a group. Its streams end; their clients keep the resources that they have."""
         state = self._groups.pop(group, None)
         if state is not None:
             state.dropped = True
@@ -129,19 +129,19 @@ class Snapshots:
         return MappingProxyType(state.table(type_url).live if state else {})
 
     def accepted(self, group: Hashable, type_url: str, name: str) -> Resource | None:
-        """What some proxy of the group accepted last."""
+        """Return the resource of this name that some proxy of the group accepted last."""
         state = self._groups.get(group)
         return state.table(type_url).accepted.get(name) if state else None
 
     def rejected(self, group: Hashable) -> dict[tuple[str, str], Rejected]:
-        """The quarantined versions, by type and name."""
+        """Return the group's quarantined versions, by type and name."""
         state = self._groups.get(group)
         tables = state.tables if state else {}
         return {(type_url, name): why for type_url, table in tables.items() for name, why in table.rejected.items()}
 
     def reject(self, group: Hashable, type_url: str, name: str, version: str, detail: str) -> bool:
-        """Quarantine a version: no proxy of the group is sent it again, until an update brings another version. Returns
-        whether it was the current one and no other proxy had accepted it."""
+        """Quarantine a version: it is not sent to any proxy of the group again, until an update brings another version.
+        Returns whether it was the current version and no other proxy had accepted it."""
         state = self._groups.get(group)
         if state is None or type_url not in state.tables:
             return False
@@ -151,7 +151,7 @@ class Snapshots:
         return True
 
     def accept(self, group: Hashable, type_url: str, resources: Iterable[Resource]) -> None:
-        """A proxy of the group has accepted these."""
+        """Record that a proxy of the group has accepted these resources."""
         state = self._groups.get(group)
         if state is None or type_url not in state.tables:
             return
@@ -165,7 +165,8 @@ class Snapshots:
             self._announce(state, {type_url: tuple(restored)})
 
     def accept_versions(self, group: Hashable, type_url: str, versions: Mapping[str, str]) -> bool:
-        """A proxy of the group is reported to have accepted these. Returns whether any of them is live."""
+        """Record a report that a proxy of the group has accepted these versions (by name). Returns whether any of them
+        is live."""
         state = self._groups.get(group)
         table = state.table(type_url) if state else _EMPTY
         named = [resource for each in versions.items() if (resource := table.known(*each)) is not None]
@@ -173,8 +174,8 @@ class Snapshots:
         return any(table.live.get(each.name) is each for each in named)
 
     def accept_until(self, group: Hashable, type_url: str, revision: int) -> bool:
-        """A proxy of the group is reported to have accepted everything at this revision. Returns whether nothing has
-        changed since."""
+        """Record a report that a proxy of the group has accepted every resource of the type as of `revision`. Returns
+        whether nothing of the type has changed since."""
         state = self._groups.get(group)
         if state is None or type_url not in state.tables:
             return False
@@ -183,8 +184,8 @@ class Snapshots:
         return revision >= table.revision
 
     def forgive(self, group: Hashable, type_url: str, names: Iterable[str]) -> None:
-        """Lift quarantines, so that the next update can bring versions that were rejected: the control plane wants them
-        tried again."""
+        """Lift the quarantine of these names, so that the next update can set versions that were rejected: the control
+        plane wants proxies to try them again."""
         state = self._groups.get(group)
         table = state.table(type_url) if state else _EMPTY
         for name in names:
@@ -207,7 +208,7 @@ class Snapshots:
         return self._groups.setdefault(group, GroupTables(group))
 
     def _rest(self, state: GroupTables, layer: Layer, revision: int) -> list[str]:
-        """Set or replace the layer of a group. Returns the types changed by it."""
+        """Set or replace the layer of a group. Returns the types whose resources changed because of that."""
         if state.layer is None and state.tables:
             raise ValueError("a group must have a layer from its first update on, or never")
         is_first = state.layer is None

@@ -1,9 +1,10 @@
-"""One client's stream, without its socket: requests and turns in, responses out. The caller passes the time.
+"""One client's xDS stream, without its socket: requests and turns in, responses out. The caller passes the time.
 
-Delta and state-of-the-world share this code: both are owed the same names, and differ only in how a subscription is
-read and a response is filled. Rules: one unacknowledged response per type, other changes wait as names; no resource is
-removed while another one uses it (`types.PUSH_ORDER`); a rejected response is bisected until the one resource at fault
-is found; while calls are held, the state at that time is sent completely before anything newer (`_Round`).
+Delta and state-of-the-world streams share this code: both owe the client the same names, and differ only in how a
+subscription is parsed and a response is filled. Rules: one unacknowledged response per type, while further changes wait
+as names; no resource is removed while another one uses it (`types.PUSH_ORDER`); a rejected response is bisected until
+the one resource at fault is found; while calls are held, the state at that time is sent completely before anything
+newer (`_Round`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from weft.xds.table import Behind, Resource, ResourceTable
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, PUSH_ORDER, ROUTE, WHOLE_SET, PushPart, PushStep, is_held
 
 # Clusters that a client is slow to warm must not delay listeners and routes forever. Envoy acknowledges within
-# milliseconds; seconds mean that a cluster waits for something that will not come soon.
+# milliseconds; if it takes seconds, a cluster waits for something that will not arrive soon.
 HOLD_SECONDS = 2.0
 
 # Envoy has about a dozen types; the rest is room for future ones.
@@ -31,7 +32,7 @@ _PINNED = (CLUSTER, ROUTE, LISTENER)  # endpoints and secrets are never delayed
 
 
 class NackedResource(msgspec.Struct, frozen=True):
-    """The one resource that a client rejects, and its error message."""
+    """The resource that a client rejects, and the client's error message."""
 
     group: Hashable
     type_url: str
@@ -50,17 +51,18 @@ class Nacked(msgspec.Struct, frozen=True):
     type_url: str
     nonce: str
     message: str
-    resource: NackedResource | None  # None while the one at fault is not identified yet
+    resource: NackedResource | None  # None while the resource at fault is not identified yet
 
 
 class _Round(msgspec.Struct, frozen=True):
-    """Held calls continue when the client has everything that existed when the round began. New calls may come all the
-    time: if held calls also waited for later changes, none would ever continue."""
+    """The state of the group at one moment, which a client must have before its held calls continue. Changes after that
+    moment wait for the next round. New calls may arrive all the time: if held calls also waited for later changes,
+    none would ever continue."""
 
-    names: frozenset[str]  # the held clusters that it is for
+    names: frozenset[str]  # the clusters whose held calls continue after this round
     since: float
-    endpoints: int  # revision of the endpoints at its beginning
-    routes: frozenset[str]  # routes at its beginning that the client has not requested
+    endpoints: int  # revision of the endpoints when the round began
+    routes: frozenset[str]  # routes that existed when the round began and that the client has not requested
 
 
 class XdsStream:
@@ -80,16 +82,16 @@ class XdsStream:
         self.wake = wake
         self._snapshots = snapshots
         self._responses = responses or Responses()
-        self._warming: set[str] = set()  # clusters sent whose endpoints exist and are not acknowledged yet
+        self._warming: set[str] = set()  # clusters that were sent and whose existing endpoints are not acknowledged
         self._round: _Round | None = None
         self._in_vain: dict[
             str, str
-        ] = {}  # routes (name → version) that were waited for and that no listener requested
+        ] = {}  # name → version of routes that held calls waited for and that no listener requested
         self._group = snapshots.attach(group, self)
         self._ended = ""
 
     def receive(self, request: XdsRequest, now: float) -> Acked | Nacked | None:
-        """Process a request. Responses to it come with the next turn."""
+        """Process a request. The next `turn` returns the responses to it."""
         subscription = self.subscriptions.get(request.type_url)
         first = subscription is None
         if subscription is None:
@@ -101,12 +103,12 @@ class XdsStream:
             if subscription.flight is not None and subscription.flight.response.nonce == request.nonce:
                 outcome = self._answered(subscription, subscription.flight, request.error, now)
             elif self.dialect is Dialect.STATE_OF_THE_WORLD and request.nonce != subscription.nonce:
-                return None  # sent before the client saw the latest response, to which it will send another request
+                return None  # the request is older than the latest response, which the client will ACK or NACK later
         subscription.request(request, self.dialect, self._table(request.type_url), first=first)
         return outcome
 
     def turn(self, now: float) -> list[Response]:
-        """Every response that may be sent now. Raises Behind when the stream must be restarted."""
+        """Return every response that may be sent now. Raises Behind when the stream must be restarted."""
         if self._ended or self._group.dropped:
             raise Behind(self._ended or "the group of this stream was dropped")
         if not self._group.ready:
@@ -135,7 +137,7 @@ class XdsStream:
 
     @property
     def wake_at(self) -> float | None:
-        """When a turn is due even without a new event."""
+        """Return the time at which `turn` must be called even without a new event; None if there is none."""
         both = ((each.held_since, each.answers_held_since) for each in self.subscriptions.values())
         held = [since for each in both for since in each if since is not None]
         if self._round is not None:
@@ -176,11 +178,11 @@ class XdsStream:
             clusters.answers_held_since = None
 
     def _answerable(self) -> frozenset[str]:
-        """Clusters that held calls wait for and that exist."""
+        """Return the clusters that exist, are owed, and that held calls wait for."""
         clusters, live = self.subscriptions.get(CLUSTER), self._table(CLUSTER).live
         if clusters is None or not clusters.owed or not clusters.names:
             return frozenset()
-        # Usually few names are owed, and few are subscribed by name.
+        # The loop goes over the smaller set: usually few names are owed, or few are subscribed by name.
         few, many = sorted((clusters.owed.keys(), clusters.names), key=len)
         return frozenset(name for name in few if name in many and is_held(CLUSTER, name) and name in live)
 
@@ -189,7 +191,7 @@ class XdsStream:
             subscription = self.subscriptions.get(type_url)
             if subscription is not None and subscription.started:
                 table = self._table(type_url)
-                # All routes: new listeners request theirs in the middle of the round.
+                # All routes are pinned: new listeners request their routes in the middle of the round.
                 subscription.pin(table, every=type_url == ROUTE)
         routes = self.subscriptions.get(ROUTE)
         asked = routes.names if routes is not None else frozenset()
@@ -205,13 +207,13 @@ class XdsStream:
         subscription = self.subscriptions.get(step.type_url)
         if subscription is None or subscription.flight is not None:
             return None
-        if not (subscription.owed or subscription.answer_due):  # true for most types in most turns
+        if not (subscription.owed or subscription.answer_due):  # nothing to send, as for most types in most turns
             subscription.held_since = subscription.answers_held_since = None
             return None
         table = self._table(step.type_url)
         upserts, removals = subscription.sendable(table, self.dialect)
         if step.part is PushPart.UPSERTS:
-            # That a requested name does not exist is sent like an upsert: the client is waiting for it.
+            # The removal of a name that the client requested and waits for is sent together with the upserts.
             removals = [name for name in removals if subscription.owed[name]]
         elif step.part is PushPart.REMOVALS:
             upserts = []
@@ -227,7 +229,7 @@ class XdsStream:
         if subscription.at_most is not None:
             upserts = upserts[: subscription.at_most]
         if not (upserts or removals or (subscription.answer_due and step.part is not PushPart.REMOVALS)):
-            if step.part is not PushPart.REMOVALS:  # its upserts belong to another step
+            if step.part is not PushPart.REMOVALS:  # the upserts of the type belong to another step
                 subscription.held_since = None
             return None
         if self._held(step, subscription, now):
@@ -235,8 +237,8 @@ class XdsStream:
         return self._send(subscription, table, tuple(upserts), tuple(removals), now)
 
     def _held(self, step: PushStep, subscription: Subscription, now: float) -> bool:
-        """Whether a step must wait for other types. Order matters only to proxies that subscribe to all clusters;
-        others request each resource when they can use it."""
+        """Whether a step must wait for other types. The order matters only to proxies that subscribe to all clusters;
+        other clients request a resource when they can use it."""
         clusters = self.subscriptions.get(CLUSTER)
         if clusters is None or not clusters.wildcard:
             return False
@@ -255,10 +257,10 @@ class XdsStream:
         return now < subscription.held_since + HOLD_SECONDS
 
     def _answers_wait(self, step: PushStep, subscription: Subscription, due: _Round, now: float) -> bool:
-        """Whether held calls must wait. A call that continued before its listeners exist would bypass them and leave
-        the pod unprotected (without mTLS): so it waits, however slow the client is, until the application closes it. It
-        does not wait forever for clusters that are not warm, where it would get an error response, nor for routes,
-        which may never be requested."""
+        """Whether held calls must wait. If a call continued before its listeners exist, it would bypass them and leave
+        the pod unprotected (without mTLS). So a call waits for listeners, however slow the client is, until the
+        application closes the connection. It does not wait forever for clusters that are not warm, where it would
+        get an error response, nor for routes, which may never be requested."""
         if any(self._is_behind(url, due) for url in step.after) or any(
             not is_held(step.type_url, name) for name in subscription.owed
         ):
@@ -270,7 +272,7 @@ class XdsStream:
         if subscription.answers_held_since is None:
             subscription.answers_held_since = now
         waits = now < subscription.answers_held_since + HOLD_SECONDS
-        if not waits:  # later calls do not wait for these routes again
+        if not waits:  # later calls must not wait for these routes again
             self._in_vain = unasked
         return waits
 
@@ -281,14 +283,15 @@ class XdsStream:
         return bool(other.flight or other.owed)
 
     def _unasked(self, due: _Round) -> dict[str, str]:
-        """Routes of the round that no listener has requested yet: a new listener requests its routes, and is used once
-        it has them."""
+        """Return the routes of the round, with versions, that no listener has requested yet. A new listener requests
+        its routes, and Envoy uses the listener once it has them."""
         routes, live = self.subscriptions.get(ROUTE), self._table(ROUTE).live
         asked = routes.names if routes is not None else frozenset()
         return {name: live[name].version for name in due.routes - asked if name in live}
 
     def _routes_unsent(self) -> bool:
-        """Whether changes of the client's routes are unsent. Sent ones do not count: the client reads them first."""
+        """Whether changes of the client's routes are unsent. Routes that are sent but not acknowledged do not count:
+        the client processes them before any later response."""
         routes, table = self.subscriptions.get(ROUTE), self._table(ROUTE)
         if routes is None or not routes.started:
             return False
@@ -315,7 +318,8 @@ class XdsStream:
             current = (subscription.resource(name, table) for name in upserts)
             resources, removed = [each for each in current if each is not None], removals
         nonce = subscription.next_nonce()
-        # A cached response keeps its resources alive, so their ids identify them, and no body needs to be compared.
+        # The key contains ids of resources instead of bodies: a cached response keeps its resources alive, so an id
+        # stays unique.
         response = self._responses.get(
             (self._group, self.dialect, subscription.type_url, nonce, tuple(map(id, resources)), removed),
             lambda: Response(self.dialect, subscription.type_url, nonce, resources, removed),
@@ -326,8 +330,9 @@ class XdsStream:
         return response
 
     def _everything(self, subscription: Subscription, table: ResourceTable, news: set[str]) -> list[Resource]:
-        """Everything that a state-of-the-world response must contain so that the client does not delete it. A name that
-        stays owed is sent in its former version: before its removal, or before a change that is not sent yet."""
+        """Return everything that a state-of-the-world response must contain so that the client does not delete it. A
+        resource whose removal or change is still owed and not part of this response is included in its previous
+        version."""
         later = subscription.owed.keys() - news
         wildcard = subscription.wildcard
         names = filter(subscription.watches, table.live) if wildcard else sorted(subscription.names & table.live.keys())
@@ -341,15 +346,17 @@ class XdsStream:
         return resources + [resource for resource in kept if resource is not None]
 
     def _warm(self, sent: tuple[str, ...], removed: tuple[str, ...]) -> None:
-        """A new or changed cluster waits for its endpoints before Envoy uses it."""
+        """Update the set of warming clusters after a response: Envoy uses a new or changed cluster only once it has
+        endpoints."""
         live = self._table(ENDPOINT).live
         self._warming.difference_update(removed)
         self._warming.update(name for name in sent if name in live)
         self._answer_warming(sent)
 
     def _answer_warming(self, clusters: Iterable[str]) -> None:
-        """Send again the endpoints that the client has, or knows not to exist: it warms their cluster again, does not
-        request them again, and would acknowledge no cluster until it gives up waiting, in Envoy after 15 s."""
+        """Owe the endpoints of clusters that the client warms again, even if the client has these endpoints or knows
+        that they do not exist. The client does not request them again, and would acknowledge no cluster until it
+        stops waiting, in Envoy after 15 s."""
         endpoints = self.subscriptions.get(ENDPOINT)
         if endpoints is not None and endpoints.started:
             live = self._table(ENDPOINT).live
@@ -380,8 +387,8 @@ class XdsStream:
         return Acked(subscription.type_url, response.nonce)
 
     def _refused(self, subscription: Subscription, flight: Flight, error: str) -> NackedResource | None:
-        """Owe the rejected resources again, in smaller portions, until a portion is one resource: the one at fault. It
-        is no longer owed, and nothing waits for it."""
+        """Owe the rejected resources again, in smaller responses, until a response has one resource: the one at fault.
+        It is returned and is no longer owed, and nothing waits for it."""
         subscription.error = error
         if subscription.type_url == CLUSTER:
             self._warming.difference_update(flight.upserts)

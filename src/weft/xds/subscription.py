@@ -1,8 +1,8 @@
-"""One type on one stream: what the client has subscribed to, what it is owed, and the one response that it has not
-acknowledged.
+"""The subscription of one client to one resource type: the names it has subscribed to, the names it is owed, and its
+unacknowledged response.
 
-`stream.py` owns subscriptions and decides when something is sent; this module decides what is owed.
-Rule: what is owed is a set of names, never a queue. A slow client is owed the latest version of each name, once.
+`stream.py` owns subscriptions and decides when something is sent; this module decides what is owed. Rule: what is owed
+is a set of names, never a queue. A slow client is owed the latest version of each name, once.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from weft.xds.response import Dialect, Response
 from weft.xds.table import Behind, Resource, ResourceTable
 from weft.xds.types import WHOLE_SET, WILDCARD, is_held
 
-# Proxies of one group subscribe to the same thousands of names: they share one set of strings. The set is its own key,
-# so the table must not keep it alive: each added name makes a new set.
+# Proxies of one group subscribe to the same thousands of names and share one frozenset of them. The frozenset is its
+# own key, so this dict must not keep it alive: every added name makes a new frozenset.
 _names: WeakKeyDictionary[frozenset[str], ref[frozenset[str]]] = WeakKeyDictionary()
 
 
 class Flight(msgspec.Struct, frozen=True):
-    """A response that is not acknowledged yet, and the names that it was sent for."""
+    """A response that the client has not acknowledged yet, and the names that it was sent for."""
 
     response: Response
     upserts: tuple[str, ...]
@@ -35,14 +35,14 @@ class Subscription:
         self.type_url = type_url
         self.wildcard = False
         self.names: frozenset[str] = frozenset()
-        # Name → whether the client has nothing of that name and waits for a response, even "it does not exist".
+        # Name → whether the client has no resource of that name and waits for a response, even for "does not exist".
         self.owed: dict[str, bool] = {}
         self.answer_due = False  # a wildcard subscription gets a response even if it is empty
         self.started = False
-        self.had = False  # the client connected with resources that are still current
-        self.revision = 0  # everything up to here is owed, sent or acknowledged
-        self.settled = 0  # everything up to here has been acknowledged
-        self.behind = 0  # the first change after that; meaningful while the client is not settled
+        self.had = False  # the client has resources from an earlier stream that are still current
+        self.revision = 0  # all changes up to this revision are owed, sent or acknowledged
+        self.settled = 0  # all changes up to this revision are acknowledged
+        self.behind = 0  # the first change after `settled`; meaningful only if not everything is acknowledged
         self.flight: Flight | None = None
         self.nonce = ""
         self.sent_at: float | None = None
@@ -52,14 +52,15 @@ class Subscription:
         self.error: str | None = None
         self.refused: dict[str, str] = {}  # name → the version that this client rejected
         self.at_most: int | None = None  # upserts per response while searching for the rejected resource
-        self.pinned: dict[str, Resource | None] = {}  # sent in these versions, whatever the table has by now
-        self._named = False  # an empty list means everything only until a name was sent
+        self.pinned: dict[str, Resource | None] = {}  # versions to send, even if the table has newer ones
+        self._named = False  # whether the client has sent a name; until then an empty list means wildcard
         self._versions: Mapping[str, str] = {}
         self._held: set[str] = set()  # the names that held calls wait for
 
     def _admitted(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """The names with at most HELD of held calls. An application that tries every address must neither get its
-        proxy's stream ended, as too many names do, nor load a server that serves others as well."""
+        """Return `names` without those of held calls that exceed HELD. An application that tries every address must not
+        make the server end its proxy's stream, as too many names do, nor load a server that serves other proxies as
+        well."""
         if not any(is_held(self.type_url, name) for name in names):
             return names
         admitted = []
@@ -104,8 +105,8 @@ class Subscription:
             self._subscribe(name, table, again=name in had_names)
 
     def start(self, table: ResourceTable) -> list[Resource]:
-        """The group has its first state: compare all subscribed names with the versions that the client has. Returns
-        the resources that it has already."""
+        """Handle the first state of the group: owe all subscribed names whose version differs from the client's.
+        Returns the resources that the client has already."""
         self.started = True
         taken: list[Resource] = []
         self.revision = table.revision
@@ -124,7 +125,8 @@ class Subscription:
 
     def look(self, table: ResourceTable) -> None:
         """Owe what changed since the last call. While a response is unacknowledged this does nothing: the table records
-        changes once for all streams, so a client that never answers costs nothing until it is too far behind."""
+        changes once for all streams, so a client that never acknowledges costs nothing until its changes are no
+        longer recorded."""
         if self.revision < table.floor:
             raise Behind(f"{self.type_url}: changes before push {table.floor} are no longer recorded")
         if self.flight is None and self.revision != table.revision:
@@ -132,9 +134,9 @@ class Subscription:
 
     def pin(self, table: ResourceTable, *, every: bool) -> None:
         """Owe changes even if a response is unacknowledged, and fix the owed versions until `pinned` is emptied.
-        `every`: fix all other live resources as well."""
+        `every` fixes all other live resources as well."""
         self._see(table)
-        out = self.flight.upserts if self.flight is not None else ()  # if it is rejected, it is owed again
+        out = self.flight.upserts if self.flight is not None else ()  # owed again if the response is rejected
         self.pinned = {name: table.live.get(name) for name in (*self.owed, *out, *(table.live if every else ()))}
 
     def resource(self, name: str, table: ResourceTable) -> Resource | None:
@@ -151,16 +153,16 @@ class Subscription:
         self.revision = table.revision
 
     def withholds(self, resource: Resource, table: ResourceTable) -> bool:
-        """Whether this client has rejected a version that another proxy of its group accepted. A version that no proxy
-        accepted is hidden by the table; if it is live all the same, it was removed and added again, and is tried and
-        reported again."""
+        """Whether `resource` must not be sent, because this client has rejected a version that another proxy of its
+        group accepted. A version that no proxy accepted is hidden by the table. If such a version is live, it was
+        removed and added again: then it is sent again, and a NACK is reported again."""
         if self.refused.get(resource.name) != resource.version:
             return False
         accepted = table.accepted.get(resource.name)
         return accepted is not None and accepted.version == resource.version
 
     def sendable(self, table: ResourceTable, dialect: Dialect) -> tuple[list[str], list[str]]:
-        """Split what is owed into upserts and removals, and drop what need not or cannot be sent."""
+        """Split the owed names into upserts and removals, and drop those that need not or cannot be sent."""
         upserts: list[str] = []
         removals: list[str] = []
         for name, awaited in tuple(self.owed.items()):
@@ -184,7 +186,7 @@ class Subscription:
         for name in (*flight.upserts, *flight.removals):
             del self.owed[name]
         if not self.owed:
-            self.owed = {}  # an emptied dict keeps its memory for thousands of names, on each of thousands of streams
+            self.owed = {}  # a new dict, because an emptied one keeps its memory, on each of thousands of streams
         self.flight, self.nonce, self.sent_at = flight, flight.response.nonce, now
         self.answer_due = False
         self.held_since = self.answers_held_since = None
@@ -195,7 +197,7 @@ class Subscription:
             self.settled_at = now
 
     def mark(self, table: ResourceTable) -> None:
-        """Record the first change that the client has not acknowledged while the table still has it: the table keeps
+        """Record the first change that the client has not acknowledged, before the table forgets it: the table keeps
         only the last change of a name."""
         if self.behind > self.settled or self.is_settled(table):
             return
@@ -212,8 +214,8 @@ class Subscription:
         )
 
     def next_nonce(self) -> str:
-        """The push number, so that streams with the same changes get the same bytes; with a counter where one push
-        needs several responses, because a nonce identifies one response."""
+        """Return the nonce of the next response: the push number, so that streams with the same changes get the same
+        bytes. If one push needs several responses, a counter is appended, because a nonce identifies one response."""
         push, _, count = self.nonce.partition(".")
         if push != str(self.revision):
             return str(self.revision)
@@ -226,13 +228,14 @@ class Subscription:
                 if self.started:
                     self.owed.update((name, self.owed.get(name, False)) for name in table.live if self.watches(name))
             return
-        # A name that is subscribed again is sent again; but a quarantine does not remove what a client may still have.
+        # A name that is subscribed again is sent again, unless its only version is quarantined: then "does not exist"
+        # would remove what the client may still have.
         keep = again and name in table.rejected and name not in table.live
         if self.started and not keep:
             self.owed[name] = True
 
     def _unsubscribe(self, name: str) -> None:
-        if name in self._versions:  # subscribed again before the group's first state, it must be sent again
+        if name in self._versions:  # if it is subscribed again before the group's first state, it is sent again
             self._versions = {each: version for each, version in self._versions.items() if each != name}
         if name == WILDCARD:
             self.wildcard = self.answer_due = False
@@ -242,7 +245,7 @@ class Subscription:
             self.owed.pop(name, None)
             self.refused.pop(name, None)
         elif self.started:
-            self.owed[name] = True  # the client does not know whether the wildcard still covers it
+            self.owed[name] = True  # the response shows whether the wildcard still covers the name
 
 
 def _shared(names: frozenset[str]) -> frozenset[str]:

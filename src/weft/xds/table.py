@@ -26,50 +26,53 @@ class Resource(Protocol):
 
 
 def parts_of(resource: Resource) -> tuple[bytes, ...]:
-    """The parts that a large body is joined from, if known; () for any other."""
+    """Return the parts that a large body is joined from, if they are known; () for any other resource."""
     parts: tuple[bytes, ...] = getattr(resource, "parts", ())
     return parts if len(parts) > 1 else ()
 
 
 class Watcher(Protocol):
-    """What a table needs from a stream."""
+    """A stream that watches the tables of a group."""
 
     def wake(self) -> None: ...
 
     def settled(self, type_url: str) -> int | None:
-        """The revision up to which everything of this type is sent and acknowledged; None: not subscribed."""
+        """Return the revision up to which all changes of this type are sent and acknowledged; None if it is not
+        subscribed."""
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """A version that a proxy rejected and that no proxy is sent again."""
+    """A quarantined version: a proxy rejected it, and it is not sent to any proxy again."""
 
     version: str
     detail: str
-    resource: Resource | None = None  # kept because another proxy may still report that it accepted this version
+    resource: Resource | None = None  # kept because another proxy may still report that it accepted it
 
 
 class Behind(Exception):
-    """The changes that a stream needs are no longer recorded. It must be restarted; its client then sends the versions
-    it has."""
+    """The changes that a stream needs are no longer recorded. The stream must be restarted; its client then sends the
+    versions it has."""
 
 
-# Removed names are kept until every stream has sent them. They are collected only above the slack, so that not every
-# removal checks all streams; above the limit the oldest are forgotten, and streams that needed them end.
+# Removed names are kept until every stream has sent them. They are collected only when there are more than
+# TOMBSTONE_SLACK, so that not every removal checks all streams. Above the limit the oldest are dropped, and streams
+# that needed them are restarted.
 TOMBSTONE_SLACK = 64
 TOMBSTONE_LIMIT = 10_000
 
 
 class ResourceTable:
-    """The resources of one type for one group."""
+    """The resources of one type for one group, and which versions its proxies accepted and rejected."""
 
     def __init__(self) -> None:
         self.revision = 0
-        self.floor = 0  # changes at or before this revision may be forgotten
+        self.floor = 0  # changes at or before this revision may no longer be recorded
         self.live: MutableMapping[str, Resource] = {}
-        self.removed: OrderedDict[str, Resource | None] = OrderedDict()  # oldest first, with what was accepted last
-        self.accepted: MutableMapping[str, Resource] = {}  # what some proxy has ACKed last
+        self.removed: OrderedDict[str, Resource | None] = OrderedDict()  # oldest first; last accepted versions
+        self.accepted: MutableMapping[str, Resource] = {}  # name → the version that some proxy has ACKed last
         self.rejected: dict[str, Rejected] = {}
-        # The previous version and its revision, if no proxy is known to have accepted it: its ACK may be on its way.
+        # Name → the previous version and its revision, if no proxy is known to have accepted that version: an ACK may
+        # still arrive.
         self._replaced: dict[str, tuple[Resource, int]] = {}
         self._changes: dict[str, int] = {}  # name → revision, newest last
         self._collect_at = TOMBSTONE_SLACK
@@ -82,7 +85,7 @@ class ResourceTable:
             yield name
 
     def changed_at(self, name: str) -> int:
-        """The revision of the last change of a name that is live, or removed and not collected."""
+        """Return the revision of the last change of a name that is live, or was removed and is not collected yet."""
         return self._changes.get(name, 0)
 
     def put(self, name: str, resource: Resource, revision: int) -> bool:
@@ -111,8 +114,8 @@ class ResourceTable:
         return True
 
     def reject(self, name: str, rejected: Rejected, revision: int) -> bool:
-        """Go back to the version that a proxy has accepted. If there is none, the name is hidden from new streams but
-        not removed from existing ones: a proxy keeps its own last good version."""
+        """Quarantine the live version and go back to the last version that a proxy has accepted. If there is none, the
+        name is hidden from new streams but not removed from existing ones: a proxy keeps its own last good version."""
         current = self.live.get(name)
         good = self.accepted.get(name)
         if current is None or current.version != rejected.version:
@@ -137,7 +140,7 @@ class ResourceTable:
             self.accepted[name], _ = self._replaced.pop(name)
 
     def accept_until(self, revision: int) -> None:
-        """Some proxy has accepted everything that was live at this revision."""
+        """Record that some proxy has accepted every resource that was live at this revision."""
         for name in reversed(self._changes):
             changed = self._changes[name]
             if changed <= self._accepted_until:
@@ -150,10 +153,10 @@ class ResourceTable:
         self._accepted_until = max(self._accepted_until, revision)
 
     def compact(self) -> None:
-        """Called after an acceptance; a subclass may store it in less memory."""
+        """Called after acceptances were recorded; a subclass may store them in less memory."""
 
     def known(self, name: str, version: str) -> Resource | None:
-        """A resource that is or was live, by name and version."""
+        """Return the resource with this name and version, if it is live or still recorded; else None."""
         rejected, (replaced, _) = self.rejected.get(name), self._replaced.get(name, (None, 0))
         for resource in (self.live.get(name), rejected.resource if rejected else None, replaced):
             if resource is not None and resource.version == version:
@@ -161,9 +164,9 @@ class ResourceTable:
         return None
 
     def restore(self, resource: Resource, revision: int) -> bool:
-        """Lift a quarantine because another proxy accepts the version: then the resource is not wrong for the whole
-        group, and proxies that were sent back to the previous version get it again. So one proxy that rejects a policy
-        cannot disable it for all."""
+        """Lift the quarantine of a version because another proxy accepts it: then the resource is not wrong for the
+        whole group, and proxies that went back to the previous version get it again. So one proxy that rejects a
+        policy cannot disable it for the whole group."""
         rejected = self.rejected.get(resource.name)
         if rejected is None or rejected.version != resource.version:
             return False
@@ -188,6 +191,6 @@ class ResourceTable:
         self._collect_at = 2 * len(self.removed) + TOMBSTONE_SLACK
 
     def _changed(self, name: str, revision: int) -> None:
-        self._changes.pop(name, None)  # to move it to the end
+        self._changes.pop(name, None)  # to move the name to the end
         self._changes[name] = revision
         self.revision = revision

@@ -1,6 +1,5 @@
-"""Limits how many tasks do something that needs memory at the same time; the others wait. Rule: a task that takes
-longer than `patience` stops counting and the next one may start; no task can block the others.
-"""
+"""Limits how many tasks do memory-intensive work at the same time; further tasks wait. Rule: a task that takes longer
+than `patience` seconds no longer counts and the next task may start, so that no task can block the others."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from contextlib import asynccontextmanager
 
 
 class Turnstile:
-    """`patience`: seconds after which a task that is still inside stops counting."""
+    """A semaphore of `places` places. A task that keeps its place longer than `patience` seconds no longer counts."""
 
     def __init__(self, places: int, patience: float) -> None:
         self._places = asyncio.Semaphore(places)
@@ -24,6 +23,6 @@ class Turnstile:
         try:
             yield
         finally:
-            if timer.when() > loop.time():  # otherwise the timer has released the place, or is about to
+            if timer.when() > loop.time():  # otherwise the timer has released the place or is about to
                 timer.cancel()
                 self._places.release()

@@ -1,7 +1,7 @@
-"""The resource types of aggregated discovery, and the order in which a change of several types reaches a proxy.
+"""The resource types of aggregated discovery, and the order in which a change of several types is sent to a proxy.
 
-The order is data: each step has a type, the part of it to send, the types that must have settled on the same stream
-before it, and the reason. `stream.py` goes through it from top to bottom on every turn.
+The order is data (PUSH_ORDER): each step has a type, the part of the type to send, the types that must have settled on
+the same stream before, and the reason. `stream.py` goes through the steps from top to bottom on every turn.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ WILDCARD = "*"
 
 
 def is_held(type_url: str, name: str) -> bool:
-    """Whether calls are held until this cluster exists. It is sent only to clients that request it by name, after
-    everything else was acknowledged. It is never reported as missing: after that, Envoy would hold every later call
-    until its timeout."""
+    """Whether this is a cluster that held calls wait for. Such a cluster is sent only to clients that request it by
+    name, after everything else was acknowledged. It is never reported as missing: if it were, Envoy would hold every
+    later call until its timeout."""
     return type_url == CLUSTER and is_held_cluster(name)
 
 
-# Clients may subscribe to all of these with an empty list of names, and in state-of-the-world a response contains all
-# that exist, so that a missing name means "deleted". Responses of other types contain changes and delete nothing.
+# Clients may subscribe to all resources of these types with an empty list of names. A state-of-the-world response
+# contains all resources that exist, so that a missing name means "deleted". Responses of other types contain changes
+# and delete nothing.
 WHOLE_SET = frozenset({CLUSTER, LISTENER})
 
 
@@ -39,17 +40,17 @@ class PushPart(Enum):
     UPSERTS = "upserts"
     REMOVALS = "removals"
     BOTH = "both"
-    ANSWERS = "answers"  # upserts of names that held calls wait for, and that are never reported as missing
+    ANSWERS = "answers"  # upserts of clusters that held calls wait for (`is_held`)
 
 
 class PushStep(msgspec.Struct, frozen=True):
     type_url: str
     part: PushPart
-    after: tuple[str, ...]  # types that must have nothing owed and nothing unanswered on this stream
+    after: tuple[str, ...]  # types that must have nothing owed and nothing unacknowledged on this stream
     why: str
 
 
-# Make before break: what is pointed at comes before what points, and goes after it.
+# Make before break: a resource is sent before the resources that refer to it, and removed after them.
 PUSH_ORDER = (
     PushStep(SECRET, PushPart.BOTH, (), "clusters and listeners stay warming until their certificates are there"),
     PushStep(CLUSTER, PushPart.UPSERTS, (), "a route to a cluster that does not exist yet returns 503"),

@@ -1,7 +1,7 @@
-"""The node agent's one stream to the control plane: it connects, reconnects when the stream ends, and keeps a `Copy` up
-to date.
+"""The node agent's one stream to the control plane: connects, reconnects when the stream ends, and keeps a `Copy` up to
+date.
 
-gRPC's errors are handled here. Rule: whatever the control plane does, the copy never gets worse.
+gRPC's errors are handled here. Rule: whatever the control plane does, the config in the copy never gets worse.
 """
 
 from __future__ import annotations
@@ -23,28 +23,29 @@ from weft.xds.copy import Broken, Copy
 
 log = logging.getLogger("weft.xds.upstream")
 
-# Reports are collected for this long: a push that all proxies of a machine acknowledge is one report.
+# Reports are collected for this many seconds, so that a push that all proxies of a machine acknowledge makes one
+# report.
 REPORT_SECONDS = 0.05
-_FIRST_DELAY, _MOST_DELAY = 0.1, 10.0  # seconds between calls
-_NO_LINE_DELAY = 0.5  # seconds: checking for a certificate is local and cheap
-_GOOD_SECONDS = 10.0  # a stream that lasted that long counts as a success, even if nothing was sent
+_FIRST_DELAY, _MOST_DELAY = 0.1, 10.0  # seconds between attempts to connect
+_NO_LINE_DELAY = 0.5  # seconds between checks for a certificate, which are local and cheap
+_GOOD_SECONDS = 10.0  # seconds: a stream that lasted this long counts as a success, even if nothing was sent
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", frames.UPDATE_BYTES),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.max_reconnect_backoff_ms", 5_000),
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.use_local_subchannel_pool", 1),  # one with a new certificate must not get an old connection
+    ("grpc.use_local_subchannel_pool", 1),  # a channel with a new certificate must not reuse an old connection
 )
 _PATH = f"/{frames.SERVICE}/{frames.METHOD}"
 ENDED = "the control plane ended the stream"
-# gRPC's message when a write meets the end of a stream: the reason for the end is lost then.
+# gRPC's message when a write fails because the stream has ended: it hides the reason for the end.
 _FORGOTTEN = "Internal error from Core"
-_LAST_WORDS = 1.0  # seconds: after a failed write, wait this long for the reason
+_LAST_WORDS = 1.0  # seconds to wait for the stream's status after a failed write
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """How to connect, this time: address and credentials. Its repr shows only the address."""
+    """Address and credentials for one connection to the control plane. The repr contains only the address."""
 
     target: str  # HOST:PORT, or unix:/path
     roots: str | None = None  # PEM; None for a Unix socket
@@ -58,12 +59,13 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoLine(Exception):
-    """There is no certificate or token to connect with yet; the message has the reason."""
+    """There is no certificate or token to connect with yet; the message is the reason."""
 
 
 class ControlPlaneStream:
-    """`line` is called before every connection, so that a renewed certificate or token is used from then on. It may
-    raise NoLine. `streams`: the streams of the node's proxies, for reports."""
+    """The agent's connection to the control plane. `line` returns address and credentials. It is called before every
+    connection, so that a renewed certificate or token is used, and may raise NoLine. `streams` returns the xDS
+    streams of the node's proxies, for reports."""
 
     def __init__(
         self,
@@ -77,13 +79,13 @@ class ControlPlaneStream:
         self._due = asyncio.Event()
         copy.changed = self._due.set
         self.connected = False  # whether the control plane has sent something on the current stream
-        self.trouble = ""  # why there is no stream
+        self.trouble = ""  # why the agent is not connected
         self.bytes_received = 0
         self.bytes_sent = 0
         self.calls = 0
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Stay connected to the control plane until cancelled."""
         backoff = Backoff(first=_FIRST_DELAY, most=_MOST_DELAY)
         loop = asyncio.get_running_loop()
         while True:
@@ -94,7 +96,7 @@ class ControlPlaneStream:
             except NoLine as missing:
                 trouble, delay = str(missing), _NO_LINE_DELAY
             except grpc.aio.AioRpcError as error:
-                forgotten = error.details() == _FORGOTTEN  # the next call may have the reason
+                forgotten = error.details() == _FORGOTTEN  # the status of the next attempt may contain the reason
                 reason = f"{error.details() or 'no reason given'} ({error.code().name})"
                 trouble = reason if not forgotten else self.trouble or ENDED
             except (Broken, frames.Malformed, grpc.aio.UsageError) as error:
@@ -129,7 +131,7 @@ class ControlPlaneStream:
                     task.cancel()
                 ends = await asyncio.gather(*tasks, return_exceptions=True)
                 call.cancel()
-        for end in ends:  # the reader's exception comes first: it has the reason, the writer's has not
+        for end in ends:  # the reader's exception comes first: only it has the reason
             if isinstance(end, Exception):
                 raise end
 
