@@ -1,1 +1,1 @@
-"""The control plane: objects come in, the mesh follows, and every group of proxies is sent what changed for it."""
+"""The control plane: reads objects, keeps the mesh up to date, and sends every group of proxies what changed for it."""

@@ -1,7 +1,7 @@
-"""Authenticates callers of the control plane: the service account that a certificate or a token of the mesh proves.
+"""Authenticates callers of the control plane by the service account in a certificate or a token of the mesh.
 
 Input: a connection's certificate and a token. Output: a Principal, or a rejection. What a principal may see is decided
-where streams are joined. Rule: if a caller sends both, they must name the same account.
+where streams are joined. Rule: if a caller sends both a certificate and a token, they must name the same account.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Principal(msgspec.Struct, frozen=True):
     namespace: str
     service_account: str
     pod: str = ""
-    pod_uid: str = ""  # from a token that is bound to the pod
-    is_agent: bool = False  # it has a certificate, and its account is that of the node agents
-    only_asks: bool = False  # its token is not bound to a pod: it may read debug pages, and is not a proxy
+    pod_uid: str = ""  # UID of the pod that the token is bound to
+    is_agent: bool = False  # the caller has a certificate of a node agent's account
+    only_asks: bool = False  # the token is not bound to a pod: the caller may read debug pages, and is not a proxy
 
     def __str__(self) -> str:
         pod = f" (pod {self.pod})" if self.pod else ""
@@ -30,8 +30,8 @@ class Principal(msgspec.Struct, frozen=True):
 
 
 class Access:
-    """`weft.xds.access.Authenticate`. `identity_of` returns the identity in a peer's verified certificate, None without
-    one; `agents` are the accounts of node agents, as (namespace, name)."""
+    """Implements `weft.xds.access.Authenticate`. `identity_of` returns the identity in a peer's verified certificate,
+    or None if the peer has no certificate. `agents` are the accounts of node agents, as (namespace, name)."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Access:
         self._identity_of, self._agents = identity_of, agents
 
     async def __call__(self, peer: str, token: str) -> Principal:
-        """Raises Unauthenticated or Undecided."""
+        """Return the principal of the caller at `peer` with `token`. Raises Unauthenticated or Undecided."""
         identity = self._identity_of(peer)
         if identity is not None and identity.trust_domain != self._trust_domain:
             raise Unauthenticated(f"{identity} is in another trust domain than {self._trust_domain}")

@@ -1,7 +1,8 @@
-"""Analyzes the whole mesh while it runs. Each change calls `wake`; the findings replace one topic of the problems.
+"""Analyzes the whole mesh while it runs. Each change calls `wake`; the findings of an analysis replace those of the
+last one in the list of problems.
 
-Rule: it does not slow down pushes. It waits until there are no changes for a while, runs on another thread with
-immutable values, and then pauses ten times as long as it ran.
+Rule: the analysis does not slow down pushes. It waits until there are no changes for a while, runs on another thread
+with immutable values, and then pauses ten times as long as it ran.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from weft.model.value import Value
 
 log = logging.getLogger(__name__)
 
-QUIET = 0.5  # seconds
-MOST = 3.0  # seconds after the first change, if changes never stop
-REST = 10  # times as long as the last analysis took
-MOST_OBJECTS = 200_000  # with more, even listing them would delay a push
+QUIET = 0.5  # seconds without a change before an analysis starts
+MOST = 3.0  # seconds after the first change, when an analysis starts even if changes continue
+REST = 10  # pause after an analysis, as a multiple of its duration
+MOST_OBJECTS = 200_000  # with more objects, no analysis runs: even listing them would delay a push
 
 TOPIC = "analysis"
 
@@ -46,13 +47,13 @@ class Analysis:
         self._quiet = quiet
         self._timer: asyncio.TimerHandle | None = None
         self._working: asyncio.Future[tuple[Problem, ...]] | None = None
-        self._woken = False  # during the analysis
+        self._woken = False  # whether `wake` was called during the analysis
         self._first = 0.0  # time of the first change that is not analyzed yet
         self._rest_until = 0.0
         self._closed = False
 
     def wake(self) -> None:
-        """Objects have changed: analyze them soon."""
+        """Schedule an analysis, because objects have changed."""
         if self._closed or self._working is not None:
             self._woken = True
             return

@@ -1,7 +1,7 @@
 """Status of the connected proxies: which are connected, their sync state, and the config that each should have.
 
-It is computed from the state of xDS streams and of agents' streams, and changes nothing. The Unix socket and the ports
-serve the same object, and do the authorization themselves.
+It is computed from the xDS streams and the agents' streams, and is read-only. The Unix socket and the TCP ports serve
+the same object; authorization is done there.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _SENT_AND_ACKED = {"cluster": "CDS", "listener": "LDS", "route": "RDS", "endpoin
 
 
 class Known(msgspec.Struct, frozen=True):
-    """A proxy that is connected here, by itself or behind an agent."""
+    """A proxy that is connected to this control plane, directly or through a node agent."""
 
     sync: ProxySync
     node_id: str
     group: Group
-    stream: int = 0  # 0 for a proxy behind an agent, which has no stream of its own
+    stream: int = 0  # id of the xDS stream; 0 for a proxy behind an agent
     address: str = ""
     labels: Mapping[str, str] = {}
     metadata: Mapping[str, Any] = {}
@@ -49,40 +49,43 @@ class Diagnosis:
         replica: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`said`: by type, the error of what proxies of a group currently reject. `replica`: the name of this control
-        plane, if there are several. `clock`: that of the streams."""
+        """`said` returns, for each type, the error message about a resource that proxies of a group currently reject.
+        `replica` is the name of this control plane, if there are several. `clock` must be the clock of the streams."""
         self._said = said
         self.replica = replica or "weft"
         self._snapshots, self._server, self._node_server = snapshots, server, node_server
         self._clock = clock
 
     def proxies(self) -> list[Known]:
-        """By name. A proxy that has just reconnected may be listed twice, until its old stream has ended."""
+        """Return all connected proxies, sorted by name. A proxy that has just reconnected may be listed twice, until
+        its old stream has ended."""
         direct = (self._direct(status) for status in self._server.streams())
         relayed = (self._relayed(state) for state in self._node_server.proxies())
         return sorted((*direct, *relayed), key=lambda known: (known.sync.proxy, known.stream))
 
     def find(self, word: str) -> Known | None:
-        """`POD.NAMESPACE`, a node id, `POD`, or as in Istio, any part of a node id."""
+        """Return the proxy that `word` names: `POD.NAMESPACE`, a node id, `POD` or, as in Istio, any part of a node id.
+        None if there is none."""
         known = self.proxies()
         names: tuple[Callable[[Known], bool], ...] = (
             lambda each: word in (each.sync.proxy, each.node_id),
             lambda each: each.sync.proxy.startswith(f"{word}."),
             lambda each: word in each.node_id,
         )
-        # The last one: if a proxy has two streams, the newer one.
+        # If a proxy has two streams, the last one is the newer.
         return next((found[-1] for fits in names if (found := [each for each in known if fits(each)])), None)
 
     def watches(self, known: Known) -> Mapping[str, tuple[str, ...]]:
-        """By type, the names that it subscribes to; none: a wildcard, or its agent has not reported them."""
+        """Return, for each type, the names that the proxy subscribes to. Empty for a wildcard, or if its agent has not
+        reported the names."""
         return {**dict.fromkeys(known.sync.resources, ()), **self._server.watches(known.stream)}
 
     def resources(self, group: Group, type_url: str) -> Mapping[str, Resource]:
-        """The resources that every proxy of the group should have."""
+        """Return the resources of a type that every proxy of the group should have, by name."""
         return self._snapshots.resources(group, type_url)
 
     def refused(self, group: Group) -> Mapping[tuple[str, str], Rejected]:
-        """The resources that proxies of the group rejected and that are not sent, by type and name."""
+        """Return the resources that proxies of the group rejected and that are not sent, by type and name."""
         return self._snapshots.rejected(group)
 
     def _direct(self, status: StreamStatus) -> Known:
@@ -182,7 +185,7 @@ class Diagnosis:
         )
 
     def _age(self, push: int, since: float) -> float:
-        """Seconds since that push, or since the proxy connected, if that is shorter."""
+        """Return the seconds since push `push`, or since the proxy connected (`since`), if that was later."""
         return round(max(0.0, self._clock() - max(since, self._snapshots.times.at(push))), 1)
 
     def _date(self, at: float) -> str:

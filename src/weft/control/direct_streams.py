@@ -1,8 +1,8 @@
-"""Finds the pod of a proxy that connects to the control plane directly, without an agent, from its credentials.
+"""Finds the pod of a proxy that connects to the control plane directly, without an agent, by its credentials.
 
-A token proves a pod. A certificate proves only an account: then the proxy's node names the pod, which must have that
-account. Rule: the config that a proxy gets follows from its Pod (labels, gateway or not), not from its node metadata.
-Only a proxyless gRPC client, which any pod may run beside its proxy, declares its own kind.
+A token proves a pod. A certificate proves only an account; the pod is then taken from the proxy's node id, and the pod
+must have that account. Rule: the config that a proxy gets follows from its Pod (labels, gateway or not), not from its
+node metadata. Only a proxyless gRPC client, which any pod may run beside its proxy, declares its own kind.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ MOST_STREAMS = 16  # per pod
 
 class Direct:
     def __init__(self, placements: Placements | None, restart: Callable[[int, str], None]) -> None:
-        """`restart`: ends a stream, by its number and with a reason, so that its client reconnects."""
+        """`restart` ends a stream, given its number and a reason, so that its client reconnects."""
         self._placements = placements
         self._restart = restart
-        self._unfollow: dict[int, Callable[[], None]] = {}  # by stream
-        self._pods: dict[int, str] = {}  # by stream, the pod's UID
+        # Stream → the function that ends its subscription to the pod.
+        self._unfollow: dict[int, Callable[[], None]] = {}
+        self._pods: dict[int, str] = {}  # stream → UID of its pod
 
     def join(self, stream_id: int, node: NodeInfo, claimed: Group, principal: object) -> Group:
-        """The group of the caller's pod. Raises StreamRefused."""
+        """Return the group of the caller's pod. Raises StreamRefused if the credentials and
+        the node id do not identify a pod of the mesh."""
         if self._placements is None:
             raise StreamRefused("this control plane knows no pods")
         if not isinstance(principal, Principal):

@@ -1,7 +1,8 @@
-"""Parses documents and applies them to the mesh; returns what they touched, for the push loop.
+"""Parses documents, applies them to the mesh, and returns which parts of the mesh they may have affected, for the push
+loop.
 
-Rule: an invalid object does not affect others, and does not replace its last valid version; only a deleted object is
-removed. An invalid policy that never had a valid version denies every request (fail closed).
+Rule: an invalid object does not affect others, and does not replace its own last valid version; only a deleted object
+is removed. An invalid policy that never had a valid version denies every request (fail closed).
 """
 
 from __future__ import annotations
@@ -41,13 +42,14 @@ class Intake:
         self._problems = problems
         self._domain = domain
         self._admit = admit or as_it_is
-        self._read: dict[int, tuple[Document, Parsed]] = {}  # by id: parsed before the batch that contains them
-        self._closed: set[ObjectKey] = set()  # never valid, and in force in their fail-closed form
-        self.contents = Contents()  # the objects in force, as they were written
+        # By id of the document: documents that `read` has parsed already.
+        self._read: dict[int, tuple[Document, Parsed]] = {}
+        self._closed: set[ObjectKey] = set()  # policies that were never valid, and are in force as "deny all"
+        self.contents = Contents()  # the objects in force, as documents
         self.refused: dict[ObjectKey, tuple[Value, ...]] = {}  # rejected objects, as far as they could be parsed
 
     def documents(self, changes: Iterable[Change]) -> tuple[Touched, frozenset[ObjectKey]]:
-        """Apply changes; returns what they touched and which objects are now different. Documents that `read` has
+        """Apply changes. Returns what they touched, and which objects are now different. Documents that `read` has
         parsed since the last call are not parsed again."""
         touches: list[Touched] = []
         changed: set[ObjectKey] = set()
@@ -58,21 +60,23 @@ class Intake:
         return joined(touches), frozenset(changed)
 
     def read(self, document: Document) -> Parsed:
-        """Parse a document that may be in the next changes, to find out whether it is valid. Any thread may call it."""
+        """Parse a document that may be part of the next changes, to find out whether it is valid. Any thread may call
+        this."""
         known = self._read.get(id(document))
         if known is None:
             known = self._read[id(document)] = (document, parse(document, self._domain))
         return known[1]
 
     def good_file(self, key: ObjectKey) -> str:
-        """The file of the valid version that is in force; empty if there is none, or it came from no file."""
+        """Return the file of the object's valid version that is in force; empty if there is none, or it is not from a
+        file."""
         return "" if key in self._closed else self.contents.file(key)
 
     def _take_all(self, changes: Iterable[Change], touches: list[Touched], changed: set[ObjectKey]) -> None:
         for change in changes:
             try:
                 one = self._take(change)
-            except Exception as error:  # a defect in weft: the object is rejected, the others are applied
+            except Exception as error:  # a defect in weft: this object is rejected, the others are applied
                 log.exception("cannot apply %s", change.key)
                 where = change.document.where() if change.document else Where(object=str(change.key))
                 what = f"weft failed to read this: {type(error).__name__}: {error}"
@@ -83,7 +87,7 @@ class Intake:
                 changed.add(change.key)
 
     def _take(self, change: Change) -> Touched | None:
-        """None if the object is unchanged."""
+        """Apply one change and return what it touched, or None if the object is unchanged."""
         values: tuple[Value, ...] = ()
         problems: tuple[Problem, ...] = ()
         self.refused.pop(change.key, None)
@@ -110,7 +114,7 @@ class Intake:
         return touched if self._mesh.get(change.key) != before else None
 
     def all_values(self, batch: Iterable[tuple[ObjectKey, tuple[Value, ...]]]) -> Touched:
-        """Apply values of many objects; one that fails stays unchanged, and the others are applied."""
+        """Apply the values of many objects. An object that fails stays unchanged, and the others are applied."""
         touches: list[Touched] = []
         for key, values in batch:
             try:

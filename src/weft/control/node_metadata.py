@@ -1,4 +1,5 @@
-"""The group of a proxy, from the node that it sends on its stream. Istio's node ids and metadata are supported."""
+"""Computes the group of a proxy from the xDS node that it sends on its stream. Istio's node ids and metadata are
+supported."""
 
 from __future__ import annotations
 
@@ -13,11 +14,12 @@ _LONGEST_LOCALITY = 253
 
 
 class UnknownProxy(ValueError):
-    """The node is incomplete, or not that of a proxy of the mesh."""
+    """The xDS node is incomplete, or is not the node of a proxy of the mesh."""
 
 
 def group_of(node_id: str, metadata: Mapping[str, Any], locality: str = "") -> Group:
-    """`sidecar~10.244.0.7~payments-v1-0.shop~shop.svc.cluster.local` and its metadata → the group."""
+    """Return the group of the proxy with this node id, such as
+    `sidecar~10.244.0.7~payments-v1-0.shop~shop.svc.cluster.local`, and this node metadata."""
     parts = node_id.split("~")
     if len(parts) != 4:
         raise UnknownProxy(f"node id {node_id[:200]!r} is not KIND~ADDRESS~NAME.NAMESPACE~DOMAIN")
@@ -41,5 +43,5 @@ def group_of(node_id: str, metadata: Mapping[str, Any], locality: str = "") -> G
 
 
 def pod_of(node_id: str, metadata: Mapping[str, Any]) -> str:
-    """The pod's name, as the node claims it."""
+    """Return the name of the proxy's pod, as the node id or metadata claims it."""
     return str(metadata.get("POD_NAME") or node_id.split("~")[2].rpartition(".")[0])

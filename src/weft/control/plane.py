@@ -1,5 +1,6 @@
-"""The control plane: takes objects in and serves proxies. It connects intake, push loop and xDS server, and keeps the
-current problems. A proxy that connects before the first objects are loaded waits; it is never sent an empty config."""
+"""The control plane: reads objects and serves config to proxies. It connects intake, push loop and xDS server, and
+keeps the list of current problems. A proxy that connects before the first objects are loaded waits; it is never sent
+an empty config."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ from weft.xds.stream import NackedResource
 
 log = logging.getLogger(__name__)
 
-# A group without proxies is kept this long: a rolling restart or a reconnect then finds its config ready.
+# A group without proxies is kept for this many seconds, so that after a rolling restart or a reconnect its config is
+# ready.
 IDLE_SECONDS = 60.0
 
 
@@ -72,11 +74,11 @@ class ControlPlane:
         memory: Memory | None = None,
     ) -> None:
         """`placements`: the known pods and their nodes; without them, authenticated streams are rejected. `replica`:
-        the name of this control plane. `memory`: where the history is persisted, if anywhere."""
+        the name of this control plane. `memory`: where the history is persisted; None: nowhere."""
         self.mesh = Mesh(Settings(domain=domain))
         self.on_change: list[Callable[[frozenset[ObjectKey]], None]] = []
         self._memory = memory
-        # The ports on which a pod's program listens; None if its runner cannot know them.
+        # Returns the ports on which a pod's program listens; None if they cannot be found out.
         self.listening: Callable[[Instance], frozenset[int] | None] = lambda _pod: None
         self._problems = Problems()
         self.history = History(self.mesh, Settings(domain=domain), digest=lambda: self._intake.contents.digest())
@@ -86,12 +88,12 @@ class ControlPlane:
         self._push = Push(self.mesh, self._snapshots, self._problems, timing)
         self._server = XdsServer(self._snapshots, self)
         self.owned: set[str] = set()  # listeners that only the owner of this machine can reach
-        self._only: dict[str, Group] = {}  # by listener: the one group that may connect there
+        self._only: dict[str, Group] = {}  # listener → the one group that may connect to it
         self._loaded = False
-        self._waiting: set[Group] = set()  # joined before the first objects were loaded
-        self._group_of: dict[int, Group] = {}  # by stream
+        self._waiting: set[Group] = set()  # groups that joined before the first objects were loaded
+        self._group_of: dict[int, Group] = {}  # stream → its group
         self._streams: Counter[Group] = Counter()  # number of streams per group
-        self._idle: dict[Group, asyncio.TimerHandle] = {}  # groups without streams, until they are dropped
+        self._idle: dict[Group, asyncio.TimerHandle] = {}  # groups without streams → the timer that drops them
         self._quarantine = Quarantine(self._push, self._snapshots, self._problems, self._where)
         self._direct = Direct(placements, self._server.restart)
         self._node_server = NodeServer(self._snapshots, Relays(self, placements))
@@ -107,8 +109,9 @@ class ControlPlane:
         problems: Iterable[Problem] | None = (),
         values: Iterable[tuple[ObjectKey, tuple[Value, ...]]] = (),
     ) -> None:
-        """Apply documents, together with values that need no parsing: no proxy sees the one without the other.
-        `problems`: all current problems of the source itself; None keeps those of another source."""
+        """Apply documents together with values that need no parsing, so that no proxy sees one without the other.
+        `problems` are all current problems of the source itself (such as unreadable files); None keeps those of
+        another source."""
         if problems is not None:
             self._problems.put("source", map(coded, problems))
         changes = tuple(changes)
@@ -122,7 +125,7 @@ class ControlPlane:
             for group in self._waiting:
                 try:
                     self._push.join(group)
-                except Exception:  # a defect in weft: only the proxies of this group keep waiting
+                except Exception:  # a defect in weft: only the proxies of this group continue to wait
                     log.exception("cannot translate for %s", group)
             self._waiting.clear()
             self._node_server.wake()
@@ -133,18 +136,20 @@ class ControlPlane:
                 listener(changed)
 
     def put(self, key: ObjectKey, values: tuple[Value, ...]) -> None:
-        """Apply values that need no parsing, such as instances from their engine; none removes the object."""
+        """Apply the values of one object that need no parsing, such as an instance from the local engine. No values
+        remove the object."""
         touched = self._intake.values(key, values)
         if self._loaded:
             self._seal()
         if touched:
             self._push.touch(touched)
-        if touched.inbound:  # added, removed, or with other ports; readiness is not analyzed
+        if touched.inbound:  # an instance was added or removed, or has other ports; readiness is not analyzed
             self._analysis.wake()
 
     @property
     def reader(self) -> Intake:
-        """Parses documents as `apply` does, for a source that must know whether an object is valid."""
+        """The intake, which parses documents as `apply` does, for a source that must know whether an object is
+        valid."""
         return self._intake
 
     def _seal(self) -> None:
@@ -158,11 +163,12 @@ class ControlPlane:
             self._memory.add(moment, self._intake.contents)
 
     def note(self, topic: str, problems: Iterable[Problem]) -> None:
-        """Replace the problems of a topic that another module reports; none clears it."""
+        """Replace all problems of a topic that another module reports; an empty list clears the topic."""
         self._problems.put(topic, problems)
 
     def problems(self) -> tuple[Problem, ...]:
-        # An object that is back to what proxies have already needs no push, so no ACK would clear its problem.
+        # An object that was changed back to what proxies already have causes no push, so no ACK would clear its
+        # problem.
         self._quarantine.forget_mended()
         return self._problems.all()
 
@@ -171,11 +177,11 @@ class ControlPlane:
         return self._intake.refused
 
     def refusals(self) -> tuple[Problem, ...]:
-        """The problems of resources that connected proxies reject."""
+        """Return the problems of resources that connected proxies reject."""
         return self._quarantine.standing()
 
     def refused(self, group: Group) -> dict[tuple[str, str], tuple[Problem, ...]]:
-        """The same for one group, by type and name of the resource."""
+        """Return the problems of resources that proxies of one group reject, by type and name of the resource."""
         return self._quarantine.by_resource(group)
 
     # For `weft.inspect`
@@ -200,14 +206,15 @@ class ControlPlane:
 
     @property
     def calls(self) -> Calls:
-        """What groups have called, for on-demand CDS."""
+        """The addresses and hosts that groups have called, for on-demand CDS."""
         return self._push.calls
 
     # Proxies
 
     async def listen(self, address: str, only: Group | None = None, *, owned: bool = False) -> str:
-        """Serve xDS on `unix:/path` or `host:port`; `only` keeps a socket for the proxies of one group. `owned`: only
-        the owner of this machine can reach it, so it serves debug pages too."""
+        """Serve xDS on `unix:/path` or `host:port`. With `only`, the address accepts only proxies of that group.
+        `owned` means that only the owner of this machine can reach the address, so it serves debug pages too.
+        Returns the address."""
         bound = await self._server.listen(address)
         if owned:
             self.owned.add(bound)
@@ -216,12 +223,13 @@ class ControlPlane:
         return bound
 
     def handlers(self, listener: str, authenticate: Authenticate) -> tuple[grpc.GenericRpcHandler, ...]:
-        """Discovery for proxies and for agents, for a server that the caller of this method runs. `authenticate` must
-        return a `weft.control.access.Principal`."""
+        """Return the gRPC handlers of discovery for proxies and for agents, for a gRPC server that the caller runs.
+        `authenticate` must return a `weft.control.access.Principal`."""
         return self._server.handlers(listener, authenticate), self._node_server.handlers(authenticate)
 
     def proxies(self) -> tuple[ProxyStatus, ...]:
-        """Proxies that are connected here, and those behind agents, as the agents report them."""
+        """Return the status of proxies that are connected directly, and of those behind agents, as the agents report
+        them."""
         direct = (
             _proxy_status(
                 status.node.id,
@@ -238,7 +246,7 @@ class ControlPlane:
         return (*direct, *relayed)
 
     def nodes(self) -> list[NodeStatus]:
-        """Nodes whose agents are connected here."""
+        """Return the status of the nodes whose agents are connected to this control plane."""
         return self._node_server.nodes()
 
     async def wait_synced(self, node_id: str, timeout: float) -> bool:
@@ -259,7 +267,7 @@ class ControlPlane:
         return self._analysis.pending
 
     async def pushed(self) -> None:
-        """Returns once all changes until now are pushed to the streams."""
+        """Wait until all changes so far are pushed to the streams."""
         await self._push.pushed()
 
     @property
@@ -298,7 +306,7 @@ class ControlPlane:
             self.release(group)
         self._direct.leave(stream_id)
 
-    # Groups are kept while a stream or another holder needs them
+    # A group is kept while a stream or another holder needs it
 
     @property
     def loaded(self) -> bool:
@@ -321,7 +329,7 @@ class ControlPlane:
             self._idle[group] = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._forget, group)
 
     def taken(self, group: Group, type_url: str) -> None:
-        """A proxy of the group has accepted something."""
+        """Called when a proxy of the group has accepted resources of a type."""
         self._quarantine.accepted(group, type_url)
 
     def acked(self, stream_id: int, type_url: str, nonce: str) -> None:
@@ -330,7 +338,7 @@ class ControlPlane:
             self.taken(group, type_url)
 
     def nacked(self, stream_id: int, type_url: str, nonce: str, message: str) -> None:
-        """Nothing to do: `on_nack` is called with the resource at fault."""
+        """Does nothing: `on_nack` is called with the resource at fault."""
 
     def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> None:
         group = self._group_of.get(stream_id)
@@ -338,14 +346,15 @@ class ControlPlane:
             self.want(group, names, had)
 
     def want(self, group: Group, names: Iterable[str], had: tuple[str, ...] = ()) -> None:
-        """Proxies of a group wait for the clusters `names`, and have the clusters `had` from an earlier stream: they
-        have called those, so the clusters must not be removed."""
+        """Record that proxies of a group wait for the clusters `names`, and have the clusters `had` from an earlier
+        stream. The group has called the hosts of `had`, so these clusters must not be removed."""
         self._push.want(
             group, (*names, *had), with_hosts=not self._loaded or self._push.is_on_demand(group), soon=not had
         )
 
     def expect(self, group: Group, addresses: Iterable[str]) -> None:
-        """Workloads of a group have resolved these addresses, and so are about to call their services."""
+        """Send a group the services at these addresses: its workloads have resolved the addresses by DNS, and so are
+        about to call them."""
         if self._push.is_on_demand(group):
             services = (service for address in addresses for service in self.mesh.services_at(address))
             self._push.call(group, hosts={service.host for service in services}, why=CallReason.LOOKED_UP)

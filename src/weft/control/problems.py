@@ -1,4 +1,5 @@
-"""All current problems, by topic, so that a problem disappears with its cause. A new problem is logged once."""
+"""The list of all current problems, by topic, so that a problem disappears with its cause. A new problem is logged
+once."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from weft.base.problem import Problem, Severity
 
 log = logging.getLogger(__name__)
 
-MOST_PER_TOPIC = 1_000  # a file of garbage must not fill the memory
+MOST_PER_TOPIC = 1_000  # a file of garbage must not fill memory
 
 
 class Problems:
@@ -19,7 +20,7 @@ class Problems:
         self._by_topic: dict[Hashable, tuple[Problem, ...]] = {}
 
     def put(self, topic: Hashable, problems: Iterable[Problem]) -> None:
-        """Replace all problems of a topic (an object, a file, a rejected resource); none clears it."""
+        """Replace all problems of a topic (an object, a file, a rejected resource); an empty list clears the topic."""
         before = self._by_topic.pop(topic, ())
         after = tuple(problems)[:MOST_PER_TOPIC]
         if after:
@@ -32,6 +33,6 @@ class Problems:
         return self._by_topic.get(topic, ())
 
     def all(self) -> tuple[Problem, ...]:
-        """Each once, in the order of files and lines."""
+        """Return every distinct problem once, in the order of files and lines."""
         unique = {problem for problems in self._by_topic.values() for problem in problems}
         return tuple(sorted(unique, key=lambda p: (p.where.file, p.where.line, str(p))))

@@ -32,7 +32,7 @@ _FILES_HINT = "correct the files, and let the proxy (user 1337) read them; weft 
 
 
 class _Refusal(msgspec.Struct, frozen=True):
-    """The topic of a problem: a resource, or one host in a route configuration."""
+    """The topic of a problem: a rejected resource, or one host in a rejected route configuration."""
 
     group: Group
     type_url: str
@@ -46,8 +46,9 @@ class Quarantine:
     ) -> None:
         self._push, self._snapshots, self._problems, self._where = push, snapshots, problems, where
         self._refusals: set[_Refusal] = set()
-        self._said: dict[_Refusal, str] = {}  # the proxy's error
-        self._trials: dict[tuple[Group, str], list[tuple[str, ...]]] = {}  # hosts to try again, by route configuration
+        self._said: dict[_Refusal, str] = {}  # the proxy's error message
+        # Route configuration → sets of hosts to try again.
+        self._trials: dict[tuple[Group, str], list[tuple[str, ...]]] = {}
         self._inquiries = Inquiries(snapshots)
         self._rereading = Rereading(snapshots)
 
@@ -68,7 +69,7 @@ class Quarantine:
             self._inquiries.open(group, refusal, lineup, self._reporter(refusal, resource))
 
     def accepted(self, group: Group, type_url: str) -> None:
-        """A proxy of the group has accepted something: continue with the next trial."""
+        """Continue with the next trial, after a proxy of the group has accepted resources of a type."""
         if type_url == ROUTE:
             for name in [name for of, name in self._trials if of == group]:
                 self._try_next(group, name)
@@ -78,7 +79,8 @@ class Quarantine:
         self.forget_mended()
 
     def forget(self, group: Group) -> None:
-        """The group has no proxies any more; when some connect, everything is tried anew."""
+        """Drop the problems and trials of a group without proxies. When proxies connect again, everything is tried
+        anew."""
         for trial in [trial for trial in self._trials if trial[0] == group]:
             del self._trials[trial]
         self._inquiries.forget(group)
@@ -86,7 +88,7 @@ class Quarantine:
         self.forget_mended()
 
     def forget_mended(self) -> None:
-        """Clear the problem of a rejected resource once another version has replaced it."""
+        """Clear the problems of rejected resources that another version has replaced."""
         for refusal in [refusal for refusal in self._refusals if not self._stands(refusal)]:
             self._refusals.discard(refusal)
             self._said.pop(refusal, None)
@@ -94,12 +96,13 @@ class Quarantine:
             self._inquiries.close(refusal.group, refusal)
 
     def said(self, group: Group) -> dict[str, str]:
-        """By type, the last error of a proxy of the group about a resource that is still rejected."""
+        """Return, for each type, the last error message of a proxy of the group about a resource that is still
+        rejected."""
         self.forget_mended()
         return {refusal.type_url: error for refusal, error in self._said.items() if refusal.group == group}
 
     def by_resource(self, group: Group) -> dict[tuple[str, str], tuple[Problem, ...]]:
-        """By type and name, the problems of resources that proxies of the group reject."""
+        """Return the problems of resources that proxies of the group reject, by type and name."""
         self.forget_mended()
         problems: dict[tuple[str, str], tuple[Problem, ...]] = {}
         for refusal in self._refusals:
@@ -109,7 +112,7 @@ class Quarantine:
         return problems
 
     def standing(self) -> tuple[Problem, ...]:
-        """All current problems of rejected resources, each once, in a stable order."""
+        """Return all current problems of rejected resources, each once, in a stable order."""
         self.forget_mended()
         return tuple(sorted({each for refusal in self._refusals for each in self._problems.of(refusal)}, key=str))
 
@@ -118,7 +121,7 @@ class Quarantine:
         suspects = self._push.suspend(group, resource.name, accepted.body if accepted else b"")
         if len(suspects) == 1:
             host, refused = next(iter(suspects.items()))
-            # Where VirtualServices state the routes, the service only names the host.
+            # If VirtualServices define the routes, the Service is not at fault: it only provides the host.
             stated = tuple(key for key in refused.sources if key.kind == "VirtualService")
             refusal = _Refusal(group, ROUTE, resource.name, host)
             self._report(refusal, resource, stated or refused.sources)
@@ -141,7 +144,7 @@ class Quarantine:
 
     def _reporter(self, refusal: _Refusal, resource: NackedResource) -> Found:
         def report(guilty: Guilty) -> None:
-            if guilty:  # else each alone is accepted, and only all of them together are rejected
+            if guilty:  # else each suspect is accepted alone, and only all of them together are rejected
                 lines = [(self._line(suspect.key, suspect.line), message) for suspect, message in guilty]
                 self._tell(refusal, resource, lines)
 
@@ -180,8 +183,8 @@ class Quarantine:
 
 
 def reason(message: str) -> str:
-    """The cause in a proxy's error message. Envoy writes the whole rejected message before it, with varying headings,
-    and truncates the text after 4096 characters, even if the cause is lost."""
+    """Return the cause from a proxy's error message. Envoy writes the whole rejected resource before the cause, with
+    varying headings, and truncates the text after 4096 characters, even if the cause is lost."""
     message = without_heading(message)
     beginning, _, cause = message.partition(_CONSTRAINT)
     if cause:

@@ -1,4 +1,4 @@
-"""Serves the streams of node agents: which pods an agent may serve, and with which groups' config.
+"""Serves the streams of node agents: decides which pods an agent may serve, and with which groups' config.
 
 Rule: the node of an agent follows from its pod-bound token and the watch of Pods, never from what the agent claims.
 """
@@ -21,30 +21,33 @@ log = logging.getLogger(__name__)
 
 
 class Placements(Protocol):
-    """The node and the group of each pod, on Kubernetes from the watch of Pods, not from agents or proxies. Pods are
-    identified by their UID."""
+    """The node and the group of each pod. On Kubernetes they come from the watch of Pods, not from agents or proxies.
+    Pods are identified by their UID."""
 
     def pods_on(self, node: str) -> Mapping[str, Group] | None:
-        """The group of each pod with a proxy on this node; None while the pods are not listed yet."""
+        """Return the group of each pod with a proxy on this node; None while the pods are not listed yet."""
 
     def node_of(self, pod_uid: str) -> str | None:
-        """The node of any pod, meshed or not; None: there is no such pod, or it is not scheduled yet."""
+        """Return the node of a pod, with or without a proxy; None if there is no such pod, or it is not scheduled
+        yet."""
 
     def subscribe(self, node: str, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed`, in the event loop, when `pods_on` the node changes. Returns the function to unsubscribe."""
+        """Call `changed`, in the event loop, when the result of `pods_on(node)` changes. Returns the function that
+        unsubscribes."""
 
     def uid_of(self, namespace: str, pod: str) -> str | None:
-        """The UID of the pod that has this name now, meshed or not."""
+        """Return the UID of the current pod of this name, with or without a proxy."""
 
     def group_of(self, pod_uid: str) -> Group | None:
-        """The group of any pod, meshed or not."""
+        """Return the group of a pod, with or without a proxy."""
 
     def follow(self, pod_uid: str, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed`, in the event loop, when `group_of` the pod changes. Returns the function to unsubscribe."""
+        """Call `changed`, in the event loop, when the result of `group_of(pod_uid)` changes. Returns the function that
+        unsubscribes."""
 
 
 class RelayedGroups(Protocol):
-    """The part of the control plane that is used here."""
+    """The part of the control plane that `Relays` uses."""
 
     @property
     def loaded(self) -> bool: ...
@@ -61,7 +64,7 @@ class RelayedGroups(Protocol):
 
 
 class Relays:
-    """`weft.xds.node_stream.NodeObserver`."""
+    """The `weft.xds.node_stream.NodeObserver` of the control plane."""
 
     def __init__(self, groups: RelayedGroups, placements: Placements | None) -> None:
         self._groups, self._placements = groups, placements
@@ -102,7 +105,7 @@ class Relays:
     def want(self, group: Hashable, names: Iterable[str], had: tuple[str, ...] = ()) -> None:
         try:
             self._groups.want(_known(group), names, had)
-        except Exception:  # a defect in weft; the agent must not lose its stream for it
+        except Exception:  # a defect in weft: the agent keeps its stream
             log.exception("cannot push to %s the clusters that it requests", group)
 
     def taken(self, group: Hashable, type_url: str) -> None:

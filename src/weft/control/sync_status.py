@@ -1,7 +1,6 @@
-"""Sync status of proxies in the format of Istio's `/debug/syncz`: the control plane writes it, the CLI reads it. Added
-to Istio's fields: since which push, and for how long, a proxy is stale. The CLI imports this module, so it imports next
-to nothing itself.
-"""
+"""Sync status of proxies in the format of Istio's `/debug/syncz`: the control plane writes it, the CLI reads it. weft
+adds two fields: since which push, and for how long, a proxy is stale. The CLI imports this module, so this module
+imports almost nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ import msgspec
 SYNCED, STALE, NOT_SENT = "SYNCED", "STALE", "NOT SENT"
 
 _PREFIX = "type.googleapis.com/"
-# Istio's abbreviations, in the order of its table.
+# Istio's abbreviations of resource types, in the order of its table.
 TYPES = {
     "CDS": _PREFIX + "envoy.config.cluster.v3.Cluster",
     "LDS": _PREFIX + "envoy.config.listener.v3.Listener",
@@ -22,15 +21,16 @@ SHORT = {url: short for short, url in TYPES.items()}
 
 
 class TypeSync(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One type at one proxy. Push numbers are those of the replica that the proxy is connected to."""
+    """Sync state of one resource type at one proxy. Push numbers are those of the replica that the proxy is connected
+    to."""
 
     state: str  # SYNCED, STALE or NOT SENT
-    sent: str = ""  # the last push of this type
+    sent: str = ""  # push number of the last response of this type
     acked: str = ""  # the push up to which everything was acknowledged
     sent_time: str = msgspec.field(default="", name="sentTime")  # RFC 3339
-    last_error: str = msgspec.field(default="", name="lastError")  # the last NACK, until its cause is gone
+    last_error: str = msgspec.field(default="", name="lastError")  # last NACK, until its cause is removed
     stale_since_push: int = 0
-    stale_seconds: float | None = None  # if it is stale
+    stale_seconds: float | None = None  # set if the type is stale
 
 
 class ProxySync(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -48,15 +48,15 @@ class ProxySync(msgspec.Struct, frozen=True, omit_defaults=True):
     endpoint_acked: str = ""
     extensionconfig_sent: str = ""
     extensionconfig_acked: str = ""
-    resources: dict[str, TypeSync] = {}  # by type URL, those that the proxy subscribes to
+    resources: dict[str, TypeSync] = {}  # type URL → state, for types that the proxy subscribes to
     namespace: str = ""
-    istiod: str = ""  # the replica that it is connected to
-    node: str = ""  # the node whose agent serves it; "": it has a stream of its own
+    istiod: str = ""  # the replica that the proxy is connected to
+    node: str = ""  # the node whose agent serves the proxy; "" for a proxy with its own stream
     connected_at: str = ""
 
 
 def rows(proxies: list[ProxySync]) -> list[tuple[str, ...]]:
-    """The table that istioctl prints, with its header."""
+    """Return the table that istioctl prints, with its header."""
     header = ("NAME", "CLUSTER", *TYPES, "ISTIOD", "VERSION")
     table = [
         (
@@ -80,7 +80,7 @@ def cell(sync: TypeSync | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Roughly as kubectl prints it: 12s, 4m, 3h, 2d."""
+    """Return a duration roughly as kubectl prints it: 12s, 4m, 3h, 2d."""
     whole = int(seconds)
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if whole >= 2 * size:

@@ -54,7 +54,7 @@ class StreamObserver(Protocol):
         because clusters that it has may not have arrived here yet."""
 
     def on_nack(self, resource: NackedResource) -> None:
-        """Called with the one resource that a client rejects, once it is identified. It is not sent to this client again."""
+        """Called with the one resource that a client rejects. It is not sent to this client again."""
 
 
 class ListenError(Exception):

@@ -1,1 +1,2 @@
-"""The push pipeline: from what a change touched to new resources for the groups of proxies that see it."""
+"""The push pipeline: computes, from what a change touched, new resources for the groups of proxies that see the
+change."""

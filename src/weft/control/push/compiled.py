@@ -1,9 +1,9 @@
-"""The config of one viewer, kept in pieces: a contribution per host, joined into the resources that Envoy wants whole.
+"""The config of one viewer, stored as one contribution per host and joined into complete Envoy resources.
 
-When a host changes, only its own pieces are replaced and only the resources they are part of are joined again. What
-differs from before leaves as an `Update` for the snapshot. The groups of a viewpoint have most of their config in
-common: that is the viewpoint's `Compiled`. It lies under those of the groups, which keep only what is their own. A
-resource of which both have pieces is the group's own.
+When a host changes, only its contribution is replaced and only the resources that contain it are joined again. The
+differences are returned as an `Update` for the snapshot. The groups of a viewpoint have most of their config in common,
+which is the viewpoint's `Compiled`. A group's `Compiled` has the viewpoint's as its `under` and stores only what is
+specific to the group. A resource to which both contribute is stored with the group.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from weft.translate.listeners import http_port, shared_port
 from weft.translate.view import GroupView
 from weft.xds.types import CLUSTER, LISTENER, ROUTE
 
-Update = dict[str, dict[str, Built | None]]  # type URL → name → resource, None if it goes
-Outlook = GroupView | ViewpointKey  # what joining depends on beside the pieces: `policy`, `settings` and `telling`
-Configure = Callable[[str, tuple[VirtualHost, ...], Outlook], Built]  # a route configuration out of virtual hosts
+Update = dict[str, dict[str, Built | None]]  # type URL → name → resource, None if it is removed
+Outlook = GroupView | ViewpointKey  # input of joining beside the contributions: `policy`, `settings`, `telling`
+Configure = Callable[[str, tuple[VirtualHost, ...], Outlook], Built]  # builds a route configuration
 
 _EVERY_ADDRESS = "0.0.0.0"
-_GROUP = ""  # what the group itself contributes is kept under a host that cannot exist
+_GROUP = ""  # key of the group's own contribution: no host has this name
 
 
 class RouteConfigurations:
-    """Route configurations of the same virtual hosts are built once, and kept while any viewer has them."""
+    """A cache of route configurations: equal ones are built once, and cached while any viewer has them."""
 
     def __init__(self) -> None:
         self._built: WeakValueDictionary[tuple[object, ...], Built] = WeakValueDictionary()
@@ -47,7 +47,8 @@ class RouteConfigurations:
 
 class Compiled:
     def __init__(self, outlook: Outlook, configure: Configure, under: Compiled | None = None) -> None:
-        """`under`: the config that the group has in common with others. Its hosts are not among those here."""
+        """`under` is the config that a group shares with others of its viewpoint. A host contributes either there or
+        here."""
         self._outlook = outlook
         self._under = under
         self._configure = configure
@@ -56,8 +57,8 @@ class Compiled:
         self._claims: dict[str, dict[str, Built]] = defaultdict(dict)  # listener name → host → listener
         self._chains: dict[int, dict[str, tuple[Chain, ...]]] = defaultdict(dict)  # port → host → chains
         self._routes: dict[str, dict[str, VirtualHost]] = defaultdict(dict)  # route name → host → virtual host
-        self._suspended: dict[tuple[str, str], VirtualHost | None] = {}  # (route, host) → what stands in for it
-        self._resources: dict[str, dict[str, Built]] = defaultdict(dict)  # by type: all current resources
+        self._suspended: dict[tuple[str, str], VirtualHost | None] = {}  # (route, host) → replacement
+        self._resources: dict[str, dict[str, Built]] = defaultdict(dict)  # type → name → current resource
 
     def resource(self, type_url: str, name: str) -> Built | None:
         found = self._resources.get(type_url, {}).get(name)
@@ -72,14 +73,14 @@ class Compiled:
         contributions: Mapping[str, Contribution],
         assignments: Mapping[str, tuple[Built, ...]],
     ) -> tuple[Update, frozenset[str]]:
-        """Replace the outlook and the pieces of these hosts. Returns what differs, and the hosts that have other routes
-        now."""
+        """Replace the outlook, and the contributions and load assignments of these hosts. Returns the resources that
+        differ, and the hosts whose routes changed."""
         joined = self.look_from(outlook)
         update, rerouted = self._replace(contributions)
         return merged((joined, update, self.assign(assignments))), rerouted
 
     def contribute(self, contributions: Mapping[str, Contribution]) -> Update:
-        """Replace what these hosts contributed before; NOTHING removes a host."""
+        """Replace the contributions of these hosts; NOTHING removes a host. Returns the resources that differ."""
         return self._replace(contributions)[0]
 
     def _replace(self, contributions: Mapping[str, Contribution]) -> tuple[Update, frozenset[str]]:
@@ -93,7 +94,8 @@ class Compiled:
                 self._contributions[host] = new
             if new is old:
                 continue
-            if _routes(old) != _routes(new):  # unchanged routes would be rejected again
+            # If the routes are unchanged, the host stays suspended: they would be rejected again.
+            if _routes(old) != _routes(new):
                 rerouted.add(host)
                 stale_routes |= self._forget_suspended({host})
             for cluster in old.clusters:
@@ -110,7 +112,8 @@ class Compiled:
         return self._changed(update), frozenset(rerouted)
 
     def contribute_group(self, outlook: Outlook, contribution: Contribution) -> Update:
-        """What the group's own listeners depend on has changed: its ports, its policy, the settings."""
+        """Replace the outlook and the group's own contribution, after a change of its ports, its policy or the
+        settings."""
         update = self.contribute({_GROUP: contribution})
         return merged((update, self.look_from(outlook)))
 
@@ -121,7 +124,7 @@ class Compiled:
         return self._rejoin_all()
 
     def rest_upon(self, under: Compiled) -> Update:
-        """Replace the config under it."""
+        """Replace the shared config under this one. Returns the resources that differ."""
         if self._under is under:
             return {}
         before, self._under = self._under, under
@@ -129,7 +132,8 @@ class Compiled:
         return self.rejoin(changed)
 
     def rejoin(self, changed: Set[str]) -> Update:
-        """The config under it has changed; `changed`: the hosts that have other routes now."""
+        """Join again after a change of the shared config under this one. `changed` are the hosts whose routes changed
+        there."""
         stale = self._forget_suspended(changed)
         has_own = bool(self._contributions.keys() - {_GROUP})
         if not (stale or has_own or self._suspended or any(self._routes.values())):
@@ -140,11 +144,11 @@ class Compiled:
         return merged((self._changed(update), self._rejoin_all()))
 
     def answer(self, held: Iterable[str]) -> Update:
-        """Release held calls (`translate/hold.py`). This is never taken back."""
+        """Return the clusters that release held calls (`translate/hold.py`). A release is never undone."""
         return self._changed({CLUSTER: {name: hold.answer(name) for name in held}})
 
     def assign(self, assignments: Mapping[str, tuple[Built, ...]]) -> Update:
-        """Only the endpoints of these hosts have changed."""
+        """Replace the load assignments of these hosts. Returns the resources that differ."""
         update: Update = defaultdict(dict)
         for host, new in assignments.items():
             old = self._assignments.pop(host, ())
@@ -159,8 +163,8 @@ class Compiled:
         return self._changed(update)
 
     def suspend(self, route: str, accepted: bytes) -> tuple[dict[str, VirtualHost], Update]:
-        """A proxy rejected this route configuration: revert its new virtual hosts to the accepted version, or leave
-        them out, until they change or are resumed. Returns the suspended hosts."""
+        """Revert the new virtual hosts of a rejected route configuration to the accepted version, or leave them out,
+        until they change or are resumed. Returns the suspended hosts, and the resources that differ."""
         current = {host: made for host, made in self._hosts_of(route).items() if (route, host) not in self._suspended}
         before = put_back(current.items(), accepted)
         self._suspended |= {(route, host): stand_in for host, stand_in in before.items()}
@@ -181,7 +185,7 @@ class Compiled:
         return self._changed(update)
 
     def _hosts_of(self, route: str) -> dict[str, VirtualHost]:
-        """In the order of the configuration."""
+        """Return the virtual hosts of a route configuration, in their order there."""
         own = self._all_routes(route)
         everywhere = self._all_routes(EVERY_ROUTE) if route.isdigit() else {}
         return {host: hosts[host] for hosts in (own, everywhere) for host in sorted(hosts)}
@@ -192,13 +196,13 @@ class Compiled:
         return sorted(routes)
 
     def _forget_suspended(self, hosts: Set[str]) -> set[str]:
-        """Returns the routes that contained any of them."""
+        """End the suspension of these hosts. Returns the routes in which a host was suspended."""
         suspended = {key for key in self._suspended if key[1] in hosts} if self._suspended else ()
         for key in suspended:
             del self._suspended[key]
         return {route for route, _ in suspended}
 
-    # The pieces here, with those of the config under them
+    # Contributions of this config together with those of the shared config under it
 
     def _all_routes(self, route: str) -> Mapping[str, VirtualHost]:
         return _both(self._under._routes.get(route) if self._under else None, self._routes.get(route))
@@ -216,7 +220,8 @@ class Compiled:
         return bool(self._all_routes(route))
 
     def _has_host_without_listener(self, route: str) -> bool:
-        """Whether a host in the routes of a port is called otherwise than by its own address."""
+        """Whether a port needs an HTTP listener on all addresses for its routes: some host in them has no listener on its
+        own address, or takes part in the routes of every port, or listeners of whole ports are kept."""
         hosts = self._all_routes(route)
         stays = self._outlook.telling.shared or bool(self._all_routes(EVERY_ROUTE))
         return bool(hosts and stays) or any(route not in self._contribution(host).addressed for host in hosts)
@@ -255,8 +260,8 @@ class Compiled:
         return {route for route, _ in (*old.hosts, *new.hosts)}
 
     def _join_listener(self, name: str, update: Update) -> None:
-        """If several services claim one address, the first by name gets it, in whatever order they were added. A
-        port's HTTP services, and those without an address, share the listener of the port."""
+        """Join a listener. If several services claim one address, the first by name gets it, regardless of the order in
+        which they were added. A port's HTTP services, and those without an address, share the listener of the port."""
         address, _, port = name.rpartition("_")
         if address == _EVERY_ADDRESS and self._join_shared(int(port), update):
             return
@@ -306,7 +311,7 @@ class Compiled:
         return self._changed(update)
 
     def _changed(self, update: Update) -> Update:
-        """Reduce the update to real differences, and store them."""
+        """Reduce the update to resources that really differ, and store them as current."""
         changed: Update = {}
         for type_url, resources in update.items():
             here = self._resources[type_url]

@@ -1,9 +1,9 @@
-"""Step 4 of a push, contribute: views are translated to what each host contributes to the config of a viewer.
+"""Step 4 of a push, contribute: translates views into what each host contributes to the config of a viewer.
 
-In come `Views`; out go `Pieces`, by host: a `Contribution` and the load assignments. `weft.translate` does the work,
-once for all viewers with an equal view; what it returned is kept in `translated.py` while any viewer sees it. Problems
-that it has with a host leave as a value, from `settle`. Rules: a view is all that its contribution depends on, so equal
-views share one; a host that cannot be translated is left out, and so stays as it was.
+Input: `Views`. Output: `Pieces`, by host: a `Contribution` and the load assignments. `weft.translate` translates once
+for all viewers with an equal view; `translated.py` keeps the result while any viewer sees it. `settle` returns the
+problems of translating a host. Rules: a view is all that a contribution depends on, so equal views share one. A host
+that cannot be translated is left out, so that its config stays unchanged.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ log = logging.getLogger(__name__)
 
 NOTHING = Contribution()
 
-Assignments = dict[str, tuple[Built, ...]]  # by host
+Assignments = dict[str, tuple[Built, ...]]  # host → its load assignments
 _AssignmentKey = tuple[Service, DestinationRule | None, ProxyKind, Whereabouts | None, LocalitySetting]
 
 
 class Pieces(msgspec.Struct, frozen=True, eq=False):
-    """What hosts contribute to the config of one viewer; NOTHING and no assignments, where it no longer sees one."""
+    """What hosts contribute to the config of one viewer. A host that the viewer no longer sees has NOTHING and no load
+    assignments."""
 
     viewer: Viewer
     touched: frozenset[str]
@@ -49,7 +50,7 @@ class Pieces(msgspec.Struct, frozen=True, eq=False):
 
 
 class OwnPiece(msgspec.Struct, frozen=True, eq=False):
-    """What a group contributes to its own config, whatever hosts there are."""
+    """What a group contributes to its own config, independent of hosts: its own listeners."""
 
     view: GroupView
     contribution: Contribution
@@ -60,10 +61,10 @@ class ContributeStep:
         self._mesh = mesh
         self._translated = translated
         self._assignments: dict[str, dict[_AssignmentKey, tuple[Built, ...]]] = defaultdict(dict)  # by host
-        self._unsettled: set[str] = set()  # hosts that viewers may see in another way than before
+        self._unsettled: set[str] = set()  # hosts whose translation for some viewer may have changed in this push
 
     def outdate(self, hosts: Iterable[str]) -> None:
-        """These hosts may have changed: translate them anew for every viewer that is due."""
+        """Drop the cached translations of these hosts, because they may have changed."""
         for host in hosts:
             self._translated.outdate(host)
             self._assignments.pop(host, None)
@@ -73,7 +74,7 @@ class ContributeStep:
         return [self._pieces(of_viewer) for of_viewer in views]
 
     def translate_groups(self, views: Mapping[Group, GroupView], failed: Failed) -> dict[Group, OwnPiece]:
-        """What has changed in what the groups themselves contribute; those that have failed already are left out."""
+        """Translate the changed views of groups to the groups' own contributions. Groups in `failed` are left out."""
         changed: dict[Group, OwnPiece] = {}
         for group, view in views.items():
             if group not in failed and view != self._translated.group_view(group):
@@ -85,7 +86,8 @@ class ContributeStep:
         return changed
 
     def reassign(self, hosts: Iterable[str]) -> dict[Viewer, Assignments]:
-        """Only the endpoints of these hosts have changed: the same bytes for all viewers with the same rules."""
+        """Return new load assignments of these hosts, of which only the endpoints have changed, for each viewer.
+        Viewers with the same rules share the same bytes."""
         changed: dict[Viewer, Assignments] = defaultdict(dict)
         for host in hosts:
             self._assignments.pop(host, None)
@@ -94,12 +96,12 @@ class ContributeStep:
         return changed
 
     def forget(self, viewer: Viewer) -> None:
-        """The viewer is gone."""
+        """Drop everything that is stored for a viewer that no longer exists."""
         self._unsettled |= self._translated.forget(viewer)
 
     def settle(self) -> dict[str, list[Problem]]:
-        """End a push: forget translations that no viewer sees any more. Returns, for each host that may look different
-        to a viewer, the problems of its translation."""
+        """End a push: drop translations that no viewer sees any more. Returns the problems of translation for each host
+        whose translation may have changed for some viewer."""
         problems: dict[str, list[Problem]] = {}
         for host in self._unsettled:
             views = dict.fromkeys(translated.view for translated in self._translated.prune(host))
@@ -114,12 +116,12 @@ class ContributeStep:
             try:
                 translated = self._translate(view, views.settings) if view is not None else None
                 assignments[host] = self._assign(translated)
-            except Exception:  # one host with a defect must not hold back the changes of others
+            except Exception:  # a defect with one host must not delay the changes of others
                 log.exception("cannot translate %s for %s; it stays unchanged", host, views.viewer)
                 continue
             contributions[host] = translated.contribution if translated is not None else NOTHING
             if self._translated.show(views.viewer, host, translated, per_group=host in views.per_group):
-                self._unsettled.add(host)  # this may have been the last viewer of the previous translation
+                self._unsettled.add(host)  # the previous translation may have no viewer now
         return Pieces(views.viewer, views.touched, contributions, assignments)
 
     def _translate(self, view: ServiceView, settings: Settings) -> Translated:

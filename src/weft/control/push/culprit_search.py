@@ -1,5 +1,6 @@
-"""Finds which of several objects a proxy rejects: suspects are tried by halves, each time in a resource without effect
-(`translate/suspects.py`), until one is rejected alone. A group has one inquiry at a time; the others wait.
+"""Finds which of several objects a proxy rejects. The suspects are tried by halves, each time in a resource without
+effect (`translate/suspects.py`), until a single suspect is rejected. A group has one search at a time; further
+searches wait.
 
 Input: the ACKs and NACKs of proxies (`accepted`, `refused`). Output: the objects at fault.
 """
@@ -17,9 +18,9 @@ from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
 
 _HEADING = re.compile(rf"Error adding/updating \w+\(s\) {TRIAL}: ")
-_MOST = 10_000  # suspects; with more, all of them are named
+_MOST = 10_000  # suspects; with more, there is no search, and the problem names all of them
 
-Guilty = tuple[tuple[Suspect, str], ...]  # each with the proxy's error about it alone
+Guilty = tuple[tuple[Suspect, str], ...]  # suspects at fault, each with the proxy's error message about it
 Found = Callable[[Guilty], None]
 
 
@@ -28,23 +29,24 @@ class _Case:
         self.topic, self.lineup, self.found = topic, lineup, found
         every = tuple(range(len(lineup.suspects)))
         half = len(every) // 2
-        # All of them together are not tried: that was rejected already.
+        # The first trials are the two halves: all suspects together were rejected already.
         self.waiting = [each for each in (every[half:], every[:half]) if each]
         self.guilty: dict[Suspect, str] = {}
         self.trying: tuple[int, ...] = ()
         self.trial: Built | None = None
         self.is_told = False  # whether `found` was called
-        self.is_refused = False  # the result of the last trial
+        self.is_refused = False  # whether the last trial was rejected
 
 
 class Inquiries:
     def __init__(self, snapshots: Snapshots) -> None:
         self._snapshots = snapshots
-        self._cases: dict[Group, deque[_Case]] = {}  # the first is the current one
+        self._cases: dict[Group, deque[_Case]] = {}  # the first case is the current one
 
     def open(self, group: Group, topic: Hashable, lineup: Lineup | None, found: Found) -> None:
-        """`found` is called once with the suspects at fault, unless the case is closed before; with none, if each
-        alone is accepted. Without a lineup there is nothing to try."""
+        """Start a search among the suspects of `lineup`; None means that there is nothing to try. `found` is called
+        once with the suspects at fault, unless the search is closed before. It is called with no suspects if every
+        suspect is accepted when tried alone."""
         if lineup is None or not 0 < len(lineup.suspects) <= _MOST:
             return
         self.close(group, topic)
@@ -54,7 +56,7 @@ class Inquiries:
             self._go_on(group)
 
     def close(self, group: Group, topic: Hashable) -> None:
-        """The result is no longer needed."""
+        """End the search for a topic without a result."""
         cases = self._cases.get(group, deque())
         closed = next((case for case in cases if case.topic == topic), None)
         if closed is None:
@@ -68,7 +70,7 @@ class Inquiries:
         self._cases.pop(group, None)
 
     def refused(self, group: Group, resource: NackedResource) -> None:
-        """A trial (`is_trial`) was rejected."""
+        """Continue the search after a proxy of the group rejected a trial (`is_trial`)."""
         case = self._under_way(group)
         if case is None or case.trial is None or case.trial.version != resource.version:
             return
@@ -81,7 +83,7 @@ class Inquiries:
         self._go_on(group)
 
     def accepted(self, group: Group) -> None:
-        """A proxy of the group has accepted something."""
+        """Continue the search if a proxy of the group has accepted the current trial."""
         case = self._under_way(group)
         if case is not None and case.trial is not None and self._is_taken(group, case.trial):
             case.is_refused = False
@@ -96,7 +98,8 @@ class Inquiries:
                 self._tell(case)
                 return
             if not case.waiting:
-                # Envoy's config_dump shows its last rejection until it accepts something: do not leave a trial there.
+                # Envoy's config_dump shows the last rejected resource until Envoy accepts another version. A last,
+                # empty trial keeps a rejected trial from staying there.
                 self._tell(case)
             case.trying = case.waiting.pop() if case.waiting else ()
             case.trial = case.lineup.trial(case.trying)
@@ -129,7 +132,7 @@ class Inquiries:
 
 
 def without_heading(message: str) -> str:
-    """A proxy's error message, without the name of the trial."""
+    """Return a proxy's error message without the name of the trial resource."""
     return _HEADING.sub("", message)
 
 

@@ -1,10 +1,10 @@
-"""The hosts that groups are sent. In a small mesh, these are all hosts that a group may see. With on-demand CDS
-(`weft.dev/on-demand`), these are the hosts whose calls cannot be held, hosts that an object names for the group, hosts
-that it was sent before it was on demand, and hosts that its proxies have called; and every host that the routes of
-these lead to.
+"""Decides which hosts groups are sent. In a small mesh, these are all hosts that a group may see. With on-demand CDS
+(`weft.dev/on-demand`), these are the hosts whose calls cannot be held, hosts that an object names for the group,
+hosts that the group was sent before it was on demand, hosts that its proxies have called, and every host that the
+routes of these hosts lead to.
 
-In come changed hosts and the calls of groups; out go the hosts to show, for a viewpoint and for a group. Rule: what a
-change costs here depends on the change, not on the number of hosts or calls.
+Input: changed hosts and the calls of groups. Output: the hosts to show, for a viewpoint and for a group. Rule: the cost
+of a change depends on the change, not on the number of hosts or calls.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from weft.translate.view import service_view
 
 
 class _Shown:
-    """What an on-demand viewpoint shows to all of its groups."""
+    """The hosts that an on-demand viewpoint shows to all of its groups."""
 
     def __init__(self) -> None:
-        self.key: ViewpointKey | None = None  # for which the rest was computed
+        self.key: ViewpointKey | None = None  # the viewpoint's key for which the other fields were computed
         self.always: set[str] = set()  # hosts that are shown before they are called
-        self.told: frozenset[str] = frozenset()  # these, and all that their routes lead to
-        self.targets: dict[str, tuple[str, ...]] = {}  # targets of the routes of a host, computed when needed
-        self.turn = 0  # changes with any of these
+        self.told: frozenset[str] = frozenset()  # hosts of `always`, and all hosts that their routes lead to
+        self.targets: dict[str, tuple[str, ...]] = {}  # host → targets of its routes, computed when needed
+        self.turn = 0  # a new number whenever any field changes
 
 
 class Demand:
@@ -40,24 +40,26 @@ class Demand:
         self._turns = count(1)
         self._shown: dict[Viewpoint, _Shown] = {}
         self._called: dict[Group, frozenset[str]] = {}  # hosts that a group sees because its proxies call them
-        self._roots: dict[Group, set[str]] = {}  # those of them that were called
-        self._fresh: dict[Group, set[str]] = {}  # roots that were called since `_called` was computed
-        self._turn_of: dict[Group, int] = {}  # the turn of its viewpoint when `_called` was computed
+        # Group → hosts that its proxies have called, without the hosts that routes lead to.
+        self._roots: dict[Group, set[str]] = {}
+        self._fresh: dict[Group, set[str]] = {}  # hosts added to `_roots` since `_called` was computed
+        self._turn_of: dict[Group, int] = {}  # group → `turn` of its viewpoint when `_called` was computed
 
-    # How groups are sent services
+    # Whether groups are on demand
 
     def telling(self, group: Group) -> Telling:
         return self.calls.telling(group) or EVERYTHING
 
     def is_on(self, group: Group) -> bool:
-        """Whether the group is sent services on demand; if it has no proxies yet, whether it will be."""
+        """Whether the group is sent services on demand; for a group without proxies, whether it would be."""
         telling = self.calls.telling(group)
         if telling is not None:
             return not telling.every
         return group.kind is ProxyKind.SIDECAR and self._mesh.on_demand(self._mesh.scope(group)).on
 
     def bring(self, group: Group, brought: Brought) -> bool:
-        """Proxies of the group show what another replica sent them. Returns whether the group's telling must change."""
+        """Record, from what proxies of the group have, how another replica served them. Returns whether the group's
+        on-demand state must change."""
         telling = self.calls.telling(group)
         if telling is not None and with_brought(telling, brought, ()) is telling:
             return False
@@ -65,8 +67,9 @@ class Demand:
         return telling is not None
 
     def bring_hosts(self, group: Group, viewpoint: Viewpoint, hosts: Iterable[str]) -> bool:
-        """The same, for proxies that came with these hosts and with calls that they hold. If none of the calls leads to
-        some of the hosts, the proxies were sent those before they were on demand, and have their listeners."""
+        """Record that proxies which hold calls reconnected with these hosts. If the routes of the held calls do not
+        lead to some of the hosts, the proxies got those hosts before they were on demand, and have their listeners.
+        Returns whether the group's on-demand state must change."""
         key = viewpoint.key
         called, strange = self.calls.of(group), self._mesh.reach(key.scope) & set(hosts) - self.told(viewpoint)
         if not strange or not called.addresses:
@@ -76,7 +79,7 @@ class Demand:
         return not strange <= held and self.bring(group, Brought.HOSTS)
 
     def is_due(self, viewpoint: Viewpoint, hosts: frozenset[str]) -> bool:
-        """Whether the groups of a viewpoint must change to or from on demand, now that these hosts have changed."""
+        """Whether the groups of a viewpoint must change their on-demand state, after these hosts have changed."""
         key = viewpoint.key
         if key.kind is not ProxyKind.SIDECAR or key.telling.too_many:
             return False
@@ -85,8 +88,8 @@ class Demand:
         return not key.telling.every and (self._has_other_ranges(key) or bool(self.keeps(viewpoint, hosts)))
 
     def keeps(self, viewpoint: Viewpoint, hosts: frozenset[str]) -> frozenset[str]:
-        """Hosts that the groups of a viewpoint were sent without a call, and that a new group will not be sent, because
-        its calls to them can be held from now on."""
+        """Return hosts that the groups of a viewpoint have without having called them, and that a new group would not
+        get, because calls to these hosts can be held now."""
         key = viewpoint.key
         if key.telling.every or self._has_other_ranges(key):
             return self._translated.all_hosts(viewpoint)
@@ -98,8 +101,9 @@ class Demand:
         return key.telling.ranges != self._mesh.virtual_ranges
 
     def tell(self, group: Group, scope: Scope, keeps: Callable[[], frozenset[str]] = frozenset) -> Telling:
-        """Decide whether the group is on demand from now on. Proxyless gRPC clients subscribe to each service by name
-        and need nothing else; gateways need what their routes name."""
+        """Decide and record whether the group is on demand from now on. Only sidecars can be: proxyless gRPC clients
+        subscribe to each service by name, and gateways need exactly what their routes name. `keeps` returns the
+        hosts that the group keeps even if it has not called them."""
         before = self.calls.telling(group)
         if group.kind is not ProxyKind.SIDECAR:
             telling = EVERYTHING
@@ -116,20 +120,20 @@ class Demand:
         return telling
 
     def leave(self, group: Group) -> None:
-        """The last proxy of the group is gone."""
+        """Drop everything that is stored for a group, after its last proxy has disconnected."""
         self.forget(group)
         self.calls.leave(group)
 
     # What a viewpoint shows
 
     def told(self, viewpoint: Viewpoint) -> frozenset[str]:
-        """The hosts that an on-demand viewpoint shows to all of its groups."""
+        """Return the hosts that an on-demand viewpoint shows to all of its groups, as last computed."""
         shown = self._shown.get(viewpoint)
         return shown.told if shown is not None else frozenset()
 
     def show(self, look: Look) -> frozenset[str]:
-        """The hosts of the look may have changed. Returns the hosts that the viewpoint shows for that and did not
-        before, or no longer shows; none, where it is not on demand."""
+        """Compute which hosts a viewpoint shows, after the hosts of `look` may have changed. Returns the hosts that it
+        did not show before, or no longer shows; none if the viewpoint is not on demand."""
         key = look.viewpoint.key
         if key.telling.every:
             if self._shown.pop(look.viewpoint, None) is not None:
@@ -159,14 +163,14 @@ class Demand:
     def forget_viewpoint(self, viewpoint: Viewpoint) -> None:
         self._shown.pop(viewpoint, None)
 
-    # What a group sees because it calls
+    # What a group sees because its proxies call it
 
     def called_by(self, group: Group) -> frozenset[str]:
-        """What the group sees beyond what its viewpoint shows, as it was computed last."""
+        """Return the hosts that the group sees in addition to those of its viewpoint, as last computed."""
         return self._called.get(group, frozenset())
 
     def call(self, group: Group, addresses: Iterable[Address], hosts: Iterable[str]) -> None:
-        """The group calls these for the first time."""
+        """Record that the group calls these addresses and hosts for the first time."""
         if group in self._roots:
             at = (service.host for address in addresses for service in self._mesh.services_at(address))
             fresh = {*hosts, *at} - self._roots[group]
@@ -174,15 +178,15 @@ class Demand:
             self._fresh.setdefault(group, set()).update(fresh)
 
     def show_called(self, group: Group, viewpoint: Viewpoint, hosts: frozenset[str]) -> frozenset[str]:
-        """These hosts may have changed. Returns those of them that the group sees because it calls them, and the hosts
-        that it sees for that and did not before, or no longer sees."""
+        """Compute which hosts a group sees because it calls them, after `hosts` may have changed. Returns those of
+        `hosts` that it sees for this reason, and the hosts that it newly or no longer sees."""
         before, moved = self.called_by(group), self._move_roots(group, hosts)
         fresh, known = self._fresh.pop(group, set()), frozenset[str]()
         turn, scope = self._shown[viewpoint].turn, viewpoint.key.scope
         if not moved and self._turn_of.get(group) == turn:
             if not fresh:
                 return hosts & before
-            known = before  # already followed
+            known = before  # the routes of these hosts were followed already
         else:
             fresh = self._roots[group]
         called = reached(fresh, lambda host: self._targets(viewpoint, scope, group, host), known)
@@ -190,7 +194,7 @@ class Demand:
         return before ^ self._called[group] | hosts & self._called[group]
 
     def forget(self, group: Group) -> None:
-        """The group is sent every service: its calls make no difference."""
+        """Drop the calls of a group that is sent every service: they have no effect."""
         for kept in (self._called, self._roots, self._fresh, self._turn_of):
             kept.pop(group, None)
 
@@ -209,7 +213,7 @@ class Demand:
         return moved
 
     def _targets(self, viewpoint: Viewpoint, scope: Scope, group: Group, host: str) -> tuple[str, ...]:
-        """Where the routes of a host lead: to the same hosts for all groups of a viewpoint."""
+        """Return the hosts to which the routes of `host` lead. They are the same for all groups of a viewpoint."""
         known = self._shown[viewpoint].targets if viewpoint in self._shown else {}
         targets = known.get(host)
         if targets is None:
@@ -219,15 +223,15 @@ class Demand:
         return targets
 
     def _is_always_told(self, scope: Scope, host: str) -> bool:
-        """Whether the host exists and is shown before it is called."""
+        """Whether the host exists and must be shown before it is called, because calls to it cannot be held."""
         if host in self._mesh.reach(scope):
             return False
         return self._mesh.service(host, scope) is not None or bool(self._mesh.virtual_services(host, scope))
 
 
 def reached(roots: Iterable[str], targets: Callable[[str], Iterable[str]], known: Set[str] = frozenset()) -> set[str]:
-    """These hosts and every host that their routes lead to, because a call that is routed on needs its destination.
-    `known`: hosts that need not be followed again."""
+    """Return `roots` and every host that their routes lead to, because a routed call needs its destination. The routes
+    of `known` hosts are not followed again."""
     hosts: set[str] = set()
     ahead = list(roots)
     while ahead:

@@ -1,7 +1,7 @@
-"""Step 2 of a push, due: which groups and which hosts a change concerns.
+"""Step 2 of a push, due: finds which groups and which hosts a change concerns.
 
-In comes what was touched; out goes a `Due`: the hosts that may have changed, the new views of groups, which groups move
-to another viewpoint, and the hosts to look at again from each viewpoint. It moves viewpoints to their new keys
+Input: what was touched. Output: a `Due`: the hosts that may have changed, the new views of groups, which groups move to
+another viewpoint, and the hosts to view again from each viewpoint. This step moves viewpoints to their new keys
 (`viewpoints.py`) and decides whether groups are on demand (`demand.py`); it translates nothing. Rule: its output grows
 with the change, not with the mesh, unless what a namespace may see has changed.
 """
@@ -27,23 +27,23 @@ from weft.translate.view import GroupView, group_view
 
 
 class Due(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    hosts: frozenset[str] = frozenset()  # that may have changed, for any viewer
-    looks: tuple[Look, ...] = ()  # what to look at again, by viewpoint
-    views: dict[Group, GroupView] = {}  # of groups whose own listeners may have changed
+    hosts: frozenset[str] = frozenset()  # hosts that may have changed, for any viewer
+    looks: tuple[Look, ...] = ()  # hosts to view again, by viewpoint
+    views: dict[Group, GroupView] = {}  # new views of groups whose own listeners may have changed
     moves: dict[Group, Viewpoint] = {}  # groups that move to another viewpoint
-    calling: dict[Group, Viewpoint] = {}  # groups that have called something new
-    held: dict[Group, tuple[str, ...]] = {}  # clusters for which proxies of a group hold calls that may go on now
+    calling: dict[Group, Viewpoint] = {}  # groups that have called something new, with their viewpoints
+    held: dict[Group, tuple[str, ...]] = {}  # group → clusters whose held calls may continue now
     failed: Failed = {}  # groups whose view could not be computed
 
 
 class DueStep:
-    """It has no state of its own: `Viewpoints` and `Demand` have."""
+    """Computes what is due. It has no state: `Viewpoints` and `Demand` store it."""
 
     def __init__(self, mesh: Mesh, viewpoints: Viewpoints, demand: Demand, translated: TranslatedHosts) -> None:
         self._mesh, self._viewpoints, self._demand, self._translated = mesh, viewpoints, demand, translated
 
     def change(self, touched: Touched, retold: Set[Group] = frozenset()) -> Due:
-        """What a change concerns. `retold`: groups whose telling (on demand or not) may change in any case."""
+        """Return what a change concerns. The on-demand state of the groups in `retold` is decided again in any case."""
         hosts = self._changed_hosts(touched.hosts)
         viewpoints = [viewpoint for viewpoint in self._viewpoints.all() if viewpoint.groups]
         retold |= {group for point in viewpoints if self._demand.is_due(point, hosts) for group in point.groups}
@@ -61,7 +61,7 @@ class DueStep:
         return Due(hosts=hosts, looks=tuple(looks), views=views, moves=moves.groups, failed=failed)
 
     def arrival(self, group: Group) -> Due:
-        """What the first proxy of a group needs."""
+        """Return what is due when the first proxy of a group connects."""
         scope = self._mesh.scope(group)
         view = group_view(self._mesh, group, self._demand.tell(group, scope))
         viewpoint = self._viewpoints.at(viewpoint_key(group, scope, view))
@@ -70,12 +70,13 @@ class DueStep:
         return Due(looks=looks, views={group: view}, moves={group: viewpoint}, held={group: held})
 
     def calls(self, group: Group, addresses: Iterable[Address]) -> Due:
-        """What a group needs that has called these addresses, and maybe hosts in another way."""
+        """Return what is due after proxies of a group have called these addresses, or hosts by name."""
         viewpoint = self._viewpoints.of(group)
         return Due(calling={group: viewpoint} if viewpoint is not None else {}, held={group: _held(addresses)})
 
     def _changed_hosts(self, touched: frozenset[str]) -> frozenset[str]:
-        """A wildcard stands for every host it covers. Hosts whose routes name a changed host may have changed, too."""
+        """Return all hosts that may have changed: a wildcard is replaced by every host that it covers, and hosts whose
+        routes name a changed host are added."""
         if wildcards := [host for host in touched if host.startswith("*")]:
             touched |= {host for host in self._all_hosts() for wide in wildcards if host_covers(wide, host)}
         return touched | self._translated.readers(touched)
@@ -89,7 +90,7 @@ class DueStep:
             concerned = rescoped or group in retold or _applies(touched.inbound, group.namespace)
             if (
                 concerned or group.kind is ProxyKind.GATEWAY
-            ):  # any host may change a gateway's listeners; gateways are few
+            ):  # gateways are few, and any host may change their listeners
                 try:
                     telling = self._telling(group, hosts, rescoped=rescoped, retold=group in retold)
                     views[group] = group_view(self._mesh, group, telling)
@@ -117,8 +118,8 @@ class DueStep:
         return Look(viewpoint, group, self._all_hosts(viewpoint.key.scope))
 
     def _hosts_there(self, hosts: frozenset[str], at_gateways: frozenset[str], viewpoint: Viewpoint) -> frozenset[str]:
-        """The changed hosts that a viewpoint may see. A gateway sees what its routes name, and that changes with the
-        routes."""
+        """Return the changed hosts that a viewpoint may see. A gateway sees the hosts that its routes name, and these
+        change with the routes."""
         scope = viewpoint.key.scope
         if scope.servers is None:
             return hosts
@@ -139,7 +140,7 @@ def _held(addresses: Iterable[Address]) -> tuple[str, ...]:
 
 
 def _newcomers(moves: dict[Group, Viewpoint]) -> dict[Group, Viewpoint]:
-    """For each viewpoint that has no groups yet, the first group that moves there."""
+    """Return, for each viewpoint that has no groups yet, the first group that moves there."""
     first = {viewpoint: group for group, viewpoint in reversed(moves.items()) if not viewpoint.groups}
     return {group: viewpoint for viewpoint, group in first.items()}
 

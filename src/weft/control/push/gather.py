@@ -1,8 +1,8 @@
-"""Step 1 of a push, gather: what has changed since the last push.
+"""Step 1 of a push, gather: collects what has changed since the last push.
 
-In come the mesh's `Touched` and the first calls of groups; out goes one `Gathered` for all of them. When to take it is
-decided by `schedule.py`. Rule: hosts of which only the endpoints have changed are kept apart, because their push does
-not wait for the other changes.
+Input: the mesh's `Touched` and the first calls of groups. Output: one `Gathered` for all of them, taken when
+`schedule.py` decides. Rule: hosts of which only the endpoints have changed are collected separately, because their push
+does not wait for other changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Gathered(msgspec.Struct, frozen=True):
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """What a change makes wait for a push."""
+    """Whether a change waits for a push of all changes, for a push of endpoints, or both."""
 
     changes: bool
     endpoints: bool
@@ -51,7 +51,8 @@ class GatherStep:
         return endpoints
 
     def add_calls(self, group: Group, addresses: Iterable[Address]) -> None:
-        """Proxies of the group hold calls to these addresses; none, if they have called hosts in another way."""
+        """Record that proxies of the group hold calls to these addresses. `addresses` is empty if they called hosts by
+        name."""
         self._calls.setdefault(group, []).extend(addresses)
 
     def take_calls(self) -> dict[Group, list[Address]]:

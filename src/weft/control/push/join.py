@@ -1,8 +1,8 @@
-"""Step 5 of a push, join: the pieces of many hosts become the resources that Envoy wants whole.
+"""Step 5 of a push, join: builds complete Envoy resources from the contributions of many hosts.
 
-In come the `Pieces` of `contribute.py`; out goes what differs from before: an `Update` for each viewpoint and each
-group. The config of a viewpoint lies under the config of its groups (`compiled.py`), and a resource of which both have
-pieces is the group's own. This step owns the joined config of every viewer.
+Input: the `Pieces` of `contribute.py`. Output: an `Update` with what differs from before, for each viewpoint and each
+group. The config of a viewpoint lies under the config of its groups (`compiled.py`); a resource to which both
+contribute is stored with the group. This step owns the joined config of every viewer.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from weft.translate.contribution import VirtualHost
 
 
 class ViewpointUpdate(msgspec.Struct, frozen=True, eq=False):
-    touched: frozenset[str]  # hosts that may look different to the groups of the viewpoint
+    touched: frozenset[str]  # hosts that may have changed for groups of the viewpoint
     update: Update
-    rerouted: frozenset[str]  # hosts that have other routes now
+    rerouted: frozenset[str]  # hosts whose routes have changed
 
 
 class GroupPieces(msgspec.Struct, frozen=True, eq=False):
-    """All that may change in the config of groups, beside the config of their viewpoints."""
+    """Everything that may change in the config of groups, apart from the config of their viewpoints."""
 
     moved: Mapping[Group, Viewpoint]  # groups that move to another viewpoint
     own: Mapping[Group, OwnPiece]
@@ -52,7 +52,8 @@ class JoinStep:
     def groups(
         self, common: Mapping[Viewpoint, ViewpointUpdate], pieces: GroupPieces, failed: Failed
     ) -> dict[Group, Update]:
-        """`common`: what has changed in the config of viewpoints."""
+        """Join the config of groups and return what differs. `common` is what has changed in the config of their
+        viewpoints."""
         below = {group: update for viewpoint, update in common.items() for group in viewpoint.groups}
         hosts = {of_viewer.viewer: of_viewer for of_viewer in pieces.hosts if isinstance(of_viewer.viewer, Group)}
         updates: dict[Group, Update] = {}
@@ -64,7 +65,7 @@ class JoinStep:
         return updates
 
     def assign(self, assignments: Mapping[Viewer, Assignments]) -> dict[Viewer, Update]:
-        """Only endpoints have changed."""
+        """Replace load assignments, when only endpoints have changed. Returns what differs, by viewer."""
         return {viewer: self._compiled[viewer].assign(by_host) for viewer, by_host in assignments.items()}
 
     def _viewpoint(self, viewpoint: Viewpoint, pieces: Pieces) -> ViewpointUpdate:
@@ -95,18 +96,18 @@ class JoinStep:
         return updates[0] if len(updates) == 1 else merged(updates)
 
     def forget(self, viewer: Viewer) -> None:
-        """The viewer is gone."""
+        """Drop the config of a viewer that no longer exists."""
         self._compiled.pop(viewer, None)
 
     def resource(self, group: Group, type_url: str, name: str) -> Built | None:
         compiled = self._compiled.get(group)
         return compiled.resource(type_url, name) if compiled is not None else None
 
-    # Hosts that are left out of a route configuration, since proxies rejected it (`control/quarantine.py`)
+    # Hosts that are left out of a route configuration because proxies rejected it (`control/quarantine.py`)
 
     def suspend(self, group: Group, route: str, accepted: bytes) -> tuple[dict[str, VirtualHost], Update]:
-        """Revert the new virtual hosts in a rejected route configuration to the accepted version. Returns the hosts, as
-        they were rejected."""
+        """Revert the new virtual hosts in a rejected route configuration to the accepted version. Returns these virtual
+        hosts as they were rejected, and what differs."""
         compiled = self._compiled.get(group)
         return compiled.suspend(route, accepted) if compiled is not None else ({}, {})
 

@@ -1,22 +1,23 @@
-"""The push: what a change touched becomes new resources for just the groups of proxies that see it.
+"""The push: computes, from what a change touched, new resources for just the groups of proxies that see the change.
 
-A push is a pipeline of six steps, and each hands a value to the next:
+A push is a pipeline of six steps; each step passes a value to the next:
 
-    gather.py      what has changed                    -> Gathered
-    due.py         which groups and hosts it concerns  -> Due
-    view.py        what each viewer sees of the hosts  -> Views
-    contribute.py  what that contributes, translated   -> Pieces
-    join.py        whole resources, as far as changed  -> ViewpointUpdate, Update
-    record.py      snapshots and problems
+    gather.py      what has changed                          -> Gathered
+    due.py         which groups and hosts it concerns        -> Due
+    view.py        what each viewer sees of these hosts      -> Views
+    contribute.py  what each host contributes, translated    -> Pieces
+    join.py        complete resources, as far as changed     -> ViewpointUpdate, Update
+    record.py      updates of the snapshots and of problems
 
-A viewer is a viewpoint (`viewpoints.py`), which sees for all of its groups, or a group, for what depends on its labels
-or on its calls. Viewpoints come first, since the config of a group lies upon that of its viewpoint. `schedule.py`
-decides when a push runs; changes of endpoints alone skip due and view, because only assignments can change.
+A viewer is a viewpoint (`viewpoints.py`), for what all of its groups see alike, or a group, for what depends on its
+labels or on its calls. Viewpoints come first, since the config of a group lies upon that of its viewpoint.
+`schedule.py` decides when a push runs. Changes of endpoints alone skip due and view, because only load assignments can
+change.
 
-What is kept for the next push: `Viewpoints` (which group looks from where), `Demand` (what is shown where not
-everything is), `TranslatedHosts` (which viewer sees which host, and how it was translated), `JoinStep` (whole
-resources) and `RecordStep` (layers). Rules: each is written by one step. A viewer that fails keeps its config and
-does not hold back others. Whatever happened before, a group has the config that it would get if it connected now.
+State that is kept for the next push: `Viewpoints` (the viewpoint of each group), `Demand` (what on-demand groups are
+shown), `TranslatedHosts` (which viewer sees which host, and its translation), `JoinStep` (complete resources) and
+`RecordStep` (layers). Rules: each of these is written by one step. A viewer that fails keeps its config and does not
+delay others. Whatever happened before, a group has the config that it would get if it connected now.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Push:
         timing: PushTiming | None = None,
         calls: Calls | None = None,
     ) -> None:
-        """`calls`: what groups have called already."""
+        """`calls`: what groups have called before, for on-demand CDS."""
         self._schedule = Schedule(timing or PushTiming(), self.flush, self._flush_endpoints, self._flush_calls)
         self._viewpoints = Viewpoints(mesh)
         self._translated = TranslatedHosts()
@@ -77,11 +78,11 @@ class Push:
     # The pipeline
 
     def touch(self, touched: Touched) -> None:
-        """Something has changed; it is pushed soon."""
+        """Schedule a push of what a change touched."""
         self._schedule.add(self._gather.add(touched))
 
     def flush(self) -> None:
-        """Push what is pending now."""
+        """Push everything that is pending, now."""
         self._schedule.begin()
         gathered = self._gather.take()
         due = self._due.change(gathered.touched)
@@ -89,8 +90,8 @@ class Push:
         self._push_endpoints((gathered.endpoints | gathered.touched.endpoints) - due.hosts)
 
     def _push(self, due: Due) -> Failed:
-        """Steps 3 to 6: first what the groups of a viewpoint see alike, then what is each group's own. Returns the
-        viewers that keep their config because of a defect."""
+        """Run steps 3 to 6: first for what the groups of a viewpoint see alike, then for what is specific to a group.
+        Returns the viewers that keep their config because of a defect."""
         failed = due.failed
         self._contribute.outdate(due.hosts)
         views = self._view.from_viewpoints(due.looks, failed)
@@ -110,7 +111,7 @@ class Push:
         return failed
 
     def _settle(self, *viewpoints: Viewpoint) -> None:
-        """End a push: forget those of these viewpoints that have no groups any more, and report problems."""
+        """End a push: drop those of `viewpoints` that have no groups any more, and report problems."""
         for viewpoint in viewpoints:
             if not viewpoint.groups:
                 self._viewpoints.discard_unused(viewpoint)
@@ -125,7 +126,7 @@ class Push:
         self._push_endpoints(self._gather.take_endpoints())
 
     def _push_endpoints(self, hosts: frozenset[str]) -> None:
-        """Only the endpoints of these hosts have changed."""
+        """Push hosts of which only the endpoints have changed."""
         if not hosts:
             return
         with self._stopwatch:
@@ -135,7 +136,7 @@ class Push:
     # Groups join and leave
 
     def join(self, group: Group) -> None:
-        """A proxy of this group is here; compute its config if it is the first."""
+        """Compute the config of a group when its first proxy connects; do nothing for later proxies."""
         if self._viewpoints.of(group) is not None:
             return
         failed = self._push(self._due.arrival(group))
@@ -148,7 +149,7 @@ class Push:
             )
 
     def leave(self, group: Group) -> None:
-        """The last proxy of this group is gone."""
+        """Drop the config of a group whose last proxy has disconnected."""
         self._demand.leave(group)
         if self._viewpoints.of(group) is not None:
             self._forget(group)
@@ -170,7 +171,8 @@ class Push:
 
     @property
     def spent(self) -> float:
-        """CPU seconds of translation so far, and of joining what viewpoints share, for the bench and for diagnosis."""
+        """CPU seconds spent so far on translation, and on joining what viewpoints share, for the bench and for
+        diagnosis."""
         return self._stopwatch.seconds
 
     @property
@@ -178,7 +180,7 @@ class Push:
         return self._schedule.pending
 
     async def pushed(self) -> None:
-        """Returns once everything that has changed by now is in the groups' snapshots; at once if it is already."""
+        """Wait until everything that has changed so far is in the groups' snapshots."""
         await self._schedule.done()
 
     def close(self) -> None:
@@ -198,8 +200,9 @@ class Push:
         return self._demand.is_on(group)
 
     def want(self, group: Group, clusters: Iterable[str], *, with_hosts: bool, soon: bool = True) -> None:
-        """Proxies of a group have subscribed to these clusters by name: they hold calls for some, and have had others
-        before. `with_hosts`: whether the hosts of the clusters matter."""
+        """Record that proxies of a group have subscribed to these clusters by name: clusters that held calls wait for,
+        and clusters that the proxies had before. `with_hosts`: whether the hosts of the latter count as called.
+        `soon` is that of `call`."""
         clusters = tuple(clusters)
         hosts = {host for name in clusters if (host := names.called_host(name))} if with_hosts else set()
         held = (name for name in clusters if is_held(CLUSTER, name))
@@ -214,8 +217,9 @@ class Push:
         *,
         soon: bool = True,
     ) -> None:
-        """Proxies of a group wait for these clusters (`translate/hold.py`), or call these hosts. The group gets what it
-        calls at once; what comes in one turn of the loop is one push. `soon`: not before that turn is over."""
+        """Record that proxies of a group wait for the clusters `held` (`translate/hold.py`), or call `hosts`, and push
+        what the group now sees. `soon` waits until the current turn of the event loop is over, so that all calls of
+        one turn are one push; otherwise the push is done when this returns."""
         known = self.calls.of(group).addresses
         requested = [address for name in held if (address := names.called_at(name))]
         addresses, hosts = [address for address in requested if address not in known], tuple(hosts)
@@ -240,7 +244,7 @@ class Push:
             self._retell(group)
 
     def _retell(self, group: Group) -> None:
-        """The group's telling (on demand or not) must change."""
+        """Decide the group's on-demand state again, and push what changes with it."""
         _log(self._push(self._due.change(Touched(), frozenset({group}))))
 
     def _flush_calls(self) -> None:
@@ -250,7 +254,8 @@ class Push:
                 safely(partial(self._answer_calls, group, addresses))  # a defect must not stop the other groups
 
     def _answer_calls(self, group: Group, addresses: Iterable[Address]) -> None:
-        """Release held calls to these addresses: each stream sends the release last. It is never taken back."""
+        """Push what the group calls, and release its held calls to these addresses: each stream sends the release last.
+        A release is never undone."""
         if self.calls.of(group).everything and not self._demand.telling(group).too_many:
             self._retell(group)
         _log(self._push(self._due.calls(group, addresses)))
@@ -258,7 +263,8 @@ class Push:
     # Rejected resources (`control/quarantine.py`)
 
     def suspend(self, group: Group, route: str, accepted: bytes) -> dict[str, VirtualHost]:
-        """Revert the new virtual hosts in a rejected route configuration; returns the hosts, as they were rejected."""
+        """Revert the new virtual hosts in a rejected route configuration; returns these virtual hosts as they were
+        rejected."""
         hosts, update = self._join.suspend(group, route, accepted)
         self._record.group(group, update)
         return hosts
@@ -270,8 +276,8 @@ class Push:
         return self._join.is_suspended(group, route, host)
 
     def suspects(self, group: Group, refused: Built) -> Lineup | None:
-        """The objects that may be at fault for a listener or a cluster that comes from several objects; None where they
-        cannot be tried one by one."""
+        """Return the objects that may be at fault for a rejected listener or cluster; None if they cannot be tried one
+        by one."""
         view = self._translated.group_view(group)
         if view is None:
             return None
@@ -283,7 +289,8 @@ class Push:
         return of_cluster(seen.view, refused, seen.settings) if seen is not None else None
 
     def suspect_routes(self, group: Group, host: str, refused: VirtualHost) -> Lineup | None:
-        """The objects that may be at fault for a host's routes."""
+        """Return the objects that may be at fault for the rejected routes of a host; None if they cannot be tried one
+        by one."""
         seen = self._seen(group, host)
         port = refused.name.rpartition(":")[2]
         return of_routes(seen.view, int(port)) if seen is not None and port.isdecimal() else None
@@ -308,7 +315,7 @@ def _log(failed: Failed) -> None:
 
 
 class _Stopwatch:
-    """CPU seconds of this thread."""
+    """A context manager that sums the CPU seconds of this thread."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

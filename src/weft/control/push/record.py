@@ -1,10 +1,10 @@
-"""Step 6 of a push, record: updates go into the snapshots that xDS streams are served from, and problems into the list
-that users see.
+"""Step 6 of a push, record: writes updates into the snapshots from which xDS streams are served, and problems into the
+list that users see.
 
-In come the updates of `join.py` and the problems of `contribute.py`; nothing comes out. What the groups of a viewpoint
-have in common is recorded once, in a layer under the tables of all of them (`xds/layer.py`); this step owns the layers.
-Rule: make before break, also between the layer and a group: no proxy sees a resource vanish that only moves from one to
-the other.
+Input: the updates of `join.py` and the problems of `contribute.py`. What the groups of a viewpoint have in common is
+recorded once, in a layer under the tables of these groups (`xds/layer.py`); this step owns the layers. Rule: make
+before break, also between the layer and a group: if a resource moves from the layer to a group or back, no proxy sees
+it removed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class RecordStep:
         own: Mapping[Group, Update],
         moved: Mapping[Group, Viewpoint],
     ) -> None:
-        """`moved`: groups that move to another viewpoint."""
+        """Apply the updates of viewpoints (`common`) and of groups (`own`). `moved`: the new viewpoint of groups that
+        move."""
         for viewpoint, below in common.items():
             for group in viewpoint.groups:
                 update = own.get(group)
@@ -58,7 +59,7 @@ class RecordStep:
             self._snapshots.update(group, update)
 
     def problems(self, problems: Mapping[str, Iterable[Problem]]) -> None:
-        """These are now all the problems that translation has with each of these hosts."""
+        """Replace all problems of translation for each of these hosts."""
         for host, of_host in problems.items():
             self._problems.put(("translation", host), of_host)
 
@@ -66,7 +67,7 @@ class RecordStep:
         self._snapshots.drop(group)
 
     def forget(self, viewpoint: Viewpoint) -> None:
-        """The viewpoint has no groups any more."""
+        """Drop the layer of a viewpoint that has no groups any more."""
         self._layers.pop(viewpoint, None)
 
     def _layer(self, viewpoint: Viewpoint) -> Layer:
@@ -77,7 +78,8 @@ class RecordStep:
 
 
 def staying(update: Update, common: Update) -> Update:
-    """The resources that move from the common config to the group's own."""
+    """Return the resources of a group's `update` that `common` removes: they move from the shared layer to the
+    group."""
     kept: Update = {}
     for type_url, resources in update.items():
         going = common.get(type_url, {})

@@ -1,8 +1,9 @@
-"""Decides when a push runs: shortly after the last change, so that many files saved together are one push. Endpoints
-are pushed almost at once: a few milliseconds are enough to gather a burst. Calls that proxies hold are released in the
-next turn of the event loop.
+"""Decides when a push runs: shortly after the last change, so that many files saved together make one push. Endpoints
+are pushed after a few milliseconds, which are enough to gather a burst. Held calls are released in the next turn of
+the event loop.
 
-`push.py` owns it, reports what waits and gives the functions to run; this module calls them at the right time.
+`push.py` owns the schedule, adds what waits and provides the functions to run; this module calls them at the right
+time.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ Run = Callable[[], None]
 
 
 class PushTiming(msgspec.Struct, frozen=True):
-    """Seconds. A push runs `quiet` after the last change, but at most `most` after the first."""
+    """Delays in seconds. A push runs `quiet` after the last change, but at most `most` after the first. A push of
+    endpoints runs `endpoints` after the first change."""
 
     endpoints: float = 0.002
     quiet: float = 0.01
@@ -32,7 +34,8 @@ class PushTiming(msgspec.Struct, frozen=True):
 
 
 class Schedule:
-    """`push` must push everything that waits; `push_endpoints`, the endpoints; `answer_calls`, the calls."""
+    """Timers of the next pushes. `push` must push everything that waits, `push_endpoints` the endpoints; `answer_calls`
+    must release held calls."""
 
     def __init__(self, timing: PushTiming, push: Run, push_endpoints: Run, answer_calls: Run) -> None:
         self._timing = timing
@@ -49,7 +52,7 @@ class Schedule:
         return self._timer is not None or self._endpoint_timer is not None
 
     def add(self, waiting: Waiting) -> None:
-        import asyncio  # not at the top: a stage needs no event loop, and must start fast
+        import asyncio  # not at the top: `weft.inspect.stage` needs no event loop, and must start fast
 
         loop = asyncio.get_running_loop()
         if waiting.endpoints and self._endpoint_timer is None:
@@ -70,20 +73,20 @@ class Schedule:
             self._turn = asyncio.get_running_loop().call_soon(safely, self._answer_calls)
 
     def begin_endpoints(self) -> None:
-        """The endpoints are pushed now."""
+        """Must be called when a push of endpoints begins."""
         self._endpoint_timer = None
         self._wake()
 
     def begin_calls(self) -> None:
-        """The calls are answered now."""
+        """Must be called when the release of held calls begins."""
         self._turn = None
 
     def begin(self) -> None:
-        """Everything is pushed now, but for the calls."""
+        """Must be called when a push of everything but held calls begins."""
         self.close()
 
     async def done(self) -> None:
-        """Returns once everything that has changed by now was pushed; at once if it is already."""
+        """Wait until everything that has changed so far was pushed."""
         import asyncio
 
         while self.pending:
@@ -99,7 +102,8 @@ class Schedule:
         self._wake()
 
     def _wake(self) -> None:
-        """Waiting coroutines continue in a later turn of the loop, when the push that calls this is done."""
+        """Resume the coroutines in `done`. They continue in a later turn of the loop, when the push that calls this has
+        ended."""
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():
@@ -107,7 +111,8 @@ class Schedule:
 
 
 def safely(run: Run) -> None:
-    """Log a push that fails: it is a defect, but the loop continues and proxies keep their config."""
+    """Run a push and log it if it fails. A failure is a defect, but the loop continues and proxies keep their
+    config."""
     try:
         run()
     except Exception:

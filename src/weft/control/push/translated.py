@@ -1,8 +1,8 @@
-"""The hosts that have been translated, and which viewer sees which of them: what step 4 (`contribute.py`) keeps from
-one push for the next.
+"""The hosts that have been translated, and which viewer sees which of them: the state of step 4 (`contribute.py`) that
+is kept for the next push.
 
-The other steps read it: who sees a host, what a viewer sees, which hosts name another one in their routes. Rule: only
-`contribute.py` writes it.
+Other steps read which viewers see a host, which hosts a viewer sees, and which hosts name another host in their routes.
+Rule: only `contribute.py` writes this state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weft.translate.view import GroupView, ServiceView
 
 
 class Translated(msgspec.Struct, frozen=True, eq=False):
-    """One view of a host, and what it contributes. All viewers with an equal view and equal settings share it."""
+    """One view of a host, and its translation. All viewers with an equal view and equal settings share one instance."""
 
     view: ServiceView
     settings: Settings
@@ -32,7 +32,7 @@ class TranslatedHosts:
         self._by_view: dict[str, dict[tuple[ServiceView, Settings], Translated]] = {}  # by host
         self._readers: dict[str, set[str]] = {}  # host → hosts whose routes name it
         self._viewers: dict[str, dict[Viewer, Translated]] = {}  # by host
-        self._hosts: dict[Viewer, set[str]] = defaultdict(set)  # those that it sees
+        self._hosts: dict[Viewer, set[str]] = defaultdict(set)  # viewer → hosts that it sees
         self._per_group: dict[Viewpoint, set[str]] = defaultdict(set)
         self._group_views: dict[Group, GroupView] = {}
 
@@ -42,33 +42,37 @@ class TranslatedHosts:
         return self._viewers.get(host, {})
 
     def hosts(self, viewer: Viewer) -> Set[str]:
-        """Hosts that a viewpoint shows to all of its groups alike, or that a group sees in its own way."""
+        """Return the hosts that a viewpoint shows to all of its groups alike, or the hosts that are translated for a
+        group alone."""
         return self._hosts.get(viewer, frozenset())
 
     def per_group(self, viewpoint: Viewpoint) -> Set[str]:
-        """Hosts that each group of the viewpoint sees in its own way, because its labels matter."""
+        """Return the hosts that are translated separately for each group of the viewpoint, because the group's labels
+        matter."""
         return self._per_group.get(viewpoint, frozenset())
 
     def all_hosts(self, viewpoint: Viewpoint) -> frozenset[str]:
         return frozenset({*self.hosts(viewpoint), *self.per_group(viewpoint)})
 
     def own_hosts(self, viewpoint: Viewpoint, touched: Set[str]) -> dict[Group, set[str]]:
-        """For each group of the viewpoint that sees any of these hosts in its own way: which."""
+        """Return, for each group of the viewpoint, those of the touched hosts that are translated separately for the
+        group."""
         common = {host for host in touched if host in self.per_group(viewpoint)}
         own = {group: self._hosts[group] & touched for group in viewpoint.groups if group in self._hosts}
         return {group: hosts for group in viewpoint.groups if (hosts := common | own.get(group, set()))}
 
     def seen_by(self, group: Group, viewpoint: Viewpoint | None, host: str) -> Translated | None:
-        """The host as the group sees it: in its own way, or as all groups of its viewpoint do."""
+        """Return the translation of the host for the group: its own, or the one that all groups of its viewpoint
+        share."""
         viewers = self.viewers(host)
         return viewers.get(group) or (viewers.get(viewpoint) if viewpoint is not None else None)
 
     def group_view(self, group: Group) -> GroupView | None:
-        """The view from which the group's own listeners were translated."""
+        """Return the view from which the group's own listeners were translated."""
         return self._group_views.get(group)
 
     def readers(self, hosts: Iterable[str]) -> set[str]:
-        """Hosts whose routes name any of these."""
+        """Return the hosts whose routes name any of these hosts."""
         return {reader for host in hosts for reader in self._readers.get(host, ())}
 
     def find(self, view: ServiceView, settings: Settings) -> Translated | None:
@@ -83,7 +87,8 @@ class TranslatedHosts:
             self._readers.setdefault(target.host, set()).add(view.host)
 
     def outdate(self, host: str) -> None:
-        """The host may be another now: what it was translated to is not used for viewers that look again."""
+        """Drop the cached translations of a host that may have changed. Viewers keep theirs until they are translated
+        again."""
         self._forget_targets(host, self._by_view.pop(host, {}).values())
 
     def prune(self, host: str) -> Collection[Translated]:
@@ -97,8 +102,8 @@ class TranslatedHosts:
         return seen.keys()
 
     def show(self, viewer: Viewer, host: str, translated: Translated | None, *, per_group: bool = False) -> bool:
-        """The viewer sees the host so from now on; None: not at all, or each of its groups does (`per_group`). Returns
-        whether it saw it in another way before."""
+        """Record that the viewer sees the host as `translated`. None: the viewer does not see the host, or each of its
+        groups has its own translation (`per_group`). Returns whether the viewer had another translation before."""
         before = self.viewers(host).get(viewer)
         if translated is not None:
             self._viewers.setdefault(host, {})[viewer] = translated
@@ -114,7 +119,7 @@ class TranslatedHosts:
         self._group_views[group] = view
 
     def forget(self, viewer: Viewer) -> set[str]:
-        """The viewer is gone. Returns the hosts that it saw."""
+        """Drop a viewer that no longer exists. Returns the hosts that it saw."""
         hosts = self._hosts.pop(viewer, set())
         for host in hosts:
             self._viewers[host].pop(viewer, None)

@@ -1,8 +1,8 @@
-"""Retries secrets in files that proxies reject: the files do not exist, cannot be read, or do not belong together.
+"""Retries secrets that proxies reject because their files do not exist, cannot be read, or do not belong together.
 
-No object is wrong then, and none changes when the files are corrected, so the secrets are sent again periodically.
-Envoy stores the hash of a secret before it opens the files: it would accept the same bytes the second time without
-reading the files, and have no secret. So each retry has different bytes than the last.
+No object is wrong then, and no object changes when the files are corrected, so the secrets are sent again periodically.
+Envoy stores the hash of a secret before it opens the files: if it got the same bytes again, it would accept them
+without reading the files, and have no secret. So each retry has different bytes than the last.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from weft.xds.table import Resource
 from weft.xds.types import SECRET
 
 _FIRST_SECONDS = 2.0
-_SUFFIX = "/."  # after a directory: the same directory, in different bytes
+_SUFFIX = "/."  # appended to a directory: the same directory, in different bytes
 
 
 class _Unread(msgspec.Struct):
-    version: str  # the last rejected one
+    version: str  # the last rejected version
     backoff: Backoff
     timer: asyncio.TimerHandle | None = None
 
@@ -36,7 +36,7 @@ class Rereading:
         self._unread: dict[tuple[Group, str], _Unread] = {}
 
     def refused(self, group: Group, name: str, version: str) -> bool:
-        """Returns whether the secret is in files, and so will be sent again."""
+        """Schedule a retry of a rejected secret if it is in files. Returns whether it is."""
         resource = self._resource(group, name)
         if resource is None or not _is_in_files(resource):
             return False
@@ -48,7 +48,7 @@ class Rereading:
         return True
 
     def accepted(self, group: Group) -> None:
-        """A proxy of the group has accepted something."""
+        """Stop retrying the secrets that a proxy of the group has accepted."""
         for (of, name), unread in tuple(self._unread.items()):
             taken = self._snapshots.accepted(group, SECRET, name) if of == group else None
             if taken is not None and taken.version != unread.version:
@@ -59,7 +59,7 @@ class Rereading:
             self._drop(group, name)
 
     def is_trying(self, group: Group, name: str) -> bool:
-        """Whether it was sent again, and no proxy has acknowledged or rejected it yet."""
+        """Whether the secret was sent again, and no proxy has acknowledged or rejected it yet."""
         return (group, name) in self._unread and name in self._snapshots.resources(group, SECRET)
 
     def _send(self, group: Group, name: str, unread: _Unread) -> None:

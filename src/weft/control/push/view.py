@@ -1,8 +1,9 @@
-"""Step 3 of a push, view: what each viewer sees of the hosts that are due.
+"""Step 3 of a push, view: computes what each viewer sees of the hosts that are due.
 
-In come the looks of `due.py`; out go `Views`: for one viewer, each host as it sees it now (`weft.translate.view`), or
-None where it does not. A viewpoint sees for all of its groups; hosts that depend on the labels of the caller, or on its
-calls, are left to each group. Rule: a host whose view cannot be computed is left out, and so stays as it was.
+Input: the looks of `due.py`. Output: `Views`: for one viewer, the current view of each host (`weft.translate.view`), or
+None if the viewer does not see the host. The views of a viewpoint are for all of its groups; hosts that depend on the
+labels of the caller, or on its calls, are viewed for each group. Rule: a host whose view cannot be computed is left
+out, so that its config stays unchanged.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ class Views(msgspec.Struct, frozen=True, eq=False):
     settings: Settings
     touched: frozenset[str]  # hosts that may have changed for this viewer, or for a group of this viewpoint
     hosts: dict[str, ServiceView | None]
-    per_group: Set[str] = frozenset()  # hosts that each group of this viewpoint sees in its own way
+    per_group: Set[str] = frozenset()  # hosts that are viewed separately for each group of this viewpoint
 
 
 class ViewStep:
-    """Its state is what groups on demand are shown: `Demand`."""
+    """Computes views. Its only state is `Demand`: the hosts that on-demand groups are shown."""
 
     def __init__(self, mesh: Mesh, demand: Demand, translated: TranslatedHosts) -> None:
         self._mesh, self._demand, self._translated = mesh, demand, translated
 
     def from_viewpoints(self, looks: Iterable[Look], failed: Failed) -> list[Views]:
-        """What all groups of a viewpoint see alike."""
+        """Return what all groups of a viewpoint see alike, for each look."""
         views: list[Views] = []
         for look in looks:
             try:
@@ -55,8 +56,8 @@ class ViewStep:
         moved: Mapping[Group, Viewpoint],
         failed: Failed,
     ) -> list[Views]:
-        """What groups see in their own way: the hosts that were touched for their viewpoint, all hosts for groups that
-        moved, and the hosts that they call for groups on demand."""
+        """Return what groups see separately from their viewpoint. Viewed are the hosts that were touched for the
+        viewpoint, all such hosts for groups that moved, and the hosts that on-demand groups call."""
         looks: dict[Group, tuple[Viewpoint, Set[str], frozenset[str]]] = {}
         for group, viewpoint in due.calling.items():
             looks[group] = viewpoint, frozenset(), frozenset()
@@ -76,7 +77,8 @@ class ViewStep:
         return views
 
     def _of_group(self, group: Group, viewpoint: Viewpoint, hosts: Set[str], touched: frozenset[str]) -> Views:
-        """What a group sees of these hosts and of the hosts that it calls, if `touched` may have changed that."""
+        """Return the group's view of `hosts`, and of the hosts that it calls, as far as a change of `touched` concerns
+        them."""
         key, called = viewpoint.key, frozenset[str]()
         if key.telling.every:
             self._demand.forget(group)
@@ -115,6 +117,6 @@ class ViewStep:
                     per_group.add(host)
                     view = None
                 views[host] = view
-            except Exception:  # one host with a defect must not hold back the changes of others
+            except Exception:  # a defect with one host must not delay the changes of others
                 log.exception("cannot compute the view of %s for %s; it stays unchanged", host, look.group)
         return Views(viewpoint, key.settings, touched, views, per_group)

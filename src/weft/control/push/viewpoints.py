@@ -1,11 +1,11 @@
-"""Viewpoints: groups that see the mesh in the same way, and so share their config.
+"""Viewpoints: sets of groups that see the mesh in the same way, and so share most of their config.
 
-A viewpoint is a kind of proxy, a scope, settings, an outbound policy, a locality (where any rule depends on it) and
-whether services are sent on demand (`ViewpointKey`). What all groups of a viewpoint see alike, whatever their labels,
-is viewed, translated, joined and recorded once for all of them.
+A viewpoint is defined by its `ViewpointKey`: a kind of proxy, a scope, settings, an outbound policy, a locality (where
+any rule depends on it) and the on-demand state. What all groups of a viewpoint see alike, whatever their labels, is
+viewed, translated, joined and recorded once for all of them.
 
-`due.py` moves groups between viewpoints and `push.py` puts them in and takes them out; the other steps keep their own
-state by viewpoint. Rule: only `Viewpoints` writes a `Viewpoint`.
+`due.py` decides which groups move between viewpoints, and `push.py` adds and removes groups; the other steps keep their
+own state by viewpoint. Rule: only `Viewpoints` writes a `Viewpoint`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from weft.translate.view import GroupView
 
 
 class ViewpointKey(msgspec.Struct, frozen=True, cache_hash=True):
-    """Everything that the common config of a viewpoint depends on, beside the mesh."""
+    """Everything apart from the mesh that the shared config of a viewpoint depends on."""
 
     kind: ProxyKind
     scope: Scope
@@ -36,19 +36,19 @@ class ViewpointKey(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 class Viewpoint(msgspec.Struct, frozen=True, eq=False):
-    """One viewpoint. It stays the same object when all of its groups get the same new key together: then their common
-    config is updated in place, instead of built anew. Frozen for all but `Viewpoints`."""
+    """One viewpoint. If all of its groups get the same new key together, it stays the same object: then their shared
+    config is updated in place instead of built anew. Only `Viewpoints` may change it."""
 
     key: ViewpointKey
-    groups: Collection[Group]  # none while it is new, and when the last group has left
+    groups: Collection[Group]  # empty while the viewpoint is new, and when the last group has left
 
 
-Viewer = Group | Viewpoint  # what is seen alike is kept by viewpoint, the rest by group
-Failed = dict[Viewer, Exception]  # viewers that a push could not serve, because of a defect: they keep their config
+Viewer = Group | Viewpoint  # a viewpoint for what all of its groups see alike, a group for the rest
+Failed = dict[Viewer, Exception]  # viewers that keep their config because a defect made their push fail
 
 
 class Look(msgspec.Struct, frozen=True, eq=False):
-    """Hosts that may look different from a viewpoint now."""
+    """Hosts that must be viewed again from a viewpoint, because they may have changed."""
 
     viewpoint: Viewpoint
     group: Group  # any group of the viewpoint
@@ -56,9 +56,9 @@ class Look(msgspec.Struct, frozen=True, eq=False):
 
 
 class Moves(msgspec.Struct, frozen=True, eq=False):
-    """The result of new keys of groups."""
+    """What follows when groups get new keys."""
 
-    rekeyed: frozenset[Viewpoint]  # viewpoints that have another key now
+    rekeyed: frozenset[Viewpoint]  # viewpoints that have a new key
     groups: dict[Group, Viewpoint]  # groups that must move to another viewpoint, which may have no groups yet
 
 
@@ -79,7 +79,7 @@ class Viewpoints:
         return self._of.get(group)
 
     def at(self, key: ViewpointKey) -> Viewpoint:
-        """The viewpoint with this key. A new one has no groups."""
+        """Return the viewpoint with this key, or a new one without groups."""
         viewpoint = self._by_key.get(key)
         if viewpoint is None:
             groups: dict[Group, None] = {}
@@ -88,8 +88,8 @@ class Viewpoints:
         return viewpoint
 
     def move(self, keys: Mapping[Group, ViewpointKey]) -> Moves:
-        """Groups have these keys now. A viewpoint whose groups all have the same new key takes that key; other groups
-        have to move, which is done by `put`."""
+        """Apply new keys of groups. A viewpoint whose groups all have the same new key takes that key. Other groups
+        have to move, which `put` does."""
         changed: dict[Viewpoint, dict[Group, ViewpointKey]] = defaultdict(dict)
         for group, key in keys.items():
             viewpoint = self._of[group]
@@ -117,7 +117,7 @@ class Viewpoints:
         return left
 
     def remove(self, group: Group) -> list[Viewpoint]:
-        """Returns the viewpoint that the group left, if any. It is dropped with its last group."""
+        """Remove a group. Returns the viewpoint that it left, if any. A viewpoint is dropped with its last group."""
         viewpoint = self._of.pop(group, None)
         if viewpoint is None:
             return []
