@@ -1,8 +1,8 @@
 """Watches the ConfigMaps with CA certificates, for TLS to backends and for a Gateway's client certificates, and adds
-them to the mesh.
+the CA certificates to the mesh.
 
 A ConfigMap is watched as long as a BackendTLSPolicy or a Gateway names it. Rule: no other ConfigMap is read, and only
-its CA certificates are used: its other keys are never taken as settings of the mesh, whatever their names.
+its CA certificates are used: its other keys are never read as settings of the mesh, whatever their names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _KINDS = ("BackendTLSPolicy", GATEWAY_KIND)
 
 
 class BackendAuthorities:
-    """`own`: the ConfigMap of the mesh's settings, which is read elsewhere and never used as CA certificates."""
+    """Watches the named ConfigMaps with CA certificates. `own` is the ConfigMap of the mesh's settings, which is read
+    elsewhere and never used as CA certificates."""
 
     def __init__(self, client: Client, plane: ControlPlane, own: Name, timing: WatchTiming = WatchTiming()) -> None:  # noqa: B008
         self._config_maps = NamedObjects(
@@ -33,12 +34,12 @@ class BackendAuthorities:
         plane.on_change.append(self._config_maps.look_if(lambda key: key.kind in _KINDS))
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Watch the ConfigMaps until cancelled."""
         await self._config_maps.run()
 
 
 def named(mesh: Mesh) -> tuple[Name, ...]:
-    """The ConfigMaps that policies and Gateways name, those of the oldest object first."""
+    """Return the ConfigMaps that policies and Gateways name; those that the oldest object names are first."""
     by_age: list[tuple[str, str, str, tuple[Name, ...]]] = []
     for key, values in mesh.values():
         for value in values if key.kind in _KINDS else ():

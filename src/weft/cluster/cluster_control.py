@@ -1,8 +1,8 @@
-"""The control plane on a cluster: the same ControlPlane as elsewhere, with the API server as source of objects, for
-token reviews and as store of the CA's root, and with the webhooks.
+"""The control plane on a Kubernetes cluster: a ControlPlane that reads objects from the API server, checks tokens with
+TokenReviews, and keeps the CA's root in a Secret; and the webhooks.
 
-It serves four ports. Every replica serves and signs; the replica that holds the Lease writes to the cluster. Rule: an
-unavailable API server does not affect running traffic.
+It serves four ports. Every replica serves proxies and signs certificates; only the replica that holds the Lease writes
+to the cluster. Rule: an unavailable API server does not affect running traffic.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ from weft.model.value import Value
 
 log = logging.getLogger("weft.cluster.cluster_control")
 
-_JUDGE_SECONDS = 1.0  # between updates of the status of objects; the analysis has its own pace
-_ROOT_SECONDS = 1.0  # between checks whether a rotation is requested, or the Secret is gone
+_JUDGE_SECONDS = 1.0  # seconds between updates of the status of objects; the analysis has its own interval
+_ROOT_SECONDS = 1.0  # seconds between checks for a requested rotation and for a deleted root Secret
 _T = TypeVar("_T")
 
 
@@ -68,9 +68,9 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     revision: str = "default"
     domain: str = "cluster.local"
     replica: str = "weft-control"  # the name of this replica's pod
-    plugged: Path | None = None  # directory of a plugged-in CA, which may not exist
+    plugged: Path | None = None  # directory of a plugged-in CA; it may not exist
     skew: timedelta = timedelta(seconds=60)
-    xds: str = "127.0.0.1:15010"  # without TLS, so only for this pod by default
+    xds: str = "127.0.0.1:15010"  # xDS without TLS, so by default only for this pod
     secure: str = "[::]:15012"
     webhooks: tuple[str | None, int] = (None, 15017)
     monitoring: tuple[str | None, int] = (None, 15014)
@@ -89,7 +89,7 @@ class ClusterControl:
             replica=settings.replica,
         )
         self._debug = attach_debug(self.plane, settings.namespace)
-        self._asked_trust_domain = ""  # from the mesh's current configuration
+        self._asked_trust_domain = ""  # the trust domain in the mesh's current configuration
         self._statuses = StatusWriter(client)
         self._leader = Leader(client, settings.namespace, self._names.lease, settings.replica)
         self._refusals = Refusals(client, self._names, settings.replica, self.plane)
@@ -98,11 +98,11 @@ class ClusterControl:
         own = (settings.namespace, self._names.mesh_config)
         self._authorities = BackendAuthorities(client, self.plane, own)
         self._loaded = self._leaving = False
-        self.ports: dict[str, int] = {}  # the bound ports, for callers that let the kernel choose
+        self.ports: dict[str, int] = {}  # port name → bound port, for callers that let the kernel choose
 
     async def run(self) -> None:
-        """Runs until cancelled. Raises AuthorityError, KubeError, ListenError or OSError at the start; waits for an API
-        server that is unavailable then."""
+        """Run the control plane until cancelled. While it starts, it waits for an API server that is unavailable, and
+        may raise AuthorityError, KubeError, ListenError or OSError."""
         settings = self._settings
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.plane.close)
@@ -134,7 +134,7 @@ class ClusterControl:
                 tasks.create_task(self._leader.run(lambda: self._lead(kept)), name="leader")
 
     def lack(self) -> str:
-        """Why this replica is not ready; "" if it is."""
+        """Return why this replica is not ready; "" if it is ready."""
         if self._leaving:
             return "it is shutting down"
         if not self._loaded:
@@ -142,7 +142,8 @@ class ClusterControl:
         return self._injection.lack()
 
     def leave(self) -> None:
-        """Become not ready before shutdown. Clients that still connect, until all endpoints are updated, are served."""
+        """Become not ready before shutdown. Clients that still connect, until all endpoints are updated, are still
+        served."""
         self._leaving = True
         self._injection.leave()
 
@@ -156,7 +157,7 @@ class ClusterControl:
         return await kept.open(), kept
 
     async def _trust_domain(self) -> str:
-        """The trust domain in the mesh's configuration."""
+        """Read the trust domain from the mesh's configuration on the API server."""
         key = ObjectKey("ConfigMap", self._settings.namespace, self._names.mesh_config)
         try:
             config_map = await self._client.get(CONFIG_MAPS, key.name, namespace=key.namespace)
@@ -216,23 +217,24 @@ class ClusterControl:
                     self.plane.note("trust", self._unused())
                     problems = self.plane.problems()
                     self._statuses.judge_standard(all_wanted(self.plane.mesh, self.plane.faulty(), problems))
-                    # Conditions of the Gateway API follow from the mesh; other kinds wait for the analysis.
+                    # Conditions of the Gateway API depend on the mesh alone; the status of other kinds waits for the
+                    # analysis.
                     if not self.plane.analyzing:
                         self._statuses.judge_all(problems)
                 except Exception:  # a defect in the status of objects must not stop the control plane
                     log.exception("cannot update the status of objects; retrying")
 
     def _with_own_trust_domain(self, value: Value) -> Value:
-        """Keep the trust domain that this process started with: certificates have it, so with another one no proxy
-        would accept any other. `_unused` reports the difference."""
+        """Return the mesh's settings with the trust domain that this process started with. Certificates have that trust
+        domain: with another one, proxies would reject each other's certificates. `_unused` reports the difference."""
         if not isinstance(value, Settings):
             return value
         self._asked_trust_domain = value.trust_domain
         return msgspec.structs.replace(value, trust_domain=self.authority.trust_domain)
 
     def _unused(self) -> list[Problem]:
-        """Problems of trust settings that have changed since the start and take effect only after a restart: trust must
-        not change unnoticed."""
+        """Return the problems of trust settings that have changed since the start and take effect only after a restart:
+        trust must not change unnoticed."""
         problems = []
         restart = f"kubectl -n {self._settings.namespace} rollout restart deployment/{self._names.control}"
         asked, current = self._asked_trust_domain, self.authority.trust_domain
@@ -249,7 +251,7 @@ class ClusterControl:
         return problems
 
     async def _lead(self, kept: RootSecret | None) -> None:
-        """Run the writers to the cluster, as long as this replica holds the Lease."""
+        """Run everything that writes to the cluster, as long as this replica holds the Lease."""
         roots = PublishedRoots(self._client, self.authority, self._names)
         gateways = GatewayDeployments(
             self._client,
@@ -299,8 +301,8 @@ class ClusterControl:
 
 
 async def _retried(request: Callable[[], Awaitable[_T]]) -> _T:
-    """Retry while the API server is unavailable. Exiting instead would lead to a growing restart back-off, and to
-    minutes of downtime once the API server is back."""
+    """Return the result of `request`, retried while the API server is unavailable. If the process exited instead, its
+    restart back-off would grow, and cause minutes of downtime once the API server is available again."""
     backoff = Backoff(first=0.5, most=5.0)
     while True:
         try:

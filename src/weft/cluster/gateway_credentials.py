@@ -45,7 +45,7 @@ class GatewayCredentials:
         pods.on_change.append(self._on_pod)
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Watch the Secrets until cancelled."""
         await self._secrets.run()
 
     def _on_pod(self, before: PodRecord | None, after: PodRecord | None) -> None:
@@ -58,14 +58,15 @@ class GatewayCredentials:
 
 
 def _may_name(key: ObjectKey) -> bool:
-    # The Gateway API's Gateway has the same prefix. Routes decide which DestinationRules count.
+    # "Gateway" is also the prefix of the Gateway API's kinds. Routes decide which DestinationRules count.
     return key.kind.startswith("Gateway") or key.kind in _LEADING
 
 
 def named(mesh: Mesh, groups: Iterable[Group]) -> tuple[Name, ...]:
-    """The Secrets that Gateways and DestinationRules name for these gateways; the default namespace is the gateway's.
-    First those of served servers, the oldest Gateway first, then those of DestinationRules: an object that names many
-    Secrets does not displace those of older objects, also after a restart."""
+    """Return the Secrets that Gateways and DestinationRules name for these groups of gateway pods; the default
+    namespace is the gateway's. Secrets of served servers come first, the oldest Gateway's before others, then those
+    of DestinationRules. So an object that names many Secrets does not displace those of older objects, even after a
+    restart."""
     ordered: list[tuple[tuple[object, ...], Name]] = []
     for group in groups:
         for order, reference in (*_shown(mesh, group), *_taken_along(mesh, group)):
@@ -83,7 +84,8 @@ def _shown(mesh: Mesh, group: Group) -> Iterator[tuple[tuple[object, ...], Crede
 
 
 def _taken_along(mesh: Mesh, group: Group) -> Iterator[tuple[tuple[object, ...], CredentialRef]]:
-    """Secrets for TLS origination, from the DestinationRules of the hosts that the gateway's routes lead to."""
+    """Yield the Secrets for TLS origination, from the DestinationRules of the hosts that the gateway's routes lead to,
+    each with its sort key."""
     scope = mesh.scope(group)
     for host in sorted(mesh.edge(scope).destinations):
         rule = mesh.destination_rule(host, mesh.service(host, scope), group)

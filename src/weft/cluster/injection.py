@@ -1,7 +1,7 @@
-"""The webhooks on a cluster: inject proxies by the settings in a ConfigMap, served with a certificate of the mesh.
+"""The webhooks on a cluster: inject proxies by the settings in a ConfigMap, and serve with a certificate of the mesh.
 
-Rule: invalid settings are ignored, and the previous ones stay. Without any, the webhook is not ready: pod creation
-fails, or pods start without a proxy if the webhook's failurePolicy is Ignore.
+Rule: invalid settings are ignored, and the previous settings stay. Without any valid settings, the webhook is not
+ready: pod creation fails, or pods start without a proxy if the webhook's failurePolicy is Ignore.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from weft.kube.resource import CONFIG_MAPS
 
 log = logging.getLogger("weft.cluster.injection")
 
-KEY = "values"  # in the ConfigMap, as JSON
+KEY = "values"  # key of the settings in the ConfigMap, as JSON
 
 
 class _ConfigMap(msgspec.Struct, frozen=True):
@@ -50,7 +50,8 @@ class Injection:
             self._server.leave()
 
     async def open(self, host: str | None, port: int, certificate: ServingCertificate) -> int:
-        """Returns the port. Raises KubeError, SettingsError or OSError."""
+        """Read the settings and start the webhooks' server. Returns its port. Raises KubeError, SettingsError or
+        OSError."""
         version = msgspec.json.decode(await self._client.raw("GET", "/version"), type=_Version)
         injector = Injector(
             await self._first_settings(),
@@ -67,7 +68,7 @@ class Injection:
         return server.port
 
     async def run(self) -> None:
-        """Follow the settings and renew the certificate, until cancelled."""
+        """Watch the settings and renew the certificate, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._certificate.run())
             tasks.create_task(self._follow())
@@ -102,7 +103,7 @@ class Injection:
         return self._read(config_map)
 
     def _read(self, config_map: _ConfigMap) -> InjectionSettings:
-        """Raises SettingsError."""
+        """Parse the settings in a ConfigMap. Raises SettingsError."""
         return read(config_map.data.get(KEY, "{}"), self._where)
 
     async def _follow(self) -> None:

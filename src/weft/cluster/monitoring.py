@@ -19,5 +19,5 @@ class Monitoring(HealthSite):
         metrics: tuple[MetricSource, ...] = (),
         pages: tuple[web.RouteDef, ...] = (),
     ) -> None:
-        """`ready`: why it is not ready, or "". `pages`: further routes."""
+        """`ready` returns why the process is not ready, or "". `pages` are additional routes."""
         super().__init__(ready, metrics, well="ready", pages=pages, longest_request=LONGEST_QUESTION)

@@ -1,5 +1,5 @@
-"""Watches single objects of a cluster that other objects name, such as Secrets: each one as long as an object names it,
-and no others.
+"""Watches single objects of a cluster that other objects name, such as Secrets. An object is watched as long as another
+object names it.
 
 The owner provides the names (`wanted`) and calls `look` when they may have changed; changes are passed to `take`. Rule:
 an exception in `wanted` or `take` is logged and does not stop later changes.
@@ -29,16 +29,17 @@ class NamedObjects:
         take: Callable[[tuple[Change, ...]], None],
         note: Callable[[tuple[Problem, ...]], None],
     ) -> None:
-        """`note`: called with all current problems of reading the objects."""
+        """`note` is called with all current problems of reading the objects."""
         self._objects, self._wanted, self._take, self._note = objects, wanted, take, note
         self._changed = asyncio.Event()
 
     def look(self) -> None:
-        """The names may have changed."""
+        """Call `wanted` again soon, because the names may have changed."""
         self._changed.set()
 
     def look_if(self, concerns: Callable[[ObjectKey], bool]) -> Callable[[frozenset[ObjectKey]], None]:
-        """For `ControlPlane.on_change`: call `look` when an object has changed that may name others."""
+        """Return a callback for `ControlPlane.on_change` that calls `look` if `concerns` is true for any changed
+        object."""
 
         def on_change(changed: frozenset[ObjectKey]) -> None:
             if any(map(concerns, changed)):
@@ -47,7 +48,7 @@ class NamedObjects:
         return on_change
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Watch the named objects until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._choose_all())
@@ -72,5 +73,5 @@ class NamedObjects:
                 self._note(self._objects.problems)
                 if changes:
                     self._take(changes)
-            except Exception:  # a defect in weft: later changes are applied
+            except Exception:  # a defect in weft: later changes are still applied
                 log.exception("cannot apply %s", ", ".join(sorted(str(each.key) for each in changes)))

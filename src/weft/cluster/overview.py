@@ -1,8 +1,8 @@
-"""Makes the leading replica translate for every group of the cluster, whichever replica its proxies are connected to,
-so that the leader finds all problems and writes them to the status of objects.
+"""Makes the leading replica translate for every group of the cluster, whichever replica the group's proxies are
+connected to. So the leader finds all problems and writes them to the status of objects.
 
 Input: the watch of Pods. Output: calls of `hold` and `release` for groups. Rule: a group is held as long as one of its
-pods exists, and groups are added one at a time, so that proxies are served in between.
+pods exists. Groups are added one at a time, so that proxies are served in between.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PAUSE = 1.0  # seconds between updates: a rollout changes many pods and few gro
 
 
 class ConnectedGroups(Protocol):
-    """The part of the control plane that is used here."""
+    """The part of the control plane that this module uses."""
 
     def hold(self, group: Group) -> None: ...
 
@@ -31,7 +31,7 @@ class Overview:
         self._due = asyncio.Event()
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Hold and release groups until cancelled."""
         self._pods.on_change.append(self._on_change)
         self._due.set()
         try:

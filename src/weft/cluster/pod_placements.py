@@ -1,4 +1,4 @@
-"""`Placements` on a cluster: the node and group of each pod, from the watch of Pods."""
+"""Implements `Placements` on a cluster: the node and group of each pod, from the watch of Pods."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PodPlacements:
 
     def _on_change(self, before: PodRecord | None, after: PodRecord | None) -> None:
         was, now = _placed(before), _placed(after)
-        if was != now:  # otherwise only its address changed, for example, which does not affect its config
+        if was != now:  # otherwise the change, such as a new address, does not affect the pod's config
             for node in {place[0] for place in (was, now) if place is not None}:
                 self._nodes.notify(node)
         if before is not None and (after is None or (before.uid, before.group) != (after.uid, after.group)):
@@ -46,7 +46,7 @@ class PodPlacements:
 
 
 class _Subscribers:
-    """Callbacks by name."""
+    """Callbacks, by the name of a node or the UID of a pod."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, list[Callable[[], None]]] = defaultdict(list)

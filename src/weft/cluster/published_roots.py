@@ -1,9 +1,9 @@
 """Publishes the root certificates on a cluster: in a ConfigMap in every namespace, and in the caBundle of the webhook
 configurations, with which the API server verifies the webhooks.
 
-Only the leading replica writes. Rule: only differences are written, and fields of others in these objects stay. Control
-planes with other roots share the ConfigMap: each one claims its own roots in an annotation, and removes roots that no
-control plane claims.
+Only the leading replica writes. Rule: only differences are written, and other writers' fields in these objects stay.
+Control planes with other roots share the ConfigMap: each control plane claims its own roots in an annotation, and
+removes roots that no control plane claims.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ KEY = "root-cert.pem"
 _MANAGER = "weft-roots"
 _BLOCK = re.compile(r"-----BEGIN CERTIFICATE-----\s(.*?)-----END CERTIFICATE-----\n?", re.DOTALL)
 _LABELS = {"istio.io/config": "true"}
-# Limit of writes of the same roots to one object: another control plane with other roots would overwrite them each
-# time, and both would write as fast as the API server allows.
+# The most writes of the same roots to one object within _CALM_SECONDS. Without this limit, two control planes with
+# different roots would overwrite each other's as fast as the API server allows.
 _MOST_WRITES, _CALM_SECONDS = 5, 60.0
 
 
@@ -73,7 +73,7 @@ class _Configuration(msgspec.Struct, frozen=True):
 
 
 class _Held(msgspec.Struct, frozen=True):
-    """The content of a ConfigMap: roots by digest, and the claims of control planes."""
+    """The content of a ConfigMap: roots by digest, and the control planes that claim them."""
 
     roots: dict[str, str] = {}
     claims: dict[str, str] = {}
@@ -85,13 +85,14 @@ class PublishedRoots:
         self._authority = authority
         self._names = names
         self._namespaces: set[str] = set()
-        self._held: dict[str, _Held] = {}  # by namespace
+        self._held: dict[str, _Held] = {}  # namespace → content of its ConfigMap
         self._configurations: dict[tuple[ResourceKind, str], _Configuration] = {}
         self._due = asyncio.Event()
-        self._writes: dict[str, tuple[str, float, int]] = {}  # by place: the roots, since when, how often
+        # Object → roots, time of the first write, number of writes.
+        self._writes: dict[str, tuple[str, float, int]] = {}
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Publish the roots until cancelled."""
         unsubscribe = self._authority.subscribe(self._due.set)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -112,7 +113,7 @@ class PublishedRoots:
                     or namespace.metadata.deletion_timestamp
                     or namespace.status.phase == "Terminating"
                 ):
-                    self._namespaces.discard(event.name)  # nothing can be created in it
+                    self._namespaces.discard(event.name)  # the namespace is being deleted: nothing can be created in it
                     self._writes.pop(_place(event.name), None)
                 else:
                     self._namespaces.add(event.name)
@@ -148,7 +149,7 @@ class PublishedRoots:
                 await asyncio.sleep(backoff.next())
 
     async def _write_what_differs(self) -> bool:
-        """Returns whether all writes succeeded."""
+        """Write the roots wherever they differ. Returns whether all writes succeeded."""
         bundle = "".join(self._authority.bundle())
         encoded = base64.b64encode(bundle.encode()).decode()
         well = True
@@ -164,7 +165,8 @@ class PublishedRoots:
         return well
 
     def _wanted(self, bundle: str, held: _Held | None) -> _Held:
-        """Our roots, and those existing ones that other control planes claim."""
+        """Return what the ConfigMap should contain: this control plane's roots, and existing roots that other control
+        planes claim."""
         ours, claims = _roots(bundle), dict(held.claims) if held is not None else {}
         claims.pop(self._names.roots_annotation, None)
         theirs = {digest for claim in claims.values() for digest in claim.split(",")}
@@ -203,9 +205,9 @@ class PublishedRoots:
             },
             "data": {KEY: "".join(wanted.roots.values())},
         }
-        # A field manager of its own: an apply removes only fields that this manager set before.
+        # Each control plane has its own field manager: an apply removes only fields that the same manager set before.
         await self._client.apply(manifest, manager=f"{_MANAGER}-{self._names.owner}", force=True)
-        self._held[namespace] = wanted  # the watch reports it a little later
+        self._held[namespace] = wanted  # the watch reports this write a little later
 
 
 def _held(config_map: _ConfigMap) -> _Held:
@@ -214,7 +216,7 @@ def _held(config_map: _ConfigMap) -> _Held:
 
 
 def _roots(bundle: str) -> dict[str, str]:
-    """By digest. Text between certificates is ignored."""
+    """Split a PEM bundle into certificates, by digest. Text between certificates is ignored."""
     blocks = _BLOCK.finditer(bundle)
     return {sha256("".join(block[1].split()).encode()).hexdigest()[:32]: f"{block[0].rstrip()}\n" for block in blocks}
 
@@ -227,7 +229,7 @@ async def _done(write: Awaitable[None]) -> bool:
     try:
         await write
     except ApiError as error:
-        # It may have been deleted just now, with its namespace; then the watch reports that, too.
+        # The object may have been deleted just now, together with its namespace; the watch will report that.
         if not error.not_found:
             log.error("cannot publish the roots: %s", error)
             return False

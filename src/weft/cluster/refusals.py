@@ -1,9 +1,9 @@
-"""Shares the resources that proxies reject between replicas: a proxy is connected to one replica, and another one may
-be the leader, which writes problems to the status of objects.
+"""Shares the resources that proxies reject between replicas of the control plane. A proxy is connected to one replica,
+while another replica may be the leader, which writes problems to the status of objects.
 
-Each replica writes its rejections under its own name in one ConfigMap, and nothing while it has none; the entries of
-other replicas become problems here, too. Rule: a replica with rejections rewrites its entry periodically, and an entry
-that has not changed for a while is dropped; clocks are not compared.
+All replicas use one ConfigMap. A replica writes its rejections under its own name, or no entry if it has none. The
+entries of other replicas become problems of this replica, too. Rule: a replica with rejections rewrites its entry
+periodically, and an entry that has not changed for a while is dropped. Clocks are not compared.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ log = logging.getLogger("weft.cluster.refusals")
 LOOK_SECONDS = 1.0
 REPEAT_SECONDS = 20.0
 FORGET_SECONDS = 65.0  # three missed rewrites
-MOST = 100  # per replica; a ConfigMap holds a megabyte, and the important part of a message comes first
+MOST = 100  # problems per replica: a ConfigMap holds 1 MB, and the important part of a message comes first
 _LONGEST = 1_000
 
 
 class Plane(Protocol):
-    """The part of the control plane that is used here."""
+    """The part of the control plane that this module uses."""
 
     def refusals(self) -> tuple[Problem, ...]: ...
 
@@ -41,7 +41,7 @@ class Plane(Protocol):
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    number: int  # counts the writes: an entry that stays the same is of a replica that is gone
+    number: int  # counts writes, so that the entry of a running replica keeps changing
     problems: tuple[Problem, ...] = ()
 
 
@@ -54,10 +54,10 @@ class Refusals:
         self._client, self._names, self._replica, self._plane = client, names, replica, plane
         self._written = _Entry(0)
         self._written_at = 0.0
-        self._entries: dict[str, tuple[str, float]] = {}  # by replica: its text, and since when it is unchanged
+        self._entries: dict[str, tuple[str, float]] = {}  # replica → its entry, and since when that is unchanged
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Share rejections until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow())
             tasks.create_task(self._write_all())
@@ -109,8 +109,8 @@ class Refusals:
         entry = _Entry(self._written.number + 1, problems)
         own = {self._replica: msgspec.json.encode(entry).decode()} if problems else {}
         metadata = self._names.metadata(self._names.refusals)
-        # All replicas apply the metadata with the same field manager, and each its own entry with a manager of its own:
-        # an apply without the entry removes only that entry, and with it the API server drops the manager.
+        # All replicas apply the metadata with the same field manager, and each replica applies its entry with its own
+        # manager. An apply without the entry removes only that entry, and the API server then drops the manager.
         await self._apply(metadata, {}, manager="weft-control")
         bare = {name: metadata[name] for name in ("name", "namespace")}
         await self._apply(bare, own, manager=f"weft-{self._replica}"[:128])

@@ -1,8 +1,8 @@
-"""The mesh's root on a cluster: kept in a Secret, which every replica of the control plane reads and watches.
+"""The mesh's root on a cluster: stored in a Secret, which every replica of the control plane reads and watches.
 
 Input: an API client. Output: an Authority that signs with the root in the Secret and follows its changes. Rule: a
-change that was decided on an older Secret is not written; the API server compares the versions. The root is stored
-nowhere else.
+change that was decided on an older version of the Secret is not written; the API server compares the resource versions.
+The root is stored nowhere else.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ log = logging.getLogger("weft.cluster.root_secret")
 
 NAME = "istio-ca-secret"
 STATE = "authority.json"
-ROTATE = "weft.dev/rotate-root"  # annotation by which an operator requests a new root; its value is the wait in seconds
-RESTORE_SECONDS = 30.0  # another replica leads 15 s after the leader is gone
+# Annotation with which an operator requests a new root; its value is the wait in seconds.
+ROTATE = "weft.dev/rotate-root"
+RESTORE_SECONDS = 30.0  # long enough: another replica leads 15 s after the leader has failed
 _LOOK_SECONDS = 0.5
-_FOR_PEOPLE = "ca-cert.pem"  # the bundle, under the key that Istio's users expect
+_FOR_PEOPLE = "ca-cert.pem"  # key of the bundle, the one that Istio's users expect
 _TYPE = "istio.io/ca-root"
 
 
@@ -55,12 +56,12 @@ class _Published(msgspec.Struct, frozen=True):
 
 
 async def read_state(client: Client, namespace: str) -> State:
-    """The current content of the Secret. Raises AuthorityError, KubeError."""
+    """Return the current content of the Secret. Raises AuthorityError, KubeError."""
     return _state_of(await client.get(SECRETS, NAME, _Secret, namespace=namespace), namespace)
 
 
 async def states(client: Client, namespace: str) -> AsyncGenerator[State]:
-    """The content of the Secret, now and after each change. Raises AuthorityError, KubeError."""
+    """Yield the content of the Secret, now and after each change. Raises AuthorityError, KubeError."""
     async with aclosing(_watch(client, namespace)) as batches:
         async for batch in batches:
             for event in batch:
@@ -81,12 +82,12 @@ class RootSecret:
         self._version = ""
         self._wanted: tuple[State, str] | None = None  # the newest state to write, and its base version
         self._wish = asyncio.Event()
-        self._states: dict[str, State] = {}  # the last one, by its version
-        self._wait = ""  # a rotation that was requested and has not begun
+        self._states: dict[str, State] = {}  # the last state that was read or written, by its resource version
+        self._wait = ""  # the wait of a rotation that was requested and has not begun
         self._is_gone = False
 
     async def open(self) -> Authority:
-        """Read the root, or create it, unless another replica does. Raises AuthorityError, KubeError."""
+        """Read the root from the Secret, or create it unless another replica does. Raises AuthorityError, KubeError."""
         try:
             secret = await self._client.get(SECRETS, NAME, _Secret, namespace=self._namespace)
         except ApiError as error:
@@ -98,13 +99,14 @@ class RootSecret:
         return self.authority
 
     async def run(self) -> None:
-        """Adopt changes of the Secret, and write changes of the authority, until cancelled."""
+        """Apply changes of the Secret to the authority, and write changes of the authority to the Secret, until
+        cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow())
             tasks.create_task(self._write())
 
     def rotate_if_asked(self) -> None:
-        """Called by the leader."""
+        """Begin a rotation if an operator has requested one. Only the leader calls this."""
         if not self._wait or self.authority.phase is not RotationPhase.STEADY:
             return
         wait, self._wait = self._wait, ""
@@ -114,14 +116,14 @@ class RootSecret:
             log.error("the rotation that the Secret %s/%s requests is not possible: %s", self._namespace, NAME, error)
 
     async def restore_if_gone(self) -> None:
-        """Called by the leader: write a deleted Secret again, before a new replica creates another root, which no
-        workload trusts yet. To replace the root, an operator requests a rotation."""
+        """Write a deleted Secret again, before a new replica creates another root, which no workload trusts yet. Only
+        the leader calls this. To replace the root, an operator requests a rotation."""
         if not self._is_gone:
             return
         try:
             await self._client.create(SECRETS, self._manifest(self._state), namespace=self._namespace)
         except ApiError as error:
-            if not error.already_exists:  # then the watch reports it in a moment
+            if not error.already_exists:  # if it exists, the watch will report it soon
                 log.error("cannot write the root to a new Secret %s/%s: %s", self._namespace, NAME, error)
             return
         except KubeError as error:
@@ -144,8 +146,9 @@ class RootSecret:
         }
 
     async def _restored(self) -> _Secret | None:
-        """If a root has been published, it exists: its Secret was deleted just now, and the leader is about to create
-        it again. No workload would trust another root."""
+        """Wait for the leader to create a deleted Secret again, and return it; None if no
+        root was published before, or the Secret does not return within RESTORE_SECONDS. If a root has been published,
+        the Secret existed and was deleted just now. No workload would trust another root."""
         published = await self._client.list(
             CONFIG_MAPS, _Published, namespace=self._namespace, fields=f"metadata.name={ROOT_CONFIG_MAP}"
         )
@@ -196,7 +199,7 @@ class RootSecret:
         listed = False
         async for batch in _watch(self._client, self._namespace):
             if not listed and not batch:
-                self._is_gone = True  # it was deleted since it was read
+                self._is_gone = True  # the Secret was deleted after it was read
             listed = True
             for event in batch:
                 self._is_gone = event.object is None
@@ -216,16 +219,17 @@ class RootSecret:
             if self._wanted is None:
                 continue
             (state, version), self._wanted = self._wanted, None
-            # A patch, not the whole Secret: keys and annotations of others stay.
+            # A patch instead of the whole Secret, so that keys and annotations of other writers stay.
             metadata: dict[str, object] = {"resourceVersion": version}
             if state.phase is not RotationPhase.STEADY:
-                metadata["annotations"] = {ROTATE: None}  # it has begun
+                metadata["annotations"] = {ROTATE: None}  # the requested rotation has begun
             patch = {"metadata": metadata, "data": _data(state)}
             try:
                 await self._client.patch(SECRETS, NAME, patch, namespace=self._namespace)
                 backoff.reset()
             except ApiError as error:
-                if not error.conflict:  # otherwise the watch brings the newer Secret, and the change is decided again
+                # After a conflict the watch reports the newer Secret, and the change is decided again.
+                if not error.conflict:
                     log.error("cannot write the root to the Secret: %s", error)
                 await asyncio.sleep(backoff.next())
             except KubeError as error:

@@ -1,6 +1,6 @@
-"""Connects the injector with the bootstrap: renders a pod's sidecar to the arguments that its Envoy is started with.
+"""Connects the injector with Envoy's bootstrap: renders the arguments with which a pod's sidecar starts Envoy.
 
-Values that only kubelet knows are placeholders of the injector, which are passed through.
+Values that only the kubelet knows are placeholders of the injector, which stay in the arguments.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _PLAINTEXT_PORT = 15010
 
 
 def arguments(sidecar: InjectedSidecar) -> list[str]:
-    """The `Renderer` of the webhook and of `weft kube-inject`."""
+    """Return Envoy's arguments for a sidecar. This is the `Renderer` of the webhook and of `weft kube-inject`."""
     return [
         *("--config-yaml", render(bootstrap(sidecar))),
         *options(

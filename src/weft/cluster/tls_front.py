@@ -1,9 +1,9 @@
-"""The port with TLS, for the CA and for discovery (xDS). A client is identified by its certificate, if it has one.
+"""The TLS port for the CA and for discovery (xDS). A client is identified by its certificate, if it has one.
 
-gRPC's TLS can only require client certificates of all clients or of none. Here both kinds connect: an agent has one, a
-workload that requests its first has none. So this module terminates TLS and forwards the bytes to a gRPC server in this
-process, over a Unix connection with a name of its own; from that name a handler looks up the client's identity. Rule:
-only this module can open such a connection.
+gRPC's TLS can only require client certificates of all clients or of none. Clients of this port differ: an agent has a
+certificate, and a workload that requests its first one has none. So this module terminates TLS and forwards the bytes
+to a gRPC server in this process, over a Unix connection with a unique name; a handler looks up the client's identity by
+that name. Rule: only this module can open such a connection.
 """
 
 from __future__ import annotations
@@ -34,13 +34,11 @@ from weft.xds.server import OPTIONS, ListenError
 log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS = 20_000
-MOST_OF_ONE_HOST = (
-    256  # an agent has three; a client needs no credentials to hold connections, so one host must not hold all
-)
+MOST_OF_ONE_HOST = 256  # an agent has three; connecting needs no credentials, so one host must not use up all
 HANDSHAKE_SECONDS = 15.0
 _LONGEST_TOKEN_METADATA = 32 * 1024
-# A client without a certificate is not authenticated before its message is in memory: a CSR is 2 KB, the first request
-# of a proxy with many resources a megabyte.
+# Limits for clients without a certificate: such a client is authenticated only when its whole message is in memory. A
+# CSR is 2 KB, the first request of a proxy with many resources 1 MB.
 _STRANGERS = {"grpc.max_receive_message_length": 2 << 20, "grpc.max_concurrent_streams": 8}
 _BACKLOG = 512
 _ABSTRACT = "unix-abstract:"
@@ -48,19 +46,19 @@ _ABSTRACT = "unix-abstract:"
 
 class TlsPeer(msgspec.Struct, frozen=True):
     address: str  # HOST:PORT
-    identity: Identity | None  # from its certificate, verified with a root of the mesh
+    identity: Identity | None  # from the client's certificate, verified with a root of the mesh
 
 
 class Front:
-    """Handlers look up `identity_of` and `host_of` a peer by the name that gRPC gives it."""
+    """The TLS port. gRPC handlers pass gRPC's peer string to `identity_of` and `host_of` to identify the client."""
 
     def __init__(self, authority: Authority, *, names: tuple[str, ...] = ()) -> None:
-        """`names`: further DNS names of the serving certificate. Raises AuthorityError."""
+        """`names` are additional DNS names of the serving certificate. Raises AuthorityError."""
         self._authority = authority
         self._serving = ServingCertificate(authority, names)
         self._context: ssl.SSLContext | None = None
         self._made_of: tuple[object, ...] = ()
-        # Unguessable: other processes of this pod can connect to abstract sockets, too.
+        # The name is unguessable, because other processes of this pod can connect to abstract sockets, too.
         self._inner = f"weft-front-{secrets.token_hex(16)}"
         self._numbers = itertools.count()
         self._visitors: dict[str, TlsPeer] = {}
@@ -71,7 +69,8 @@ class Front:
         self._servers: list[grpc.aio.Server] = []
 
     async def listen(self, address: str, *handlers: grpc.GenericRpcHandler) -> str:
-        """Serve these on HOST:PORT; port 0 picks one. Returns the address that can be called. Raises ListenError."""
+        """Serve `handlers` on HOST:PORT; port 0 picks a free port. Returns the address with the actual port. Raises
+        ListenError."""
         host, _, port = address.rpartition(":")
         try:
             listening = bind(host.strip("[]"), int(port), backlog=_BACKLOG)
@@ -102,7 +101,7 @@ class Front:
             side.close()
 
     def identity_of(self, peer: str) -> Identity | None:
-        """The identity of a peer, by gRPC's name for it."""
+        """Return the identity of a client, given gRPC's peer string; None if the client has no certificate."""
         visitor = self._visitors.get(peer)
         return visitor.identity if visitor is not None else None
 
@@ -114,7 +113,7 @@ class Front:
         return self._hosts[host] < MOST_OF_ONE_HOST and self._hosts.total() < MOST_CONNECTIONS
 
     def _enter(self, connection: socket.socket, host: str, port: int) -> Coroutine[None, None, None]:
-        self._hosts[host] += 1  # counted here, not when the task starts: the next connection may come before
+        self._hosts[host] += 1  # counted before the task starts, because another connection may arrive first
         return self._let_in_or_forget(connection, host, port)
 
     async def _let_in_or_forget(self, connection: socket.socket, host: str, port: int) -> None:
@@ -152,7 +151,7 @@ class Front:
             self._has_gone(host)
 
         inner = _Side(self._sides, ended)
-        # Registered before a handler can look it up.
+        # Registered before a handler can look up the peer.
         self._visitors[peer] = visitor
         outer.other, inner.other = inner, outer
         try:
@@ -180,7 +179,7 @@ class Front:
         return inside, name
 
     def _tls(self) -> ssl.SSLContext:
-        """TLS context for new connections; rebuilt when the certificate or the roots change."""
+        """Return the TLS context for new connections; it is rebuilt when the certificate or the roots change."""
         made_of = (self._serving.pem, self._authority.bundle())
         if self._context is None or made_of != self._made_of:
             key, chain = self._serving.pem
@@ -196,8 +195,8 @@ class Front:
 
 
 class _Side(asyncio.Protocol):
-    """One side of a forwarded connection; its bytes are written to the other. Waits for `start` if there is no other
-    yet."""
+    """One side of a forwarded connection. Bytes that it receives are written to `other`. If `other` is not set yet,
+    reading waits for `start`."""
 
     def __init__(self, sides: set[_Side], ended: Callable[[], object] = lambda: None) -> None:
         self.other: _Side | None = None
@@ -213,7 +212,7 @@ class _Side(asyncio.Protocol):
 
     def start(self) -> None:
         if self.transport is None or self.transport.is_closing():
-            # The connection was lost before there was another side to close.
+            # This connection was lost before `other` was set, so `other` is still open.
             if self.other is not None:
                 self.other.close()
             return
@@ -250,7 +249,8 @@ class _Side(asyncio.Protocol):
 
 
 def _identity(transport: asyncio.Transport | None) -> Identity | None:
-    """Raises ValueError for a verified certificate that is not a workload's."""
+    """Return the identity in the client's certificate; None if it has no certificate. Raises ValueError for a verified
+    certificate that is not a workload's."""
     secured: Any = transport.get_extra_info("ssl_object") if transport is not None else None
     shown = secured.getpeercert(binary_form=True) if secured is not None else None
     if not shown:

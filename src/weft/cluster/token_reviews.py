@@ -1,4 +1,4 @@
-"""Checks tokens on a cluster, for the CA and for xDS, with a TokenReview by the API server. Input: a token. Output: a
+"""Checks tokens on a cluster, for the CA and for xDS, with TokenReviews of the API server. Input: a token. Output: a
 Caller."""
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from weft.kube.client import Client
 from weft.kube.token_review import Reason, Reviewed, ReviewRefused, ReviewUnavailable, review
 
 AUDIENCE = "istio-ca"
-# Any client may send an invalid token. Some of the API client's concurrency is left for the Lease and the watches, and
-# a request that would have to wait too long is rejected at once.
+# Any client may send an invalid token. These limits leave some of the API client's concurrency for the Lease and the
+# watches. A review that would have to wait too long is rejected at once.
 AT_ONCE, MOST_WAITING = 16, 1_000
 
 _REASONS = {
@@ -24,13 +24,13 @@ _REASONS = {
 }
 _WORDS = {
     "has expired": TokenReason.EXPIRED,
-    "has been invalidated": TokenReason.REVOKED,  # its pod or its account is gone
+    "has been invalidated": TokenReason.REVOKED,  # the pod or the account was deleted
 }
 
 
 class TokenReviews:
-    """`lives`: whether a pod of this UID exists, as far as this process knows. The API server caches reviews for some
-    seconds, and would accept the token of a deleted pod in that time."""
+    """Checks tokens with TokenReviews. `lives` returns whether a pod of this UID exists, as far as this process knows.
+    The API server caches reviews for some seconds, and would accept the token of a deleted pod during that time."""
 
     def __init__(
         self,
@@ -49,10 +49,12 @@ class TokenReviews:
         self._waiting = 0
 
     async def check(self, token: str) -> Caller:
-        """Raises TokenRefused; CaUnavailable while the API server cannot be reached."""
+        """Return the caller that the token identifies. Raises TokenRefused, or CaUnavailable while the API server
+        cannot be reached."""
         reviewed = await self._review(token)
         if self._lives is not None and not self._lives(reviewed.pod_uid):
-            # The pod may be so new that the watch has not reported it: let the client retry instead of rejecting it.
+            # The pod may be so new that the watch has not reported it. Then the client should retry; a rejection would
+            # be final.
             raise CaUnavailable(f"pod {reviewed.namespace}/{reviewed.pod} is not known to this control plane")
         return Caller(reviewed.namespace, reviewed.service_account, reviewed.pod, reviewed.pod_uid)
 
@@ -76,7 +78,8 @@ class TokenReviews:
 
 
 def _reason(refused: ReviewRefused) -> TokenReason:
-    """The reason, which the API server gives only as text; without known text, that the token is not authentic."""
+    """Return the reason why a token was rejected. The API server gives it only as text; for unknown text, the reason is
+    that the token is not authentic."""
     if refused.reason is Reason.NOT_AUTHENTICATED:
         for words, reason in _WORDS.items():
             if words in refused.detail:

@@ -1,1 +1,1 @@
-"""The past of a mesh: its changes in memory, and the journal that keeps them on disk."""
+"""The history of a mesh: its changes in memory, and the journal that stores them on disk."""

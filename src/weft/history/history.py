@@ -1,8 +1,9 @@
-"""The history of the mesh: every applied change, so that the mesh can be reconstructed at any recorded moment.
+"""The history of the mesh: every applied change, so that the mesh can be reconstructed as it was at any recorded
+moment.
 
 Input: changed objects, before and after. Output: a mesh as it was. Values are immutable and shared with the mesh, so a
-moment costs only what it changed. Rule: the history is bounded, and drops the oldest moment first. Endpoints change all
-the time, so endpoint changes within one minute are one moment.
+moment needs memory only for what it changed. Rule: the history is bounded, and drops the oldest moment first. Endpoints
+change all the time, so endpoint changes within one minute are one moment.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from weft.model.value import Value
 
 MOMENTS = 1_000
 EDITS = 20_000
-BYTES = 8 << 20  # encoded; in memory it is a few times as much
-GATHERED = 60.0  # seconds in which endpoint changes are one moment
+BYTES = 8 << 20  # size of all moments when encoded; in memory it is a few times as much
+GATHERED = 60.0  # seconds within which endpoint changes are one moment
 
 
 class Forgotten(Exception):
-    """A moment that is not recorded, or no longer."""
+    """The requested moment was never recorded, or is no longer."""
 
     def __init__(self, what: str, hint: str) -> None:
         super().__init__(what)
@@ -38,22 +39,22 @@ class Forgotten(Exception):
 
 class Edit(msgspec.Struct, frozen=True):
     key: ObjectKey
-    before: tuple[Value, ...]  # none: it did not exist
-    after: tuple[Value, ...]  # none: it was deleted
+    before: tuple[Value, ...]  # empty: the object did not exist
+    after: tuple[Value, ...]  # empty: the object was deleted
 
     @property
     def of_endpoints(self) -> bool:
-        """Whether it changes only endpoints."""
+        """Whether this edit changes only endpoints."""
         return all(isinstance(value, Instance | EndpointSlice) for value in (*self.before, *self.after))
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """`number` counts changes since the first objects, which are 0."""
+    """One recorded change of the mesh. `number` counts changes; 0 is the state after the first objects were loaded."""
 
     number: int
-    at: float  # seconds since 1970, of its first edit
+    at: float  # time of the first edit, in seconds since 1970
     edits: tuple[Edit, ...]
-    digest: str = ""  # of all objects, after it
+    digest: str = ""  # digest of all objects after this moment
 
     @property
     def of_endpoints(self) -> bool:
@@ -89,7 +90,8 @@ class History:
         digest: Callable[[], str] = str,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`settings`: the defaults of a mesh without its own. `digest`: returns the digest of all current objects."""
+        """`settings` are used for a mesh that has no settings object. `digest` returns the digest of all current
+        objects."""
         self._mesh = mesh
         self._digest = digest
         self._first = ""  # the digest before the first recorded moment
@@ -102,14 +104,15 @@ class History:
         self._begun = 0.0
 
     def note(self, key: ObjectKey, before: tuple[Value, ...], after: tuple[Value, ...]) -> None:
-        """An object has changed. `seal` makes a moment of all changes since the last one."""
+        """Record that an object has changed. `seal` makes a moment of all changes since it was last called."""
         if not self._begun:
-            return  # the first objects are not a change
+            return  # loading the first objects is not a change
         first = self._gathering.get(key)
         self._gathering[key] = Edit(key, first.before if first else _without_keys(before), _without_keys(after))
 
     def seal(self) -> Moment | None:
-        """Returns the moment that was added or extended."""
+        """Add a moment with all changes since the last call, or extend the last moment. Returns that moment; None if
+        nothing changed. The first call starts the history."""
         edits = tuple(edit for edit in self._gathering.values() if edit.before != edit.after)
         self._gathering.clear()
         if not self._begun:
@@ -121,8 +124,8 @@ class History:
         return None
 
     def restore(self, begun: float, moments: Iterable[Moment], first: str) -> None:
-        """Add the moments of earlier control planes, oldest first. `first`: the digest before them. Their endpoints are
-        not known; those of now are used."""
+        """Add the moments of earlier runs of the control plane, oldest first. `first` is the digest before them. The
+        endpoints at that time are not recorded; the current endpoints are used for these moments."""
         earlier = 0 < begun < self._begun
         self._begun, self._first = begun, first
         for moment in moments:
@@ -137,16 +140,16 @@ class History:
 
     @property
     def begun(self) -> float:
-        """When the first objects were loaded; 0 if they are not."""
+        """When the first objects were loaded; 0 if they are not loaded yet."""
         return self._begun
 
     def moments(self) -> tuple[Moment, ...]:
-        """Oldest first."""
+        """Return all recorded moments, oldest first."""
         return tuple(record.moment() for record in self._records)
 
     @property
     def first_digest(self) -> str:
-        """The digest before the first recorded moment."""
+        """The digest of all objects before the first recorded moment."""
         return self._first
 
     @property
@@ -156,19 +159,19 @@ class History:
 
     @property
     def oldest(self) -> int:
-        """The number before the first recorded moment: that state can still be reconstructed."""
+        """The number before the first recorded moment: the oldest state that can be reconstructed."""
         return self._records[0].number - 1 if self._records else self._number
 
     def number_at(self, at: float) -> int:
-        """The last moment at or before that time. Raises Forgotten."""
+        """Return the number of the last moment at or before time `at`. Raises Forgotten."""
         if at < self._begun:
             raise Forgotten("the control plane was not running yet", "weft history shows since when it runs")
         before = [record.number for record in self._records if record.at <= at]
         return before[-1] if before else self.oldest
 
     def number(self, number: int) -> int:
-        """The number of a recorded moment; -1 is the one before the last change of more than endpoints. Raises
-        Forgotten."""
+        """Return the number of a recorded moment. A negative number counts back from the end, without changes of
+        endpoints only: -1 is the moment before the last change. Raises Forgotten."""
         wanted = number
         if number < 0:
             numbers = [record.number for record in self._records if not record.of_endpoints]
@@ -182,7 +185,7 @@ class History:
         return wanted
 
     def number_of(self, digest: str) -> int:
-        """The last moment with this digest, or with a digest that starts so. Raises Forgotten."""
+        """Return the number of the last moment whose digest is, or begins with, `digest`. Raises Forgotten."""
         for record in reversed(self._records):
             if record.digest.startswith(digest):
                 return record.number
@@ -191,18 +194,19 @@ class History:
         raise Forgotten(f"no recorded moment has the digest {digest}", "list them with: weft history")
 
     def past(self) -> Past:
-        """A copy of the history as it is now, which other threads may read."""
+        """Return a copy of the history, which other threads may read."""
         return Past(tuple(self._mesh.values()), self.moments(), self._settings, self._restored)
 
     def mesh_at(self, number: int) -> Mesh:
-        """The mesh after that moment. Raises Forgotten."""
+        """Return the mesh as it was after moment `number`. Raises Forgotten."""
         return self.past().mesh_at(self.number(number))
 
     def _add(self, edits: tuple[Edit, ...]) -> None:
         now = self._clock()
         of_endpoints = all(edit.of_endpoints for edit in edits)
         last = self._records[-1] if self._records else None
-        # The record keeps its time: otherwise constant changes would extend one moment for ever.
+        # A moment keeps the time of its first edit. Otherwise constant endpoint changes would extend one moment for
+        # ever.
         if last is None or not (of_endpoints and last.of_endpoints and now - last.at < GATHERED):
             self._number += 1
             last = _Record(self._number, now, of_endpoints=of_endpoints)
@@ -221,16 +225,16 @@ class History:
 
 
 class Past(msgspec.Struct, frozen=True):
-    """Immutable values, which another thread may read. Moments up to `restored` are of earlier runs, whose pods are not
-    known: the pods of now are used, for the workloads that existed then."""
+    """An immutable copy of the history, which another thread may read. Moments up to `restored` are from earlier runs,
+    whose pods are not recorded. For these moments the current pods are used, if their workload existed at that time."""
 
     objects: tuple[tuple[ObjectKey, tuple[Value, ...]], ...]
     moments: tuple[Moment, ...]
     settings: Settings
-    restored: int = -1  # the last moment before this run; -1: there was no earlier one
+    restored: int = -1  # the last moment of earlier runs; -1: there was no earlier run
 
     def mesh_at(self, number: int) -> Mesh:
-        """The mesh after a recorded moment."""
+        """Return the mesh as it was after a recorded moment."""
         mesh = mesh_of(self.objects, self.settings)
         for moment in reversed(self.moments):
             if moment.number <= number:
@@ -241,8 +245,8 @@ class Past(msgspec.Struct, frozen=True):
         return mesh
 
     def backwards(self) -> Iterator[tuple[Moment, Mesh]]:
-        """Each moment, the newest first, with the mesh before it. It is one mesh object, which is changed at each
-        step."""
+        """Yield each moment, the newest first, with the mesh before it. It is the same mesh object each time, changed
+        in place."""
         mesh, pods = mesh_of(self.objects, self.settings), self._pods()
         for moment in reversed(self.moments):
             _undo(mesh, moment)
@@ -251,7 +255,7 @@ class Past(msgspec.Struct, frozen=True):
             yield moment, mesh
 
     def _pods(self) -> tuple[tuple[ObjectKey, Instance, bool], ...]:
-        """The pods of now, each with whether its workload is a written object."""
+        """Return the current pods, and for each whether its workload is an object in the mesh."""
         written = {key for key, _ in self.objects if key.kind == "Workload"}
         return tuple(
             (key, value, _workload(value) in written)
@@ -278,7 +282,8 @@ def _undo(mesh: Mesh, moment: Moment) -> None:
 
 
 def _lend(pods: tuple[tuple[ObjectKey, Instance, bool], ...], mesh: Mesh) -> None:
-    """Add the pods of now; a pod whose workload is a written object only where that workload exists."""
+    """Add the current pods to a past mesh. A pod whose workload is an object is added only if that object exists in
+    `mesh`."""
     for key, pod, written in pods:
         values = (pod,) if not written or mesh.get(_workload(pod)) else ()
         if mesh.get(key) != values:
@@ -290,14 +295,14 @@ def _workload(pod: Instance) -> ObjectKey:
 
 
 def _without_keys(values: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Drop private keys: a replaced key may have been replaced because it leaked."""
+    """Remove private keys: a key may have been replaced because it leaked."""
     if not any(isinstance(value, Credential) for value in values):
         return values
     return tuple(value.hidden() if isinstance(value, Credential) else value for value in values)
 
 
 def _weight(values: tuple[Value, ...]) -> int:
-    """Approximate size: the length of the encoded values."""
+    """Return the approximate size of the values: the length of their encoding."""
     try:
         return len(msgspec.msgpack.encode(values))
     except (TypeError, ValueError):  # a value cannot be encoded

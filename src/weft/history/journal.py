@@ -1,10 +1,10 @@
-"""The history of a mesh in a file, for a control plane that is restarted: each change, with the content of each object
-before and after it. Input: the current objects. Output: the moments of earlier runs.
+"""Stores the history of a mesh in a file, for the next start of the control plane: every change, with the content of
+the changed objects before and after. Input: the current objects. Output: the moments of earlier runs.
 
-One file, readable only by its owner: the moments of earlier runs, then all objects when this run began, then a line for
-each moment since. It is rewritten, and bounded, at each start and when it has grown long. Endpoints are not kept. Rule:
-whatever the file contains, and whether or not it can be written, the control plane continues; a damaged file is moved
-aside, and its readable lines are used.
+The journal is one file, readable only by its owner. It contains the moments of earlier runs, then all objects when this
+run began, then one line per moment since then. It is rewritten, and bounded, at each start and when it has grown long.
+Endpoints are not stored. Rule: whatever the file contains, and whether or not it can be written, the control plane
+continues. A damaged file is moved aside, and its readable lines are used.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ log = logging.getLogger(__name__)
 
 FILE = "history.jsonl"
 MOMENTS = 1_000
-EDITS = 2_000  # all are parsed when a control plane starts, in some tenths of a second
-MOST_BYTES = 16 << 20  # of moments; then the file is rewritten with the newest, half as much
-MOST_OBJECT = 4 << 20  # characters of one object; only a digest is kept of a longer one
+EDITS = 2_000  # all edits are parsed when a control plane starts, in some tenths of a second
+MOST_BYTES = 16 << 20  # bytes of moments; beyond it the file is rewritten with the newest half
+MOST_OBJECT = 4 << 20  # characters of one object; of a longer one, only a digest is stored
 DAMAGED = f"{FILE}.damaged"
-LONGEST = 256 << 20  # bytes of a file that is read
+LONGEST = 256 << 20  # the most bytes of a file that are read
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class Said(msgspec.Struct, frozen=True):
 
 class SaidEdit(msgspec.Struct, frozen=True):
     key: ObjectKey
-    before: Said | None = None  # None: it did not exist
+    before: Said | None = None  # None: the object did not exist
     after: Said | None = None
 
 
@@ -57,10 +57,10 @@ class Beginning(msgspec.Struct, frozen=True, tag="beginning"):
     """All objects when a control plane started."""
 
     at: float
-    number: int  # of the last moment before the start
+    number: int  # number of the last moment before the start
     objects: tuple[tuple[ObjectKey, Said], ...]
-    first: float  # start of the first control plane
-    digest: str = ""  # of all objects before the first moment that is kept
+    first: float  # start time of the first control plane
+    digest: str = ""  # digest of all objects before the first stored moment
 
 
 Line = SaidMoment | Beginning
@@ -68,20 +68,21 @@ Line = SaidMoment | Beginning
 
 class Restored(msgspec.Struct, frozen=True):
     begun: float
-    digest: str  # before the first moment
+    digest: str  # digest of all objects before the first moment
     moments: tuple[SaidMoment, ...] = ()  # oldest first
 
 
 class Journal:
     def __init__(self, directory: Path) -> None:
-        """`directory` must be private."""
+        """`directory` must be accessible only to its owner."""
         self._path = directory / FILE
         self._file = -1
         self._size, self._limit = 0, MOST_BYTES
 
     def begin(self, now: Mapping[ObjectKey, Said], at: float, digest: str) -> Restored:
-        """The recorded moments; the last one has the changes since the previous run ended. Call `add` only
-        afterwards."""
+        """Return the moments of earlier runs, and start the journal of this run with the current objects `now`. If objects
+        changed while no control plane was running, the last moment returned has these changes. `add` may be called
+        only afterwards."""
         now = {key: _short(said) for key, said in now.items()}
         lines = _mended(self._read(), now, digest)
         before = _beginning(lines)
@@ -120,7 +121,8 @@ class Journal:
             self._file = -1
 
     def _read(self) -> list[Line | None]:
-        """None stands for unreadable lines. A truncated last line, after a crash of the machine, is no damage."""
+        """Read the lines of the file; None stands for unreadable lines. A truncated last line, after a crash of the
+        machine, does not count as damage."""
         lines: list[Line | None] = []
         bad, torn = 0, False
         try:
@@ -156,7 +158,7 @@ class Journal:
             log.warning("%s: %s; the file is kept as %s", self._path, why, aside)
 
     def _renew(self, lines: list[Line], now: Mapping[ObjectKey, Said], before: Beginning) -> Restored:
-        """Rewrite the file, with as many moments as the limits allow."""
+        """Rewrite the file with as many moments as the limits allow. Returns what the file contains now."""
         every = [line for line in lines if isinstance(line, SaidMoment)]
         kept = _bounded(every)
         left_out = every[: len(every) - len(kept)]
@@ -178,7 +180,7 @@ class Journal:
                 file.writelines(written)
             fresh.replace(self._path)
             self._size = self._path.stat().st_size
-            self._limit = MOST_BYTES + len(written[-1])  # plus all objects of now, however large
+            self._limit = MOST_BYTES + len(written[-1])  # plus all current objects, however large
         except OSError as error:
             log.warning("the history is not recorded: %s: %s", self._path, error.strerror)
             self.close()
@@ -204,10 +206,11 @@ def _short(said: Said) -> Said:
 
 def _mended(lines: list[Line | None], now: Mapping[ObjectKey, Said], digest: str) -> list[Line]:
     """Replace lost lines by one moment with the changes that they must have contained, as far as the lines before and
-    after show them. `now`: the final objects, used if `digest` is that of the last moment."""
+    after show them. `now` are the current objects; they are used if `digest`, their digest, is also that of the last
+    moment."""
     mended: list[Line] = []
     known: dict[ObjectKey, Said | None] = {}
-    whole = False  # whether `known` has all objects
+    whole = False  # whether `known` contains all objects
     for index, line in enumerate(lines):
         if line is None:
             number = _last(mended) + 1
@@ -222,7 +225,7 @@ def _mended(lines: list[Line | None], now: Mapping[ObjectKey, Said], digest: str
         if isinstance(line, Beginning):
             known, whole = dict(line.objects), True
         elif line.number <= _last(mended):
-            continue  # it does not fit
+            continue  # the line does not fit those before it
         else:
             known.update({edit.key: edit.after for edit in line.edits})
         mended.append(line)
@@ -250,22 +253,23 @@ def _lost(
 
 
 def _digest(lines: list[Line]) -> str:
-    """The digest after the last moment."""
+    """Return the digest after the last moment."""
     return next((line.digest for line in reversed(lines) if isinstance(line, SaidMoment)), "")
 
 
 def _beginning(lines: list[Line]) -> Beginning | None:
-    """The last Beginning."""
+    """Return the last Beginning in these lines."""
     return next((line for line in reversed(lines) if isinstance(line, Beginning)), None)
 
 
 def _last(lines: list[Line]) -> int:
-    """The number of the last moment."""
+    """Return the number of the last moment."""
     return max((line.number for line in lines), default=0)
 
 
 def _head(lines: list[Line], unknown: Mapping[ObjectKey, Said] = MappingProxyType({})) -> dict[ObjectKey, Said]:
-    """The objects after the last line. `unknown`: assumed as the objects of the beginning, if that is lost."""
+    """Return the objects after the last line. If the Beginning is lost, `unknown` are taken as the objects at the
+    beginning."""
     state = dict(unknown) if _beginning(lines) is None else {}
     for line in lines:
         if isinstance(line, Beginning):

@@ -1,5 +1,5 @@
-"""File lock that gives a journal's directory one writer, until the process exits or closes it. Rule: if the lock file
-cannot be created, the journal cannot be written either, and logs that itself."""
+"""A file lock, so that only one process writes a journal, until the process exits or closes the lock. Rule: if the lock
+file cannot be created, the journal cannot be written either, and the journal logs that."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ class JournalTaken(Exception):
 
 
 class JournalLock:
-    """A file beside the journal, since the journal file itself is replaced whenever it is rewritten."""
+    """A locked file beside the journal. The journal file itself cannot be locked, because it is replaced when it is
+    rewritten."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises JournalTaken."""
+        """Raises JournalTaken if another process has the lock."""
         self._file = -1
         try:
             self._file = os.open(directory / FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, mode=0o600)

@@ -1,8 +1,8 @@
-"""The content of objects as they were written, in the format of Istio's `/debug/configz`. Each object has a digest of
-its content, and so have all of them together: two moments with the same digest have the same content.
+"""The content of the mesh's objects, as they were written, in the format of Istio's `/debug/configz`. Each object has a
+digest of its content, and all objects together have one: two moments with the same digest have the same content.
 
-Rule: no secrets are kept: the command, arguments and environment of a Workload, the data of a Secret, private keys in
-a JWKS, and kubectl's copy of an object in its annotations.
+Rule: secrets are not stored: the command, arguments and environment of a Workload, the data of a Secret, private keys
+in a JWKS, and kubectl's copy of an object in its annotations.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from weft.history.journal import Said, SaidEdit
 from weft.model.credential import HIDDEN
 from weft.model.names import ObjectKey
 
-DIGITS = 12  # of a digest that is shown; as many as git shows in a large repository
+DIGITS = 12  # digits of a digest that are shown, as many as git shows in a large repository
 
 _OF_METADATA = ("labels", "annotations")
 _COPY = "kubectl.kubernetes.io/last-applied-configuration"
 _PUBLIC = frozenset({"tls.crt", "cert", "ca.crt", "cacert", "ca.crl", "crl"})  # keys of a Secret that are public
-_OF_PROCESSES = ("command", "args", "env", "readiness")  # of a Workload
+_OF_PROCESSES = ("command", "args", "env", "readiness")  # fields of a Workload that may contain secrets
 _BITS = 1 << 128
-# Private parts of a JSON Web Key, in JSON within JSON: with them, a reader could sign tokens.
+# Private parts of a JSON Web Key, in JSON that is a string in JSON: with them, a reader could sign tokens.
 _PRIVATE = re.compile(rb"(\\\"(?:k|d|p|q|dp|dq|qi)\\\"\s*:\s*\\\")[A-Za-z0-9_=-]+")
 _NO_KEY = b"AAAA"
 
 
 class Content(msgspec.Struct, frozen=True):
-    """`said`: an object as JSON, without the fields that its source and the API server add."""
+    """The content of one object. `said` is the object as JSON, without the fields that its source and the API server
+    add."""
 
     said: bytes
-    number: int  # its digest
+    number: int  # digest of the content
     file: str = ""
     line: int = 0
 
@@ -48,17 +49,18 @@ class Content(msgspec.Struct, frozen=True):
 
 
 class Contents:
-    """`digest` is updated incrementally: the cost depends on the changed object only."""
+    """The content of all objects in force. `digest` is updated incrementally: the cost of a change depends on the
+    changed object only."""
 
     def __init__(self) -> None:
         self._contents: dict[ObjectKey, Content] = {}
         self._sum = 0
-        self._before: dict[ObjectKey, Content | None] = {}  # changed since `changes` was called
+        self._before: dict[ObjectKey, Content | None] = {}  # content before the first change since `changes` was called
 
     def put(self, document: Document) -> None:
         self.drop(document.key)
         said, whole = content_of(document)
-        # With the key: otherwise swapping the content of two objects would not change the digest.
+        # The digest includes the key: otherwise swapping the content of two objects would not change the sum.
         number = int.from_bytes(hashlib.sha256(f"{document.key}\n".encode() + whole).digest()[:16])
         self._contents[document.key] = Content(said, number, document.file, document.line)
         self._sum = (self._sum + number) % _BITS
@@ -70,19 +72,19 @@ class Contents:
             self._sum = (self._sum - gone.number) % _BITS
 
     def file(self, key: ObjectKey) -> str:
-        """The file that an object came from; empty if it came from none."""
+        """Return the file that an object was read from; empty if it is not from a file."""
         content = self._contents.get(key)
         return content.file if content is not None else ""
 
     def digest(self) -> str:
-        """The digest of all objects, independent of their order."""
+        """Return the digest of all objects, independent of their order."""
         return hashlib.sha256(self._sum.to_bytes(16)).hexdigest()[:DIGITS]
 
     def all_said(self) -> dict[ObjectKey, Said]:
         return {key: content.kept for key, content in self._contents.items()}
 
     def changes(self) -> tuple[SaidEdit, ...]:
-        """The objects whose content has changed since the last call."""
+        """Return the objects whose content has changed since the last call."""
         touched = [(key, before, self._contents.get(key)) for key, before in self._before.items()]
         self._before.clear()
         return tuple(
@@ -100,20 +102,21 @@ class Contents:
 
 
 def document_of(key: ObjectKey, kept: Said) -> Document | None:
-    """The document of kept content, as far as it is kept; None if it is not an object."""
+    """Return the document of stored content, without the parts that are not stored; None if the content is not an
+    object."""
     try:
         body = msgspec.json.decode(kept.said, type=dict[str, Any])
     except msgspec.DecodeError:
         return None
     spec = body.get("spec")
     if key.kind == "Workload" and isinstance(spec, dict):
-        spec["command"] = ["-"]  # a Workload must have one; it is never run
+        spec["command"] = ["-"]  # a Workload must have a command; this one is never run
     return Document(key, str(body.get("apiVersion", "")), body, kept.file, line=kept.line)
 
 
 def content_of(document: Document) -> tuple[bytes, bytes]:
-    """The content that may be kept, and the whole content, of which only a digest may be kept. Never raises: content
-    that cannot be encoded is reduced to the names of the object."""
+    """Return the content that may be stored, and the whole content, of which only a digest may be stored. Never raises:
+    content that cannot be encoded is reduced to the name, namespace and kind of the object."""
     key = document.key
     body = document.body
     given = body.get("metadata")
@@ -137,8 +140,8 @@ def content_of(document: Document) -> tuple[bytes, bytes]:
 
 
 def _without_secrets(rest: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a Secret, with public certificates, so that past gateways can be explained, and without other
-    data."""
+    """Return the fields of a Secret with all data replaced, except public certificates, with which past gateways can be
+    explained."""
     held: dict[str, Any] = {}
     for field, read, written in (("data", _decoded, b64encode), ("stringData", str.encode, bytes)):
         for name, value in rest[field].items() if isinstance(rest.get(field), Mapping) else ():
@@ -151,7 +154,7 @@ def _decoded(value: str) -> bytes:
     try:
         return b64decode("".join(value.split()), validate=True)
     except ValueError:
-        return HIDDEN  # it is not base64
+        return HIDDEN  # the value is not base64
 
 
 _encoder = msgspec.json.Encoder(order="deterministic", enc_hook=lambda value: _plain(value))

@@ -1,4 +1,4 @@
-"""Persists the history across restarts of a control plane: parses the objects in the journal to values, and appends
+"""Persists the history across restarts of a control plane: parses the objects in the journal into values, and appends
 each new moment to the journal."""
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from weft.model.value import Admit, Value, as_it_is
 
 class Memory:
     def __init__(self, directory: Path, *, domain: str = "cluster.local", admit: Admit = as_it_is) -> None:
-        """`directory` must be private. `admit`: assigns addresses to past services that have none. Raises JournalTaken
-        if another process writes there."""
+        """`directory` must be accessible only to its owner. `admit` assigns addresses to past services that have none.
+        Raises JournalTaken if another process writes there."""
         self._lock = JournalLock(directory)
         self._journal = Journal(directory)
         self._domain, self._admit = domain, admit
 
     def begin(self, history: History, contents: Contents) -> None:
-        """Restore earlier moments, when the first objects are loaded."""
+        """Restore the moments of earlier runs. Must be called when the first objects are loaded."""
         contents.forget_changes()
         restored = self._journal.begin(contents.all_said(), history.begun, contents.digest())
         moments = [Moment(each.number, each.at, tuple(self._edits(each)), each.digest) for each in restored.moments]

@@ -220,8 +220,8 @@ class Compiled:
         return bool(self._all_routes(route))
 
     def _has_host_without_listener(self, route: str) -> bool:
-        """Whether a port needs an HTTP listener on all addresses for its routes: some host in them has no listener on its
-        own address, or takes part in the routes of every port, or listeners of whole ports are kept."""
+        """Whether a port needs an HTTP listener on all addresses for its routes: some host in them has no listener on
+        its own address, or a host takes part in the routes of every port, or listeners of whole ports are kept."""
         hosts = self._all_routes(route)
         stays = self._outlook.telling.shared or bool(self._all_routes(EVERY_ROUTE))
         return bool(hosts and stays) or any(route not in self._contribution(host).addressed for host in hosts)
