@@ -69,7 +69,7 @@ WEB = Principal("shop", "web")
 @pytest.mark.parametrize(
     ("pod", "metadata", "principal", "why"),
     [
-        ("api-0", {}, WEB, "pod shop/api-0 has the account api, but its caller is shop/web"),
+        ("api-0", {}, WEB, "pod shop/api-0 has the account api, but its proxy has the credentials of shop/web"),
         ("web-0", {"POD_NAME": "api-0"}, WEB, "pod shop/api-0 has the account api"),
         ("web-7", {}, WEB, "pod shop/web-7 is not known to this control plane"),
         (
@@ -78,7 +78,7 @@ WEB = Principal("shop", "web")
             Principal("shop", "web", "web-7", "uid-web-7"),
             "pod shop/web-7 is not known to this control plane",
         ),
-        ("web-0", {}, Principal("other", "web"), "claims to be sidecar:shop/web, but its caller is other/web"),
+        ("web-0", {}, Principal("other", "web"), "claims to be sidecar:shop/web, but has the credentials of other/web"),
         ("web-0", {}, "somebody", "not an account of this mesh"),
         ("web-0", {}, Principal("shop", "web", only_asks=True), "not bound to a pod"),
     ],

@@ -188,7 +188,10 @@ async def test_a_proxy_that_refuses_a_policy_lifts_it_from_nobody_who_takes_it(t
             ' | caused by RouteActionValidationError.PrefixRewrite: value does not match "^[^\\n]*$")',
             'RouteActionValidationError.PrefixRewrite: value does not match "^[^\\n]*$"',
         ),
-        ("goo.gle/debugonly name: { cut of", "it is not valid, and too long for Envoy's message to contain the cause"),
+        (
+            "goo.gle/debugonly name: { cut of",
+            "the resource is not valid, and so large that Envoy's error message does not contain the cause",
+        ),
     ],
 )
 def test_of_all_that_envoy_says_the_reason_is_kept(said, expected):

@@ -160,7 +160,11 @@ async def test_an_agent_is_given_nothing_of_pods_on_other_nodes(tmp_path):
             Principal("istio-system", "weft-node", "a", "uid-a", is_agent=True),
             "not known to this control plane",
         ),
-        ("node-2", Principal("istio-system", "weft-node", "b", "uid-b", is_agent=True), "runs on node-1, but requests"),
+        (
+            "node-2",
+            Principal("istio-system", "weft-node", "b", "uid-b", is_agent=True),
+            "runs on node-1, but claims to run on",
+        ),
     ],
 )
 def test_refuses_who_is_not_the_agent_of_the_node(node, principal, why):

@@ -114,7 +114,7 @@ def test_the_oldest_is_forgotten_first_and_said_to_be(rig, monkeypatch):
         rig.change(of(name))
     assert [moment.number for moment in rig.history.moments()] == [2, 3]
     assert services(rig.history.mesh_at(1)) == {"orders", "payments"}
-    with pytest.raises(Forgotten, match="there are 1 to 3"):
+    with pytest.raises(Forgotten, match="the history has moments 1 to 3"):
         rig.history.mesh_at(0)
 
 

@@ -167,7 +167,7 @@ def test_who_it_is_not_nobody_can_be(mesh, control, traffic, namespace):
         "mixed": f"the certificate is for {as_workload}, but the token is for {agent}",
         "nothing": "a certificate of the mesh or a bearer token is required",
         "no_certificate": f"{agent} is not an agent of this mesh",
-        "another_node": f"{agent} runs on node-1, but requests node-2",
+        "another_node": f"{agent} runs on node-1, but claims to run on node-2",
     }
     denied = {"mixed": "UNAUTHENTICATED", "nothing": "UNAUTHENTICATED"}
     assert answers == {

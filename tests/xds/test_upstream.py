@@ -71,7 +71,7 @@ async def test_calls_again_until_somebody_answers_and_when_the_line_breaks(tmp_p
         control.put("web", CLUSTER, a="2")
         async with serving(path, nodes.handlers(anybody)):
             await until(lambda: copy.snapshots.resources("web", CLUSTER)["a"].version == "2")
-    said = [record.getMessage() for record in caplog.records if "proxies keep what they have" in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records if "proxies keep their config" in record.getMessage()]
     assert 1 <= len(said) <= 3  # once for each reason, not for each try
 
 
@@ -154,7 +154,7 @@ async def test_says_why_it_was_refused_though_it_was_speaking_at_that_moment(tmp
     # Only weft's own records: under load gRPC's poller may log a BlockingIOError of its own, through asyncio.
     own = [record for record in caplog.records if record.name.startswith("weft.")]
     said = {record.getMessage().removeprefix("no stream to the control plane, ") for record in own}
-    reasons = {f"proxies keep what they have: {why}" for why in (ENDED, "show a certificate (UNAUTHENTICATED)")}
+    reasons = {f"proxies keep their config: {why}" for why in (ENDED, "show a certificate (UNAUTHENTICATED)")}
     assert said <= reasons
 
 

@@ -33,13 +33,15 @@ class Direct:
         """Return the group of the caller's pod. Raises StreamRefused if the credentials and
         the node id do not identify a pod of the mesh."""
         if self._placements is None:
-            raise StreamRefused("this control plane knows no pods")
+            raise StreamRefused(
+                "this control plane knows no pods: only one on Kubernetes accepts proxies by their credentials"
+            )
         if not isinstance(principal, Principal):
             raise StreamRefused(f"{principal} is not an account of this mesh")
         if principal.only_asks:
             raise StreamRefused(f"the token of {principal} is not bound to a pod, so it cannot be a proxy of the mesh")
         if claimed.namespace != principal.namespace:
-            raise StreamRefused(f"{node.id} claims to be {claimed}, but its caller is {principal}")
+            raise StreamRefused(f"{node.id} claims to be {claimed}, but has the credentials of {principal}")
         named = pod_of(node.id, node.metadata)
         uid = principal.pod_uid or self._placements.uid_of(principal.namespace, named)
         group = self._placements.group_of(uid) if uid else None
@@ -50,7 +52,8 @@ class Direct:
             )
         if (group.namespace, group.service_account) != (principal.namespace, principal.service_account):
             raise StreamRefused(
-                f"pod {group.namespace}/{named} has the account {group.service_account}, but its caller is {principal}"
+                f"pod {group.namespace}/{named} has the account {group.service_account}, "
+                f"but its proxy has the credentials of {principal}"
             )
         if sum(each == uid for each in self._pods.values()) >= MOST_STREAMS:
             raise StreamRefused(f"pod {group.namespace}/{principal.pod or named} has {MOST_STREAMS} streams already")
@@ -60,7 +63,7 @@ class Direct:
             raise StreamRefused(f"{node.id} claims to be a {claimed.kind}, but {pod} is a {group.kind}: {hint}")
         self._pods[stream_id] = uid
         self._unfollow[stream_id] = self._placements.follow(
-            uid, lambda: self._restart(stream_id, "the labels of its pod have changed, or the pod is gone")
+            uid, lambda: self._restart(stream_id, "the labels of its pod have changed, or the pod was deleted")
         )
         return msgspec.structs.replace(group, kind=claimed.kind) if claimed.kind is ProxyKind.GRPC else group
 

@@ -79,8 +79,8 @@ class Intake:
             except Exception as error:  # a defect in weft: this object is rejected, the others are applied
                 log.exception("cannot apply %s", change.key)
                 where = change.document.where() if change.document else Where(object=str(change.key))
-                what = f"weft failed to read this: {type(error).__name__}: {error}"
-                self._problems.put(change.key, [Problem(where, what, "please report it, with the object")])
+                what = f"this object cannot be processed because of a defect in weft: {type(error).__name__}: {error}"
+                self._problems.put(change.key, [Problem(where, what, "please report the defect, with the object")])
                 continue
             if one is not None:
                 touches.append(one)

@@ -126,7 +126,7 @@ class ControlPlane:
                 try:
                     self._push.join(group)
                 except Exception:  # a defect in weft: only the proxies of this group continue to wait
-                    log.exception("cannot translate for %s", group)
+                    log.exception("cannot compute the config of %s; its proxies wait", group)
             self._waiting.clear()
             self._node_server.wake()
         if changes or touched.inbound:

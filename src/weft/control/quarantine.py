@@ -28,7 +28,7 @@ from weft.xds.types import ROUTE, SECRET
 _DUMPED = re.compile(r"goo\.gle/debug\w+ .*", re.DOTALL)
 _CONSTRAINT = "Proto constraint validation failed ("
 _HINT = "proxies keep the last version that worked; correct the object and save it"
-_FILES_HINT = "correct the files, and let the proxy (user 1337) read them; weft retries them by itself"
+_FILES_HINT = "correct the files, and let the proxy (user 1337) read them; weft retries automatically"
 
 
 class _Refusal(msgspec.Struct, frozen=True):
@@ -189,4 +189,6 @@ def reason(message: str) -> str:
     beginning, _, cause = message.partition(_CONSTRAINT)
     if cause:
         return _DUMPED.sub("", beginning) + cause.rpartition("| caused by ")[2].removesuffix(")")
-    return _DUMPED.sub("it is not valid, and too long for Envoy's message to contain the cause", message)
+    return _DUMPED.sub(
+        "the resource is not valid, and so large that Envoy's error message does not contain the cause", message
+    )

@@ -71,7 +71,7 @@ class Relays:
 
     def admit(self, node: str, principal: object) -> str:
         if self._placements is None:
-            raise StreamRefused("this control plane knows no nodes")
+            raise StreamRefused("this control plane knows no nodes: only one on Kubernetes accepts node agents")
         if not isinstance(principal, Principal) or not principal.is_agent:
             raise StreamRefused(f"{principal} is not an agent of this mesh")
         if not principal.pod_uid:
@@ -80,7 +80,7 @@ class Relays:
         if actual is None:
             raise StreamRefused(f"the pod of {principal} is not known to this control plane; try again if it is new")
         if actual != node:
-            raise StreamRefused(f"{principal} runs on {actual}, but requests {node}")
+            raise StreamRefused(f"{principal} runs on {actual}, but claims to run on {node}")
         return actual
 
     def placements(self, node: str) -> Mapping[str, Hashable] | None:

@@ -165,7 +165,7 @@ class History:
     def number_at(self, at: float) -> int:
         """Return the number of the last moment at or before time `at`. Raises Forgotten."""
         if at < self._begun:
-            raise Forgotten("the control plane was not running yet", "weft history shows since when it runs")
+            raise Forgotten("the control plane was not running yet", "weft history shows when it was started")
         before = [record.number for record in self._records if record.at <= at]
         return before[-1] if before else self.oldest
 
@@ -176,11 +176,11 @@ class History:
         if number < 0:
             numbers = [record.number for record in self._records if not record.of_endpoints]
             if -number > len(numbers):
-                known = f"only {len(numbers)} changes are" if numbers else "nothing has changed yet"
+                known = f"only {len(numbers)} changes are recorded" if numbers else "nothing has changed yet"
                 raise Forgotten(f"moment {number} is not recorded: {known}", "list them with: weft history")
             wanted = numbers[number] - 1
         if not self.oldest <= wanted <= self._number:
-            what = f"moment {number} is not recorded: there are {self.oldest} to {self._number}"
+            what = f"moment {number} is not recorded: the history has moments {self.oldest} to {self._number}"
             raise Forgotten(what, "list them with: weft history")
         return wanted
 

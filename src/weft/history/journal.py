@@ -80,9 +80,9 @@ class Journal:
         self._size, self._limit = 0, MOST_BYTES
 
     def begin(self, now: Mapping[ObjectKey, Said], at: float, digest: str) -> Restored:
-        """Return the moments of earlier runs, and start the journal of this run with the current objects `now`. If objects
-        changed while no control plane was running, the last moment returned has these changes. `add` may be called
-        only afterwards."""
+        """Return the moments of earlier runs, and start the journal of this run with the current objects `now`. If
+        objects changed while no control plane was running, the last moment returned has these changes. `add` may be
+        called only afterwards."""
         now = {key: _short(said) for key, said in now.items()}
         lines = _mended(self._read(), now, digest)
         before = _beginning(lines)
@@ -127,7 +127,7 @@ class Journal:
         bad, torn = 0, False
         try:
             if self._path.stat().st_size > LONGEST:
-                self._keep_aside("it is too long to be read, and the history starts anew")
+                self._keep_aside("the file is too long to be read, and the history starts anew")
                 return []
             with self._path.open("rb") as file:
                 for line in file:
@@ -140,9 +140,9 @@ class Journal:
         except FileNotFoundError:
             return []
         except OSError as error:
-            self._keep_aside(f"it cannot be read: {error.strerror}")
+            self._keep_aside(f"the file cannot be read: {error.strerror}")
         if torn:
-            log.warning("%s: its last line is incomplete", self._path)
+            log.warning("%s: the last line is incomplete and is ignored", self._path)
         if bad - torn:
             self._keep_aside(f"{bad} lines cannot be read; the rest is used")
         return lines
@@ -153,7 +153,7 @@ class Journal:
         try:
             self._path.replace(aside)
         except OSError as error:
-            log.warning("%s: %s; it cannot be moved aside: %s", self._path, why, error.strerror)
+            log.warning("%s: %s; the file cannot be moved aside: %s", self._path, why, error.strerror)
         else:
             log.warning("%s: %s; the file is kept as %s", self._path, why, aside)
 

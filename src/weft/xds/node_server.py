@@ -86,7 +86,7 @@ class NodeServer:
             if not isinstance(hello, frames.Hello):
                 raise StreamRefused("a stream must begin with Hello")
         except (StreamRefused, frames.Malformed, TimeoutError) as refused:
-            log.warning("not an agent at %s: %s", context.peer(), refused)
+            log.warning("rejected a stream from %s, which is not an agent's: %s", context.peer(), refused)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused) or "no Hello was received")
         try:
             node = self._observer.admit(hello.node, principal)
@@ -94,7 +94,7 @@ class NodeServer:
             log.warning("rejected the agent of %s: %s", hello.node[:200], refused)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(refused))
         if sum(session.stream.node == node for session in self._sessions) >= STREAMS:
-            log.warning("rejected another stream of %s: it has %d", node, STREAMS)
+            log.warning("rejected another stream of the agent of %s: it has %d already", node, STREAMS)
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{node} has {STREAMS} streams already")
         await self._run(node, hello, len(payload), context)
 
@@ -108,10 +108,10 @@ class NodeServer:
             log.info("the agent of %s has connected, with %d pods", node, len(hello.pods))
             await session.run()
         except (StreamRefused, frames.Malformed) as refused:
-            log.warning("ended the stream of %s: %s", node, refused)
+            log.warning("ended the stream of the agent of %s: %s", node, refused)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused))
         except Behind as behind:
-            log.info("the stream of %s must be restarted: %s", node, behind)
+            log.info("the stream of the agent of %s must be restarted: %s", node, behind)
             await context.abort(grpc.StatusCode.ABORTED, f"restart the stream: {behind}")
         finally:
             unsubscribe()

@@ -227,7 +227,7 @@ class XdsServer:
             if node is None or not node.id:
                 raise StreamRefused("the first request of a stream must have a node with an id")
         except StreamRefused as refused:
-            log.warning("not an xDS client at %s: %s", listener, refused)
+            log.warning("rejected a stream at %s, which is not an xDS client's: %s", listener, refused)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused))
         stream_id, peer = next(self._stream_ids), Peer(listener, context.peer(), principal)
         if is_question(request):
@@ -237,7 +237,7 @@ class XdsServer:
             joined = self._observer.join(stream_id, node, peer)
             group: Hashable = await joined if inspect.isawaitable(joined) else joined
         except StreamRefused as refused:
-            log.warning("rejected %s at %s: %s", node.id, listener, refused)
+            log.warning("rejected the xDS stream of %s at %s: %s", node.id, listener, refused)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(refused))
         session = _Session(self, stream_id, node, peer, dialect, group, context)
         self._sessions[session.stream_id] = session
@@ -372,7 +372,9 @@ class _Session:
         self._awaited.discard(task)
         self._turn_due.set()
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("waiting for the clusters that %s has failed; it is served without", self.node.id, exc_info=error)
+            log.error(
+                "cannot prepare the clusters that %s had; it is served without them", self.node.id, exc_info=error
+            )
 
     async def _until_turn(self) -> None:
         due = self.stream.wake_at

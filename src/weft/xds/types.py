@@ -52,7 +52,7 @@ class PushStep(msgspec.Struct, frozen=True):
 
 # Make before break: a resource is sent before the resources that refer to it, and removed after them.
 PUSH_ORDER = (
-    PushStep(SECRET, PushPart.BOTH, (), "clusters and listeners stay warming until their certificates are there"),
+    PushStep(SECRET, PushPart.BOTH, (), "clusters and listeners stay warming until they have their certificates"),
     PushStep(CLUSTER, PushPart.UPSERTS, (), "a route to a cluster that does not exist yet returns 503"),
     PushStep(
         ENDPOINT,
@@ -65,8 +65,8 @@ PUSH_ORDER = (
         LISTENER,
         PushPart.BOTH,
         (CLUSTER, ROUTE),
-        "a listener may name new clusters, and at once serves calls with routes that it shares with others; removals "
-        "are in the same response, because a proxy handles them first and a new listener may reuse an old address",
+        "a listener may name new clusters, and may use routes that other listeners have already; removals "
+        "are in the same response, because a proxy applies them first and a new listener may reuse an old address",
     ),
     PushStep(ROUTE, PushPart.REMOVALS, (LISTENER,), "no listener may refer to routes when they are removed"),
     PushStep(CLUSTER, PushPart.REMOVALS, (LISTENER, ROUTE), "nothing may refer to a cluster when it is removed"),
@@ -75,6 +75,6 @@ PUSH_ORDER = (
         CLUSTER,
         PushPart.ANSWERS,
         (ENDPOINT, LISTENER, ROUTE),
-        "a held call continues when all its listeners, routes and endpoints are there",
+        "a held call continues when the proxy has all its listeners, routes and endpoints",
     ),
 )

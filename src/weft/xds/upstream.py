@@ -110,7 +110,7 @@ class ControlPlaneStream:
             if loop.time() - began > _GOOD_SECONDS:
                 backoff.reset()
             if trouble != self.trouble:
-                log.warning("no stream to the control plane, proxies keep what they have: %s", trouble)
+                log.warning("no stream to the control plane, proxies keep their config: %s", trouble)
             self.trouble = trouble
             await asyncio.sleep(delay or backoff.next())
 
@@ -181,7 +181,7 @@ class ControlPlaneStream:
 def _channel(line: Line) -> grpc.aio.Channel:
     if line.roots is None:
         if not line.target.startswith("unix:"):
-            raise NoLine("a control plane on the network needs a root certificate; only a Unix socket needs none")
+            raise NoLine("a connection to a control plane over TCP needs a root certificate; a Unix socket needs none")
         return grpc.aio.insecure_channel(line.target, options=_OPTIONS)
     named = (("grpc.ssl_target_name_override", line.server_name),) if line.server_name else ()
     credentials = grpc.ssl_channel_credentials(

@@ -117,7 +117,7 @@ class ContributeStep:
                 translated = self._translate(view, views.settings) if view is not None else None
                 assignments[host] = self._assign(translated)
             except Exception:  # a defect with one host must not delay the changes of others
-                log.exception("cannot translate %s for %s; it stays unchanged", host, views.viewer)
+                log.exception("cannot translate %s for %s; its config stays unchanged", host, views.viewer)
                 continue
             contributions[host] = translated.contribution if translated is not None else NOTHING
             if self._translated.show(views.viewer, host, translated, per_group=host in views.per_group):
