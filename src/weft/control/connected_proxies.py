@@ -66,14 +66,14 @@ class Diagnosis:
     def find(self, word: str) -> Known | None:
         """Return the proxy that `word` names: `POD.NAMESPACE`, a node id, `POD` or, as in Istio, any part of a node id.
         None if there is none."""
-        known = self.proxies()
+        proxies = self.proxies()
         names: tuple[Callable[[Known], bool], ...] = (
             lambda each: word in (each.sync.proxy, each.node_id),
             lambda each: each.sync.proxy.startswith(f"{word}."),
             lambda each: word in each.node_id,
         )
         # If a proxy has two streams, the last one is the newer.
-        return next((found[-1] for fits in names if (found := [each for each in known if fits(each)])), None)
+        return next((matching[-1] for fits in names if (matching := [each for each in proxies if fits(each)])), None)
 
     def watches(self, known: Known) -> Mapping[str, tuple[str, ...]]:
         """Return, for each type, the names that the proxy subscribes to. Empty for a wildcard, or if its agent has not
@@ -89,8 +89,8 @@ class Diagnosis:
         return self._snapshots.rejected(group)
 
     def _direct(self, status: StreamStatus) -> Known:
-        said = self._said(_group(status.group))
-        types = {url: self._type(each, status.since, said.get(url, "")) for url, each in status.types.items()}
+        errors = self._said(_group(status.group))
+        types = {url: self._type(each, status.since, errors.get(url, "")) for url, each in status.types.items()}
         node, metadata = status.node, status.node.metadata
         sync = self._sync(
             node.id,
@@ -112,14 +112,14 @@ class Diagnosis:
         )
 
     def _relayed(self, state: ProxyState) -> Known:
-        types, said = {}, self._said(_group(state.group))
-        for url, each in state.types.items():
+        types, errors = {}, self._said(_group(state.group))
+        for url, type_sync in state.types.items():
             settled, behind = state.settled.get(url, 0), state.behind.get(url, 0)
             types[url] = TypeSync(
-                state=each.value,
-                sent={SYNCED: str(settled), STALE: str(behind)}.get(each.value, ""),
-                acked=_acked(each.value, settled),
-                last_error=said.get(url, "") or state.refused.get(url, ""),
+                state=type_sync.value,
+                sent={SYNCED: str(settled), STALE: str(behind)}.get(type_sync.value, ""),
+                acked=_acked(type_sync.value, settled),
+                last_error=errors.get(url, "") or state.refused.get(url, ""),
                 stale_since_push=behind,
                 stale_seconds=self._age(behind, state.since) if behind else None,
             )
@@ -170,7 +170,7 @@ class Diagnosis:
             **by_word,
         )
 
-    def _type(self, status: TypeStatus, since: float, said: str) -> TypeSync:
+    def _type(self, status: TypeStatus, since: float, error: str) -> TypeSync:
         state, behind = status.sync.value, status.behind
         acked = _acked(state, status.settled)
         return TypeSync(
@@ -179,7 +179,7 @@ class Diagnosis:
             sent={SYNCED: acked, STALE: status.sent or str(behind)}.get(state, ""),
             acked=acked,
             sent_time="" if status.sent_at is None else self._date(status.sent_at),
-            last_error=said or status.error or "",
+            last_error=error or status.error or "",
             stale_since_push=behind if state == STALE else 0,
             stale_seconds=self._age(behind, since) if state == STALE else None,
         )

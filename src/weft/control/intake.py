@@ -62,10 +62,10 @@ class Intake:
     def read(self, document: Document) -> Parsed:
         """Parse a document that may be part of the next changes, to find out whether it is valid. Any thread may call
         this."""
-        known = self._read.get(id(document))
-        if known is None:
-            known = self._read[id(document)] = (document, parse(document, self._domain))
-        return known[1]
+        parsed = self._read.get(id(document))
+        if parsed is None:
+            parsed = self._read[id(document)] = (document, parse(document, self._domain))
+        return parsed[1]
 
     def good_file(self, key: ObjectKey) -> str:
         """Return the file of the object's valid version that is in force; empty if there is none, or it is not from a
@@ -75,15 +75,15 @@ class Intake:
     def _take_all(self, changes: Iterable[Change], touches: list[Touched], changed: set[ObjectKey]) -> None:
         for change in changes:
             try:
-                one = self._take(change)
+                touched = self._take(change)
             except Exception as error:  # a defect in weft: this object is rejected, the others are applied
                 log.exception("cannot apply %s", change.key)
                 where = change.document.where() if change.document else Where(object=str(change.key))
                 what = f"this object cannot be processed because of a defect in weft: {type(error).__name__}: {error}"
                 self._problems.put(change.key, [Problem(where, what, "please report the defect, with the object")])
                 continue
-            if one is not None:
-                touches.append(one)
+            if touched is not None:
+                touches.append(touched)
                 changed.add(change.key)
 
     def _take(self, change: Change) -> Touched | None:
@@ -92,8 +92,8 @@ class Intake:
         problems: tuple[Problem, ...] = ()
         self.refused.pop(change.key, None)
         if change.document is not None:
-            known = self._read.pop(id(change.document), None)
-            parsed = known[1] if known is not None else parse(change.document, self._domain)
+            parsed_before = self._read.pop(id(change.document), None)
+            parsed = parsed_before[1] if parsed_before is not None else parse(change.document, self._domain)
             values, problems = parsed.values, parsed.problems
             if parsed.meant:
                 self.refused[change.key] = parsed.meant

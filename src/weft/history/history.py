@@ -176,8 +176,8 @@ class History:
         if number < 0:
             numbers = [record.number for record in self._records if not record.of_endpoints]
             if -number > len(numbers):
-                known = f"only {len(numbers)} changes are recorded" if numbers else "nothing has changed yet"
-                raise Forgotten(f"moment {number} is not recorded: {known}", "list them with: weft history")
+                reason = f"only {len(numbers)} changes are recorded" if numbers else "nothing has changed yet"
+                raise Forgotten(f"moment {number} is not recorded: {reason}", "list them with: weft history")
             wanted = numbers[number] - 1
         if not self.oldest <= wanted <= self._number:
             what = f"moment {number} is not recorded: the history has moments {self.oldest} to {self._number}"
@@ -256,9 +256,9 @@ class Past(msgspec.Struct, frozen=True):
 
     def _pods(self) -> tuple[tuple[ObjectKey, Instance, bool], ...]:
         """Return the current pods, and for each whether its workload is an object in the mesh."""
-        written = {key for key, _ in self.objects if key.kind == "Workload"}
+        workloads = {key for key, _ in self.objects if key.kind == "Workload"}
         return tuple(
-            (key, value, _workload(value) in written)
+            (key, value, _workload(value) in workloads)
             for key, values in self.objects
             if key.kind == "Pod"
             for value in values
@@ -284,8 +284,8 @@ def _undo(mesh: Mesh, moment: Moment) -> None:
 def _lend(pods: tuple[tuple[ObjectKey, Instance, bool], ...], mesh: Mesh) -> None:
     """Add the current pods to a past mesh. A pod whose workload is an object is added only if that object exists in
     `mesh`."""
-    for key, pod, written in pods:
-        values = (pod,) if not written or mesh.get(_workload(pod)) else ()
+    for key, pod, has_object in pods:
+        values = (pod,) if not has_object or mesh.get(_workload(pod)) else ()
         if mesh.get(key) != values:
             mesh.apply(key, values)
 

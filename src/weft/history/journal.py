@@ -160,48 +160,48 @@ class Journal:
     def _renew(self, lines: list[Line], now: Mapping[ObjectKey, Said], before: Beginning) -> Restored:
         """Rewrite the file with as many moments as the limits allow. Returns what the file contains now."""
         every = [line for line in lines if isinstance(line, SaidMoment)]
-        kept = _bounded(every)
-        left_out = every[: len(every) - len(kept)]
+        newest = _bounded(every)
+        left_out = every[: len(every) - len(newest)]
         digest = left_out[-1].digest if left_out else before.digest
         number = max(before.number, _last(lines))
         self._rewrite(
-            [*kept, msgspec.structs.replace(before, number=number, objects=tuple(now.items()), digest=digest)]
+            [*newest, msgspec.structs.replace(before, number=number, objects=tuple(now.items()), digest=digest)]
         )
-        return Restored(before.first, digest, tuple(kept))
+        return Restored(before.first, digest, tuple(newest))
 
     def _rewrite(self, lines: Iterable[Line]) -> None:
         self.close()
-        written = [msgspec.json.encode(line) + b"\n" for line in lines]
+        encoded = [msgspec.json.encode(line) + b"\n" for line in lines]
         fresh = self._path.with_suffix(".new")
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
             self._file = os.open(fresh, flags, 0o600)
             with os.fdopen(os.dup(self._file), "wb") as file:
-                file.writelines(written)
+                file.writelines(encoded)
             fresh.replace(self._path)
             self._size = self._path.stat().st_size
-            self._limit = MOST_BYTES + len(written[-1])  # plus all current objects, however large
+            self._limit = MOST_BYTES + len(encoded[-1])  # plus all current objects, however large
         except OSError as error:
             log.warning("the history is not recorded: %s: %s", self._path, error.strerror)
             self.close()
 
 
 def _bounded(moments: list[SaidMoment]) -> list[SaidMoment]:
-    kept: list[SaidMoment] = []
+    newest: list[SaidMoment] = []
     edits = size = 0
     for moment in reversed(moments[-MOMENTS:]):
         edits += len(moment.edits)
         size += len(msgspec.json.encode(moment)) + 1
-        if size > MOST_BYTES // 2 or (edits > EDITS and kept):
+        if size > MOST_BYTES // 2 or (edits > EDITS and newest):
             break
-        kept.append(moment)
-    return kept[::-1]
+        newest.append(moment)
+    return newest[::-1]
 
 
-def _short(said: Said) -> Said:
-    if len(said.said) <= MOST_OBJECT:
-        return said
-    return msgspec.structs.replace(said, said=f'"sha256:{hashlib.sha256(said.said.encode()).hexdigest()}"')
+def _short(content: Said) -> Said:
+    if len(content.said) <= MOST_OBJECT:
+        return content
+    return msgspec.structs.replace(content, said=f'"sha256:{hashlib.sha256(content.said.encode()).hexdigest()}"')
 
 
 def _mended(lines: list[Line | None], now: Mapping[ObjectKey, Said], digest: str) -> list[Line]:
@@ -209,31 +209,31 @@ def _mended(lines: list[Line | None], now: Mapping[ObjectKey, Said], digest: str
     after show them. `now` are the current objects; they are used if `digest`, their digest, is also that of the last
     moment."""
     mended: list[Line] = []
-    known: dict[ObjectKey, Said | None] = {}
-    whole = False  # whether `known` contains all objects
+    objects: dict[ObjectKey, Said | None] = {}
+    whole = False  # whether `objects` contains all objects of the mesh
     for index, line in enumerate(lines):
         if line is None:
             number = _last(mended) + 1
             later = [each for each in lines[index + 1 :] if each is not None]
             if mended and later and min(each.number for each in later) >= number:
                 last = now if digest and _digest(later) == digest else None
-                edits = tuple(_lost(known, later, last, whole=whole))
+                edits = tuple(_lost(objects, later, last, whole=whole))
                 if edits:
                     mended.append(SaidMoment(number, later[0].at, "", edits))
-                    known.update({edit.key: edit.after for edit in edits})
+                    objects.update({edit.key: edit.after for edit in edits})
             continue
         if isinstance(line, Beginning):
-            known, whole = dict(line.objects), True
+            objects, whole = dict(line.objects), True
         elif line.number <= _last(mended):
             continue  # the line does not fit those before it
         else:
-            known.update({edit.key: edit.after for edit in line.edits})
+            objects.update({edit.key: edit.after for edit in line.edits})
         mended.append(line)
     return mended
 
 
 def _lost(
-    known: Mapping[ObjectKey, Said | None], later: list[Line], now: Mapping[ObjectKey, Said] | None, *, whole: bool
+    objects: Mapping[ObjectKey, Said | None], later: list[Line], now: Mapping[ObjectKey, Said] | None, *, whole: bool
 ) -> Iterable[SaidEdit]:
     expected: dict[ObjectKey, Said | None] = {}
     for line in later:
@@ -243,11 +243,11 @@ def _lost(
         for edit in line.edits:
             expected.setdefault(edit.key, edit.before)
     if now is not None:
-        expected = {**{key: now.get(key) for key in {*known, *(now if whole else ())}}, **expected}
+        expected = {**{key: now.get(key) for key in {*objects, *(now if whole else ())}}, **expected}
     for key in sorted(expected):
-        if key not in known and not whole:
+        if key not in objects and not whole:
             continue
-        was, is_ = known.get(key), expected[key]
+        was, is_ = objects.get(key), expected[key]
         if (was.said if was else None) != (is_.said if is_ else None):
             yield SaidEdit(key, was, is_)
 

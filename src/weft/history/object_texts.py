@@ -59,17 +59,17 @@ class Contents:
 
     def put(self, document: Document) -> None:
         self.drop(document.key)
-        said, whole = content_of(document)
+        storable, whole = content_of(document)
         # The digest includes the key: otherwise swapping the content of two objects would not change the sum.
         number = int.from_bytes(hashlib.sha256(f"{document.key}\n".encode() + whole).digest()[:16])
-        self._contents[document.key] = Content(said, number, document.file, document.line)
+        self._contents[document.key] = Content(storable, number, document.file, document.line)
         self._sum = (self._sum + number) % _BITS
 
     def drop(self, key: ObjectKey) -> None:
-        gone = self._contents.pop(key, None)
-        self._before.setdefault(key, gone)
-        if gone is not None:
-            self._sum = (self._sum - gone.number) % _BITS
+        content = self._contents.pop(key, None)
+        self._before.setdefault(key, content)
+        if content is not None:
+            self._sum = (self._sum - content.number) % _BITS
 
     def file(self, key: ObjectKey) -> str:
         """Return the file that an object was read from; empty if it is not from a file."""
@@ -119,35 +119,35 @@ def content_of(document: Document) -> tuple[bytes, bytes]:
     content that cannot be encoded is reduced to the name, namespace and kind of the object."""
     key = document.key
     body = document.body
-    given = body.get("metadata")
+    given_metadata = body.get("metadata")
     metadata: dict[str, Any] = {"name": key.name, **({"namespace": key.namespace} if key.namespace else {})}
     for field in _OF_METADATA:
-        pairs = given.get(field) if isinstance(given, Mapping) else None
+        pairs = given_metadata.get(field) if isinstance(given_metadata, Mapping) else None
         if isinstance(pairs, Mapping) and pairs:
             metadata[field] = {name: value for name, value in pairs.items() if name != _COPY}
     named = {"apiVersion": document.api_version, "kind": written_kind(key.kind), "metadata": metadata}
     rest = {name: value for name, value in body.items() if name not in ("apiVersion", "kind", "metadata", "status")}
     try:
-        said = whole = _encoder.encode({**named, **rest})
+        storable = whole = _encoder.encode({**named, **rest})
         if key.kind == "Workload" and isinstance(rest.get("spec"), Mapping):
             rest["spec"] = {name: value for name, value in rest["spec"].items() if name not in _OF_PROCESSES}
-            said = _encoder.encode({**named, **rest})
+            storable = _encoder.encode({**named, **rest})
         elif key.kind == "Secret":
-            said = _encoder.encode({**named, **_without_secrets(rest)})
+            storable = _encoder.encode({**named, **_without_secrets(rest)})
     except (TypeError, ValueError, RecursionError):
-        said = whole = _encoder.encode(named)
-    return _PRIVATE.sub(rb"\1" + _NO_KEY, said), whole
+        storable = whole = _encoder.encode(named)
+    return _PRIVATE.sub(rb"\1" + _NO_KEY, storable), whole
 
 
 def _without_secrets(rest: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a Secret with all data replaced, except public certificates, with which past gateways can be
     explained."""
-    held: dict[str, Any] = {}
-    for field, read, written in (("data", _decoded, b64encode), ("stringData", str.encode, bytes)):
+    fields: dict[str, Any] = {}
+    for field, decode, encode in (("data", _decoded, b64encode), ("stringData", str.encode, bytes)):
         for name, value in rest[field].items() if isinstance(rest.get(field), Mapping) else ():
-            shown = without_key(read(value)) if name in _PUBLIC and isinstance(value, str) else HIDDEN
-            held.setdefault(field, {})[str(name)] = written(shown).decode()
-    return {**({"type": rest["type"]} if isinstance(rest.get("type"), str) else {}), **held}
+            shown_value = without_key(decode(value)) if name in _PUBLIC and isinstance(value, str) else HIDDEN
+            fields.setdefault(field, {})[str(name)] = encode(shown_value).decode()
+    return {**({"type": rest["type"]} if isinstance(rest.get("type"), str) else {}), **fields}
 
 
 def _decoded(value: str) -> bytes:

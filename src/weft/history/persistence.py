@@ -43,8 +43,8 @@ class Memory:
         for edit in moment.edits:
             yield Edit(edit.key, self._values(edit.key, edit.before), self._values(edit.key, edit.after))
 
-    def _values(self, key: ObjectKey, said: Said | None) -> tuple[Value, ...]:
-        document = document_of(key, said) if said is not None else None
+    def _values(self, key: ObjectKey, content: Said | None) -> tuple[Value, ...]:
+        document = document_of(key, content) if content is not None else None
         if document is None:
             return ()
         parsed = parse(document, self._domain)

@@ -218,19 +218,19 @@ def bounded(proxy: ProxyFrame) -> ProxyFrame:
 def _pieces(report: ReportFrame, most: int) -> Iterator[tuple[int, Any]]:
     """Yield the parts of a report, each with the index of its field. A part is at most as long as `most` or a few names
     and messages."""
-    for each in report.acceptances:
-        if each.versions is None:
-            yield 0, each
+    for acceptance in report.acceptances:
+        if acceptance.versions is None:
+            yield 0, acceptance
             continue
         versions: dict[str, str] = {}
         size = 0
-        for name, version in each.versions.items():
+        for name, version in acceptance.versions.items():
             if size > most // 2:
-                yield 0, Acceptance(each.group, each.type_url, versions)
+                yield 0, Acceptance(acceptance.group, acceptance.type_url, versions)
                 versions, size = {}, 0
             versions[name] = version
             size += len(name.encode()) + len(version.encode()) + _OVERHEAD
-        yield 0, Acceptance(each.group, each.type_url, versions)
+        yield 0, Acceptance(acceptance.group, acceptance.type_url, versions)
     yield from ((1, refusal) for refusal in report.refusals)
     yield from ((2, proxy) for proxy in report.proxies)
     yield from ((3, number) for number in report.left)

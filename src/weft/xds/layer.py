@@ -50,12 +50,12 @@ def differing(one: LayerTable, other: LayerTable) -> frozenset[str]:
     needs them."""
     if one is other:
         return frozenset()
-    known = _differing.setdefault(one, WeakKeyDictionary())
-    here, there, names = known.get(other, (-1, -1, frozenset()))
-    if (here, there) != (one.revision, other.revision):
-        versions = [{(name, made.version) for name, made in shared.live.items()} for shared in (one, other)]
+    cached = _differing.setdefault(one, WeakKeyDictionary())
+    revision, other_revision, names = cached.get(other, (-1, -1, frozenset()))
+    if (revision, other_revision) != (one.revision, other.revision):
+        versions = [{(name, resource.version) for name, resource in shared.live.items()} for shared in (one, other)]
         names = frozenset(name for name, _ in versions[0] ^ versions[1])
-        known[other] = one.revision, other.revision, names
+        cached[other] = one.revision, other.revision, names
     return names
 
 
@@ -96,9 +96,9 @@ class LayeredTable(ResourceTable):
 
     def put(self, name: str, resource: Resource, revision: int) -> bool:
         self.claims.add(name)
-        taken = self.accepted.get(name)
-        if taken is not None:
-            self.explicit[name] = taken
+        accepted = self.accepted.get(name)
+        if accepted is not None:
+            self.explicit[name] = accepted
         current = self.shared.live.get(name) if self.shows(name) else None
         if current is not None and current.version == resource.version:
             self.own[name] = current
@@ -117,15 +117,15 @@ class LayeredTable(ResourceTable):
         if rejected is not None and rejected.version == below.version:
             self.rejected[name] = rejected  # the layer has the same bad version, so its last good version stays
             return False
-        before, since, taken = self.live.get(name), self.changed_at(name), self.accepted.get(name)
+        before, since, accepted = self.live.get(name), self.changed_at(name), self.accepted.get(name)
         self.own.pop(name, None)
         self.hidden.discard(name)
-        is_taken = taken is not None and taken.version == below.version
-        if taken is not None:
-            self.explicit[name] = below if is_taken else taken
-        if is_taken and before is not None and before.version == below.version:
+        is_accepted = accepted is not None and accepted.version == below.version
+        if accepted is not None:
+            self.explicit[name] = below if is_accepted else accepted
+        if is_accepted and before is not None and before.version == below.version:
             return False
-        if before is not None and before is not taken:
+        if before is not None and before is not accepted:
             self._replaced[name] = before, since
         self._changed(name, revision)  # even for the same version: no proxy is known to have accepted it
         return True
@@ -184,19 +184,19 @@ class LayeredTable(ResourceTable):
             elif name not in self.own:  # rejected, without an earlier good version
                 self.hidden.add(name)
             return
-        current, since, taken = self.live.get(name), self.changed_at(name), self.accepted.get(name)
+        current, since, accepted = self.live.get(name), self.changed_at(name), self.accepted.get(name)
         self.rejected.pop(name, None)
         self.own.pop(name, None)
         self.hidden.discard(name)
         if resource is None:
             self.explicit.pop(name, None)
             self._replaced.pop(name, None)
-            self.removed[name] = taken
+            self.removed[name] = accepted
             self._changed(name, revision)
             return
-        if taken is not None:
-            self.explicit[name] = resource if taken.version == resource.version else taken
-        if current is not None and current is not taken:
+        if accepted is not None:
+            self.explicit[name] = resource if accepted.version == resource.version else accepted
+        if current is not None and current is not accepted:
             self._replaced[name] = current, since
         self.removed.pop(name, None)
         self._changes.pop(name, None)  # the layer's revision is newer than the group's
@@ -205,15 +205,15 @@ class LayeredTable(ResourceTable):
         """Replace the layer below this table by `shared`. Returns whether any live resource changed."""
         before = dict(self.live)
         for name in self.shared.live:
-            if (taken := self.accepted.get(name)) is not None:
-                self.explicit[name] = taken
+            if (accepted := self.accepted.get(name)) is not None:
+                self.explicit[name] = accepted
         stands_in = {name: self.rejected[name] for name in self.rejected if name not in self.claims}
         since = {name: self.changed_at(name) for name in before}
         latest = self.revision
         self.shared, self.until = shared, 0
         for name, rejected in stands_in.items():
-            there = shared.live.get(name)
-            if there is None or there.version != rejected.version:
+            resource_below = shared.live.get(name)
+            if resource_below is None or resource_below.version != rejected.version:
                 del self.rejected[name]
                 self.own.pop(name, None)
                 self.hidden.discard(name)
@@ -227,15 +227,15 @@ class LayeredTable(ResourceTable):
             self._changed(name, revision)
         changed = self.revision == revision
         for name, resource in after.items():
-            was, taken = before.get(name), self.explicit.get(name)
-            if taken is not None and taken.version == resource.version:
+            was, accepted = before.get(name), self.explicit.get(name)
+            if accepted is not None and accepted.version == resource.version:
                 self.explicit[name] = resource
             if was is not None and was.version == resource.version:
                 if self.changed_at(name) < since[name]:  # streams that lack this version must still send it
                     self._changed(name, revision)
                     changed = True
                 continue
-            if was is not None and was is not taken:
+            if was is not None and was is not accepted:
                 self._replaced[name] = was, since[name]
             self.removed.pop(name, None)
             self._changed(name, revision)
@@ -263,12 +263,17 @@ def unlike(like: ResourceTable, table: ResourceTable) -> tuple[list[str], list[R
     else:
         candidates = {*like.live, *like.rejected, *table.live}
     for name in candidates:
-        there, here = like.live.get(name), table.live.get(name)
+        like_resource, resource = like.live.get(name), table.live.get(name)
         # A quarantined resource of `like` always differs: the agent may have any version of it.
-        if name in like.rejected or there is None or here is None or there.version != here.version:
+        if (
+            name in like.rejected
+            or like_resource is None
+            or resource is None
+            or like_resource.version != resource.version
+        ):
             names.append(name)
         else:
-            common.append(here)
+            common.append(resource)
     return names, common
 
 

@@ -46,10 +46,10 @@ class Responses:
         self._kept: OrderedDict[Hashable, Response] = OrderedDict()
 
     def get(self, key: Hashable, build: Callable[[], Response]) -> Response:
-        kept = self._kept.get(key)
-        if kept is not None:
+        cached = self._kept.get(key)
+        if cached is not None:
             self._kept.move_to_end(key)
-            return kept
+            return cached
         response = self._kept[key] = build()
         self._size += len(response.payload)
         while self._size > self._budget and len(self._kept) > 1:

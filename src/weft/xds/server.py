@@ -160,8 +160,8 @@ class XdsServer:
     def watches(self, stream_id: int) -> dict[str, tuple[str, ...]]:
         """Return, for each type, the names that a client has subscribed to; an empty tuple means a wildcard."""
         session = self._sessions.get(stream_id)
-        asked = session.stream.subscriptions if session is not None else {}
-        return {type_url: tuple(sorted(each.names)) for type_url, each in asked.items()}
+        subscriptions = session.stream.subscriptions if session is not None else {}
+        return {type_url: tuple(sorted(each.names)) for type_url, each in subscriptions.items()}
 
     async def wait_synced(
         self, node_id: str, timeout: float, types: frozenset[str] = frozenset({CLUSTER, LISTENER})
@@ -349,10 +349,10 @@ class _Session:
         had = tuple(request.versions) if request.type_url not in self.stream.subscriptions else ()
         outcome = self.stream.receive(request, self._server._clock())
         if request.type_url == CLUSTER:
-            kept = self.stream.subscriptions[CLUSTER].names
-            asked = tuple(name for name in request.names if is_held(CLUSTER, name) and name in kept)
-            if asked or had:
-                tell(lambda: self._await(observer.wanted(self.stream_id, asked, had)))
+            subscribed = self.stream.subscriptions[CLUSTER].names
+            requested = tuple(name for name in request.names if is_held(CLUSTER, name) and name in subscribed)
+            if requested or had:
+                tell(lambda: self._await(observer.wanted(self.stream_id, requested, had)))
         if isinstance(outcome, Acked):
             tell(lambda: observer.acked(self.stream_id, outcome.type_url, outcome.nonce))
         elif isinstance(outcome, Nacked):

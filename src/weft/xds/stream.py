@@ -115,9 +115,9 @@ class XdsStream:
             return []
         for type_url, subscription in self.subscriptions.items():
             if not subscription.started:
-                taken = subscription.start(self._table(type_url))
-                if taken:
-                    self._snapshots.accept(self._group.identifier, type_url, taken)
+                current = subscription.start(self._table(type_url))
+                if current:
+                    self._snapshots.accept(self._group.identifier, type_url, current)
                 if type_url == ENDPOINT:
                     self._answer_warming(self._warming)
         self._look(now)
@@ -139,10 +139,10 @@ class XdsStream:
     def wake_at(self) -> float | None:
         """Return the time at which `turn` must be called even without a new event; None if there is none."""
         both = ((each.held_since, each.answers_held_since) for each in self.subscriptions.values())
-        held = [since for each in both for since in each if since is not None]
+        waiting_since = [since for each in both for since in each if since is not None]
         if self._round is not None:
-            held.append(self._round.since)
-        return min(held) + HOLD_SECONDS if held else None
+            waiting_since.append(self._round.since)
+        return min(waiting_since) + HOLD_SECONDS if waiting_since else None
 
     def settled(self, type_url: str) -> int | None:
         subscription = self.subscriptions.get(type_url)
@@ -194,9 +194,9 @@ class XdsStream:
                 # All routes are pinned: new listeners request their routes in the middle of the round.
                 subscription.pin(table, every=type_url == ROUTE)
         routes = self.subscriptions.get(ROUTE)
-        asked = routes.names if routes is not None else frozenset()
-        unasked = frozenset(name for name in self._table(ROUTE).live if name not in asked)
-        self._round = _Round(names, now, self._table(ENDPOINT).revision, unasked)
+        requested = routes.names if routes is not None else frozenset()
+        unrequested = frozenset(name for name in self._table(ROUTE).live if name not in requested)
+        self._round = _Round(names, now, self._table(ENDPOINT).revision, unrequested)
 
     def _end_round(self) -> None:
         self._round = None
@@ -286,8 +286,8 @@ class XdsStream:
         """Return the routes of the round, with versions, that no listener has requested yet. A new listener requests
         its routes, and Envoy uses the listener once it has them."""
         routes, live = self.subscriptions.get(ROUTE), self._table(ROUTE).live
-        asked = routes.names if routes is not None else frozenset()
-        return {name: live[name].version for name in due.routes - asked if name in live}
+        requested = routes.names if routes is not None else frozenset()
+        return {name: live[name].version for name in due.routes - requested if name in live}
 
     def _routes_unsent(self) -> bool:
         """Whether changes of the client's routes are unsent. Routes that are sent but not acknowledged do not count:
@@ -342,8 +342,8 @@ class XdsStream:
             if (resource := table.accepted.get(name) if name in later else table.live[name]) is not None
             and not subscription.withholds(resource, table)
         ]
-        kept = (table.removed.get(name) for name in later if name not in table.live)
-        return resources + [resource for resource in kept if resource is not None]
+        removed_later = (table.removed.get(name) for name in later if name not in table.live)
+        return resources + [resource for resource in removed_later if resource is not None]
 
     def _warm(self, sent: tuple[str, ...], removed: tuple[str, ...]) -> None:
         """Update the set of warming clusters after a response: Envoy uses a new or changed cluster only once it has

@@ -108,20 +108,20 @@ class Subscription:
         """Handle the first state of the group: owe all subscribed names whose version differs from the client's.
         Returns the resources that the client has already."""
         self.started = True
-        taken: list[Resource] = []
+        current: list[Resource] = []
         self.revision = table.revision
         versions, self._versions = self._versions, {}
-        asked = {**table.live, **versions} if self.wildcard else {}
-        for name in (*asked, *(name for name in self.names if name not in asked)):
-            resource, held = table.live.get(name), versions.get(name)
-            if held is None and not self.watches(name):
+        candidates = {**table.live, **versions} if self.wildcard else {}
+        for name in (*candidates, *(name for name in self.names if name not in candidates)):
+            resource, version = table.live.get(name), versions.get(name)
+            if version is None and not self.watches(name):
                 continue
-            if resource is not None and resource.version == held:
-                taken.append(resource)
+            if resource is not None and resource.version == version:
+                current.append(resource)
             else:
-                self.owed[name] = held is None
-        self.had = bool(taken)
-        return taken
+                self.owed[name] = version is None
+        self.had = bool(current)
+        return current
 
     def look(self, table: ResourceTable) -> None:
         """Owe what changed since the last call. While a response is unacknowledged this does nothing: the table records
@@ -249,8 +249,8 @@ class Subscription:
 
 
 def _shared(names: frozenset[str]) -> frozenset[str]:
-    kept = _names.get(names)
-    shared = kept() if kept is not None else None
+    reference = _names.get(names)
+    shared = reference() if reference is not None else None
     if shared is None:
         shared = names
         _names[names] = ref(names)

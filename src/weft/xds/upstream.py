@@ -120,9 +120,9 @@ class ControlPlaneStream:
         metadata = (("authorization", f"Bearer {line.token}"),) if line.token else ()
         async with _channel(line) as channel:
             call: Any = channel.stream_stream(_PATH)(metadata=metadata)
-            taken: list[int] = []
-            listening = asyncio.create_task(self._listen(call, line, taken, backoff), name="upstream-listen")
-            tasks = (listening, asyncio.create_task(self._speak(call, taken), name="upstream-speak"))
+            applied_nonces: list[int] = []
+            listening = asyncio.create_task(self._listen(call, line, applied_nonces, backoff), name="upstream-listen")
+            tasks = (listening, asyncio.create_task(self._speak(call, applied_nonces), name="upstream-speak"))
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 await asyncio.wait({listening}, timeout=_LAST_WORDS)
@@ -135,7 +135,7 @@ class ControlPlaneStream:
             if isinstance(end, Exception):
                 raise end
 
-    async def _listen(self, call: Any, line: Line, taken: list[int], backoff: Backoff) -> None:
+    async def _listen(self, call: Any, line: Line, applied_nonces: list[int], backoff: Backoff) -> None:
         while isinstance(payload := await call.read(), bytes):
             self.bytes_received += len(payload)
             update = frames.decode_update(payload)
@@ -144,10 +144,10 @@ class ControlPlaneStream:
                 log.info("connected to the control plane at %s", line.target)
             self.connected, self.trouble = True, ""
             backoff.reset()
-            taken.append(update.nonce)
+            applied_nonces.append(update.nonce)
             self._due.set()
 
-    async def _speak(self, call: Any, taken: list[int]) -> None:
+    async def _speak(self, call: Any, applied_nonces: list[int]) -> None:
         loop = asyncio.get_running_loop()
         await self._write(call, self._copy.hello(self._node))
         report_at: float | None = None
@@ -157,8 +157,8 @@ class ControlPlaneStream:
                     await self._due.wait()
             if self._due.is_set():
                 self._due.clear()
-                while taken:
-                    await self._write(call, frames.TakenFrame(taken.pop(0)))
+                while applied_nonces:
+                    await self._write(call, frames.TakenFrame(applied_nonces.pop(0)))
                 if (pods := self._copy.pods_frame()) is not None:
                     await self._write(call, pods)
                 for wanted in self._copy.wanted_frames():

@@ -61,8 +61,8 @@ class Compiled:
         self._resources: dict[str, dict[str, Built]] = defaultdict(dict)  # type → name → current resource
 
     def resource(self, type_url: str, name: str) -> Built | None:
-        found = self._resources.get(type_url, {}).get(name)
-        return self._under.resource(type_url, name) if found is None and self._under else found
+        resource = self._resources.get(type_url, {}).get(name)
+        return self._under.resource(type_url, name) if resource is None and self._under else resource
 
     def routes_of(self, host: str) -> list[tuple[str, bytes]]:
         return [(route, made.fragment) for route, made in self._contributions.get(host, NOTHING).hosts]
@@ -227,8 +227,8 @@ class Compiled:
         return bool(hosts and stays) or any(route not in self._contribution(host).addressed for host in hosts)
 
     def _contribution(self, host: str) -> Contribution:
-        found = self._contributions.get(host)
-        return self._under._contribution(host) if found is None and self._under else found or NOTHING
+        contribution = self._contributions.get(host)
+        return self._under._contribution(host) if contribution is None and self._under else contribution or NOTHING
 
     def _has_part_in_route(self, route: str) -> bool:
         return (
@@ -314,16 +314,16 @@ class Compiled:
         """Reduce the update to resources that really differ, and store them as current."""
         changed: Update = {}
         for type_url, resources in update.items():
-            here = self._resources[type_url]
+            current = self._resources[type_url]
             different: dict[str, Built | None] = {}
             for name, built in resources.items():
-                before = here.get(name)
+                before = current.get(name)
                 if before is built or (before and built and before.version == built.version):
                     continue
                 if built is None:
-                    del here[name]
+                    del current[name]
                 else:
-                    here[name] = built
+                    current[name] = built
                 different[name] = built
             if different:
                 changed[type_url] = different

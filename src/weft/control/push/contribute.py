@@ -136,11 +136,11 @@ class ContributeStep:
         view = translated.view if translated is not None else None
         if translated is None or view is None or view.service is None:
             return ()
-        known, service = self._assignments[view.host], view.service
+        cached, service = self._assignments[view.host], view.service
         key = (service, view.rule, view.caller.kind, view.caller.whereabouts, translated.settings.locality)
-        assigned = known.get(key)
+        assigned = cached.get(key)
         if assigned is None:
-            assigned = known[key] = tuple(
+            assigned = cached[key] = tuple(
                 assignment
                 for port in service.ports
                 for assignment in endpoints.assignments(

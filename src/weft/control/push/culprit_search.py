@@ -127,8 +127,8 @@ class Inquiries:
         return cases[0] if cases else None
 
     def _is_taken(self, group: Group, trial: Built) -> bool:
-        taken = self._snapshots.accepted(group, trial.type_url, TRIAL)
-        return taken is not None and taken.version == trial.version
+        accepted = self._snapshots.accepted(group, trial.type_url, TRIAL)
+        return accepted is not None and accepted.version == trial.version
 
 
 def without_heading(message: str) -> str:

@@ -53,11 +53,11 @@ class DueStep:
         looks = [self._first_look(group, viewpoint) for group, viewpoint in _newcomers(moves.groups).items()]
         for viewpoint in viewpoints:
             key = viewpoint.key
-            here = self._hosts_there(hosts, touched.at_gateways, viewpoint)
+            hosts_to_view = self._hosts_there(hosts, touched.at_gateways, viewpoint)
             if viewpoint in moves.rekeyed or _applies(touched.scopes, key.scope.namespace):
-                here |= self._all_hosts(key.scope) | self._translated.all_hosts(viewpoint)
-            if here or viewpoint in moves.rekeyed:
-                looks.append(Look(viewpoint, next(iter(viewpoint.groups)), here))
+                hosts_to_view |= self._all_hosts(key.scope) | self._translated.all_hosts(viewpoint)
+            if hosts_to_view or viewpoint in moves.rekeyed:
+                looks.append(Look(viewpoint, next(iter(viewpoint.groups)), hosts_to_view))
         return Due(hosts=hosts, looks=tuple(looks), views=views, moves=moves.groups, failed=failed)
 
     def arrival(self, group: Group) -> Due:

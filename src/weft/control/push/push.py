@@ -220,18 +220,18 @@ class Push:
         """Record that proxies of a group wait for the clusters `held` (`translate/hold.py`), or call `hosts`, and push
         what the group now sees. `soon` waits until the current turn of the event loop is over, so that all calls of
         one turn are one push; otherwise the push is done when this returns."""
-        known = self.calls.of(group).addresses
+        called_before = self.calls.of(group).addresses
         requested = [address for name in held if (address := names.called_at(name))]
-        addresses, hosts = [address for address in requested if address not in known], tuple(hosts)
+        addresses, hosts = [address for address in requested if address not in called_before], tuple(hosts)
         strange = [host for host in hosts if self._seen(group, host) is None] if why is CallReason.HAD else ()
         brought = Brought.HOLDING if requested else Brought.HOSTS if strange else None
         if brought is not None and self._demand.bring(group, brought):
             self._retell(group)
         if not self.calls.add(group, addresses, hosts, why) or self._viewpoints.of(group) is None:
             return
-        kept = self.calls.of(group)
-        addresses = [address for address in addresses if address in kept.addresses]
-        self._demand.call(group, addresses, (host for host in hosts if host in kept.hosts))
+        calls = self.calls.of(group)
+        addresses = [address for address in addresses if address in calls.addresses]
+        self._demand.call(group, addresses, (host for host in hosts if host in calls.hosts))
         self._bring_hosts(group, strange)
         if soon:
             self._gather.add_calls(group, addresses)

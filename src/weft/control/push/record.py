@@ -80,12 +80,12 @@ class RecordStep:
 def staying(update: Update, common: Update) -> Update:
     """Return the resources of a group's `update` that `common` removes: they move from the shared layer to the
     group."""
-    kept: Update = {}
+    moving: Update = {}
     for type_url, resources in update.items():
         going = common.get(type_url, {})
         stays = {
             name: built for name, built in resources.items() if built is not None and going.get(name, built) is None
         }
         if stays:
-            kept[type_url] = dict(stays)
-    return kept
+            moving[type_url] = dict(stays)
+    return moving

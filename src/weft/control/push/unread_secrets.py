@@ -50,8 +50,8 @@ class Rereading:
     def accepted(self, group: Group) -> None:
         """Stop retrying the secrets that a proxy of the group has accepted."""
         for (of, name), unread in tuple(self._unread.items()):
-            taken = self._snapshots.accepted(group, SECRET, name) if of == group else None
-            if taken is not None and taken.version != unread.version:
+            accepted = self._snapshots.accepted(group, SECRET, name) if of == group else None
+            if accepted is not None and accepted.version != unread.version:
                 self._drop(group, name)
 
     def forget(self, group: Group) -> None:

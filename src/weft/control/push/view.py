@@ -100,16 +100,16 @@ class ViewStep:
     def _from_viewpoint(self, look: Look) -> Views:
         viewpoint, key = look.viewpoint, look.viewpoint.key
         touched = due = look.hosts | self._demand.show(look)
-        told: frozenset[str] = frozenset()
+        shown: frozenset[str] = frozenset()
         if not key.telling.every:
-            told, common = self._demand.told(viewpoint), self._translated.hosts(viewpoint)
+            shown, common = self._demand.told(viewpoint), self._translated.hosts(viewpoint)
             own = self._translated.per_group(viewpoint)
-            due = frozenset(host for host in touched if host in told or host in common or host in own)
+            due = frozenset(host for host in touched if host in shown or host in common or host in own)
         views: dict[str, ServiceView | None] = {}
         per_group: set[str] = set()
         for host in due:
             try:
-                is_shown = key.telling.every or host in told
+                is_shown = key.telling.every or host in shown
                 view = (
                     service_view(self._mesh, look.group, key.scope, host, held=key.telling.held) if is_shown else None
                 )
