@@ -174,7 +174,7 @@ class ClusterControl:
         return ServingCertificate(self.authority, (host, f"{host}.{self._settings.domain}"))
 
     async def _open_front(self, stack: AsyncExitStack) -> None:
-        """Serve the CA and discovery on the port with TLS."""
+        """Serve the CA and xDS on the TLS port."""
         host = self._names.service_host
         front = Front(self.authority, names=(host, f"{host}.{self._settings.domain}"))
         stack.push_async_callback(front.close)
@@ -203,7 +203,8 @@ class ClusterControl:
                 try:
                     self.plane.apply(batch.changes, batch.problems, batch.values)
                     self._statuses.see(batch.statuses)
-                except Exception:  # a defect in weft: after a restart, the same objects would cause it again
+                # A defect in weft; a restart would not help, because the same objects would cause it again.
+                except Exception:
                     log.exception("a batch of objects was not applied completely; later ones are")
                 if not self._loaded:
                     self._loaded = True

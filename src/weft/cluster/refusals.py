@@ -27,7 +27,7 @@ log = logging.getLogger("weft.cluster.refusals")
 
 LOOK_SECONDS = 1.0
 REPEAT_SECONDS = 20.0
-FORGET_SECONDS = 65.0  # three missed rewrites
+FORGET_SECONDS = 65.0  # an entry unchanged for this long has missed three rewrites
 MOST = 100  # problems per replica: a ConfigMap holds 1 MB, and the important part of a message comes first
 _LONGEST = 1_000
 

@@ -80,7 +80,8 @@ class RootSecret:
         self._trust_domain = trust_domain
         self._terms = terms
         self._version = ""
-        self._wanted: tuple[State, str] | None = None  # the newest state to write, and its base version
+        # The newest state to write, and the resource version that it is based on.
+        self._wanted: tuple[State, str] | None = None
         self._wish = asyncio.Event()
         self._states: dict[str, State] = {}  # the last state that was read or written, by its resource version
         self._wait = ""  # the wait of a rotation that was requested and has not begun

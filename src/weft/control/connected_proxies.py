@@ -175,7 +175,7 @@ class Diagnosis:
         acked = _acked(state, status.settled)
         return TypeSync(
             state=state,
-            # An acknowledged push was sent, though perhaps on an earlier stream.
+            # What is acknowledged was sent, perhaps on an earlier stream.
             sent={SYNCED: acked, STALE: status.sent or str(behind)}.get(state, ""),
             acked=acked,
             sent_time="" if status.sent_at is None else self._date(status.sent_at),

@@ -17,7 +17,7 @@ from weft.control.relays import Placements
 from weft.model.group import Group, ProxyKind
 from weft.xds.request import NodeInfo, StreamRefused
 
-MOST_STREAMS = 16  # per pod
+MOST_STREAMS = 16  # streams per pod
 
 
 class Direct:

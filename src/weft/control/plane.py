@@ -173,7 +173,7 @@ class ControlPlane:
         return self._problems.all()
 
     def faulty(self) -> Mapping[ObjectKey, tuple[Value, ...]]:
-        """Rejected objects, as far as they could be parsed."""
+        """Return the rejected objects, as far as they could be parsed."""
         return self._intake.refused
 
     def refusals(self) -> tuple[Problem, ...]:
@@ -188,20 +188,20 @@ class ControlPlane:
 
     @property
     def snapshots(self) -> Snapshots:
-        """The resources that every group should have now."""
+        """The resources that every group of proxies should have now."""
         return self._snapshots
 
     @property
     def contents(self) -> Contents:
-        """The objects in force, as they were written."""
+        """The objects in force, as documents (`history/object_texts.py`)."""
         return self._intake.contents
 
     def forget_unused(self) -> None:
-        """Drop mesh indexes that no group of proxies uses, such as those of earlier questions."""
+        """Drop mesh indexes that no group of proxies uses, such as those that a `weft explain` created."""
         self._push.leave_unused()
 
     def answer_debug(self, debugger: Debugger) -> None:
-        """Let this object serve debug requests on the xDS streams."""
+        """Make `debugger` serve the debug requests on xDS streams."""
         self._server.debugger = debugger
 
     @property

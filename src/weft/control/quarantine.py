@@ -1,10 +1,10 @@
 """Handles resources that proxies reject (NACK), and finds the object at fault.
 
 A rejected resource is reverted to the last accepted version (`xds/snapshot.py`) and becomes a problem of the objects
-that it was made from. A port's route configuration holds the routes of many hosts, so the host at fault is searched:
-all new virtual hosts are reverted and tried again by halves. One bad host then does not hold back the others, now or
-later. If several objects are left, or one with many parts, `push/culprit_search.py` finds the one at fault, down to its
-line. Secrets in files are retried periodically (`push/unread_secrets.py`).
+that it was made from. A port's route configuration contains the routes of many hosts, so the host at fault is searched:
+all new virtual hosts are reverted and tried again by halves. So one bad host does not block the changes of others. If
+several objects are suspects, or one object with many parts, `push/culprit_search.py` finds the part at fault, down to
+its line. Secrets in files are retried periodically (`push/unread_secrets.py`).
 """
 
 from __future__ import annotations

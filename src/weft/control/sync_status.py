@@ -26,7 +26,7 @@ class TypeSync(msgspec.Struct, frozen=True, omit_defaults=True):
 
     state: str  # SYNCED, STALE or NOT SENT
     sent: str = ""  # push number of the last response of this type
-    acked: str = ""  # the push up to which everything was acknowledged
+    acked: str = ""  # push number up to which all changes were acknowledged
     sent_time: str = msgspec.field(default="", name="sentTime")  # RFC 3339
     last_error: str = msgspec.field(default="", name="lastError")  # last NACK, until its cause is removed
     stale_since_push: int = 0

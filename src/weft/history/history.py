@@ -78,7 +78,8 @@ class _Record:
             first = self.edits.get(edit.key)
             self.edits[edit.key] = Edit(edit.key, first.before if first else edit.before, edit.after)
             if first is None:
-                self.bytes += _weight(edit.before)  # `after` is shared with the mesh, or with the next `before`
+                # `after` needs no memory: it is shared with the mesh, or with the next edit's `before`.
+                self.bytes += _weight(edit.before)
 
 
 class History:

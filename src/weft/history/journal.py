@@ -33,7 +33,7 @@ LONGEST = 256 << 20  # the most bytes of a file that are read
 
 
 class Said(msgspec.Struct, frozen=True):
-    """The content of an object as JSON (`object_texts.py`), and its file and line."""
+    """The stored content of one object as JSON (`object_texts.py`), and its file and line."""
 
     said: str
     file: str = ""
@@ -54,7 +54,7 @@ class SaidMoment(msgspec.Struct, frozen=True, tag="moment"):
 
 
 class Beginning(msgspec.Struct, frozen=True, tag="beginning"):
-    """All objects when a control plane started."""
+    """The line of the journal with all objects when a control plane started."""
 
     at: float
     number: int  # number of the last moment before the start
@@ -148,7 +148,7 @@ class Journal:
         return lines
 
     def _keep_aside(self, why: str) -> None:
-        """Move the file aside for inspection; only the last such file is kept."""
+        """Rename the damaged file and log `why`, so that it can be inspected; only the last damaged file is kept."""
         aside = self._path.with_name(DAMAGED)
         try:
             self._path.replace(aside)

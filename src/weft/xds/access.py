@@ -19,15 +19,15 @@ BEARER = "bearer "
 
 
 class Unauthenticated(Exception):
-    """The caller presents no valid credentials."""
+    """The caller has no valid credentials."""
 
 
 class Undecided(Exception):
     """The credentials cannot be checked now, because another service does not respond. The caller may try again."""
 
 
-# (gRPC's peer string, bearer token or "") → the caller's principal, for the observer. Raises Unauthenticated or
-# Undecided.
+# A function of gRPC's peer string and the bearer token (or "") that returns the caller's principal, for the observer.
+# It raises Unauthenticated or Undecided.
 Authenticate = Callable[[str, str], Awaitable[object]]
 
 

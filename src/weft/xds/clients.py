@@ -13,15 +13,15 @@ from weft.xds.subscription import Subscription
 
 
 class Sync(StrEnum):
-    SYNCED = "SYNCED"  # the client has acknowledged everything
-    STALE = "STALE"  # something is unsent or not acknowledged
+    SYNCED = "SYNCED"  # the client has acknowledged all changes
+    STALE = "STALE"  # some change is not sent or not acknowledged
     NOT_SENT = "NOT SENT"  # nothing has been sent: there are no resources, or the group has no state yet
 
 
 class Peer(msgspec.Struct, frozen=True):
     listener: str  # address of the server that the client connected to; a pod's own socket identifies the pod
     address: str
-    principal: object = None  # from the caller's certificate or token, where the listener requires one
+    principal: object = None  # from the caller's certificate or token, if the listener requires authentication
 
 
 class TypeStatus(msgspec.Struct, frozen=True):

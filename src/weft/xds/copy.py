@@ -93,7 +93,7 @@ class Copy:
         self.moved = moved
         self.heard = heard
         self.pods: set[str] = set()
-        self._told: set[str] = set()  # the pods that were sent to the control plane
+        self._told: set[str] = set()  # pods that the control plane was notified of on this stream
         self._removed: set[str] = set()  # pods of `_told` that were removed since; a pod may have been added again
         self.placements: dict[str, str] = {}  # pod → group
         self._mirrors: dict[str, _Mirror] = {}
@@ -113,7 +113,7 @@ class Copy:
         self._refusals: list[Refusal] = []
         self._reported: dict[int, ProxyFrame] = {}
 
-    # Pods
+    # Changes of pods
 
     def add(self, pod: str) -> None:
         self.pods.add(pod)
@@ -139,7 +139,7 @@ class Copy:
             self.placements[pod] = group
             self.moved(pod)
 
-    # The stream
+    # Frames of the stream
 
     def hello(self, node: str) -> Hello:
         """Return the first frame of a new stream: it lists everything that the agent has. Reports of the previous
@@ -356,7 +356,7 @@ class Copy:
                 if self._asked.pop(name, None) is not None:
                     self.heard(name)
 
-    # Reports
+    # Reports to the control plane
 
     def refused(self, resource: NackedResource) -> None:
         self._refusals.append(

@@ -29,33 +29,33 @@ from weft.xds.request import NAME_LENGTH
 SERVICE = "weft.node.v1.NodeDiscovery"
 METHOD = "Stream"
 
-# A report longer than this is sent in several messages: the control plane accepts four times as much in one
-# (`request.REQUEST_BYTES`), and would end the stream of an agent that sends more, again and again.
+# A report longer than this is sent in several messages. The control plane accepts messages four times as long
+# (`request.REQUEST_BYTES`), and ends the stream of an agent that sends a longer one, at every attempt.
 PORTION_BYTES = 4 << 20
 # The longest message that an agent accepts: one whole group, which is tens of megabytes in the largest meshes.
 UPDATE_BYTES = 256 << 20
 
 
 class Malformed(ValueError):
-    """Not a message of this protocol."""
+    """The bytes are not a message of this protocol."""
 
 
-# From the control plane
+# Messages of the control plane
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
     name: str
     version: str
-    body: bytes | None = None  # None: the agent has it, or builds it from `patch`
-    patch: Patch | None = None  # of a body with the same name that the agent has
+    body: bytes | None = None  # None: the agent has the body, or builds it from `patch`
+    patch: Patch | None = None  # applies to a body of the same name that the agent has
 
 
 class GroupUpdate(msgspec.Struct, frozen=True, array_like=True):
     group: str
-    revision: int  # the control plane's push number: everything up to it is here or was before
-    upserts: dict[str, list[Entry]] = {}  # by type
+    revision: int  # push number: this and earlier updates contain all changes up to it
+    upserts: dict[str, list[Entry]] = {}  # type → entries
     removals: dict[str, list[str]] = {}
-    fresh: bool = False  # this is the whole group; else it is a change of what the agent has
+    fresh: bool = False  # whether this is the whole group, or a change of what the agent has
     whole: tuple[str, ...] = ()  # types that are complete in this update
     kept: dict[str, list[str]] = {}  # quarantined names missing from complete types: the agent keeps what it has
     like: str = ""  # with `fresh`: this update is the difference from this group, which the agent has
@@ -70,7 +70,7 @@ class Update(msgspec.Struct, frozen=True, array_like=True):
     resumed: bool = False  # the agent may drop bodies that it listed in Hello and that are in no group
 
 
-# From the agent
+# Messages of the agent
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):

@@ -14,13 +14,13 @@ from weft.xds.table import Resource, ResourceTable, parts_of
 
 
 class LayerTable:
-    """The resources of one type in a layer."""
+    """The resources of one type in a layer, which several groups share."""
 
     def __init__(self) -> None:
         self.revision = 0
         self.live: dict[str, Resource] = {}
         self.large: dict[str, Resource] = {}  # the resources of `live` whose body has several parts
-        self.changes: dict[str, int] = {}  # name → revision, newest last
+        self.changes: dict[str, int] = {}  # name → revision of its last change, newest last
 
     def changed_since(self, revision: int) -> Iterator[str]:
         for name in reversed(self.changes):
@@ -181,7 +181,7 @@ class LayeredTable(ResourceTable):
         if name in self.claims:
             if resource is None:
                 self.hidden.discard(name)
-            elif name not in self.own:  # rejected, without an earlier good version
+            elif name not in self.own:  # the group's version was rejected, and no earlier version is good
                 self.hidden.add(name)
             return
         current, since, accepted = self.live.get(name), self.changed_at(name), self.accepted.get(name)
@@ -217,7 +217,7 @@ class LayeredTable(ResourceTable):
                 del self.rejected[name]
                 self.own.pop(name, None)
                 self.hidden.discard(name)
-        for name in self.claims - self.own.keys():  # rejected, without an earlier good version
+        for name in self.claims - self.own.keys():  # the group's version was rejected, and no earlier version is good
             self.hidden.add(name)
         self.hidden &= shared.live.keys()
         after = dict(self.live)
@@ -253,7 +253,7 @@ class LayeredTable(ResourceTable):
 
 
 def unlike(like: ResourceTable, table: ResourceTable) -> tuple[list[str], list[Resource]]:
-    """Compare two nearly equal tables: the names that differ, and the large resources that are identical."""
+    """Compare two nearly equal tables. Returns the names that differ, and the large resources that are identical."""
     names: list[str] = []
     common: list[Resource] = []
     if isinstance(like, LayeredTable) and isinstance(table, LayeredTable):

@@ -44,7 +44,7 @@ BATCH_BYTES = 1 << 20
 # New groups of a node that are computed per turn. Computing a group takes a while. When all nodes connect at once, as
 # after a restart, handshakes and endpoint changes must not wait for all groups of a node.
 JOINS = 1
-PODS = 10_000  # kubelet's own limit is 110
+PODS = 10_000  # pods per node; the kubelet's default limit is 110
 PROXIES = 4 * PODS
 _ENTRY_BYTES = 64  # approximate size of an entry without its body
 

@@ -1,6 +1,5 @@
-"""Parses discovery requests: a client's bytes → an `XdsRequest` and, on a stream's first message, the client's
-`NodeInfo`. A malformed or too large request raises `StreamRefused`: after this module all input is bounded.
-"""
+"""Parses the bytes of discovery requests into an `XdsRequest` and, for a stream's first message, the client's
+`NodeInfo`. A malformed or too large request raises `StreamRefused`: all input that passes this module is bounded."""
 
 from __future__ import annotations
 

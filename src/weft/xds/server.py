@@ -139,7 +139,7 @@ class XdsServer:
         return bound
 
     async def stop(self, address: str, grace: float | None = None) -> None:
-        """Stop serving on one address; its streams end after the grace period."""
+        """Stop serving on one address; its streams end after `grace` seconds."""
         server = self._servers.pop(address, None)
         if server is not None:
             await server.stop(grace)

@@ -28,7 +28,7 @@ HOLD_SECONDS = 2.0
 TYPES = 32
 
 _ORDERED = frozenset(step.type_url for step in PUSH_ORDER)
-_PINNED = (CLUSTER, ROUTE, LISTENER)  # endpoints and secrets are never delayed
+_PINNED = (CLUSTER, ROUTE, LISTENER)  # types that a round fixes; endpoints and secrets are never delayed
 
 
 class NackedResource(msgspec.Struct, frozen=True):
@@ -131,7 +131,7 @@ class XdsStream:
         return sent
 
     def restart(self, why: str) -> None:
-        """Make the next turn raise Behind."""
+        """Make the next `turn` raise Behind with this reason, so that the client reconnects."""
         self._ended = why
         self.wake()
 
@@ -163,8 +163,8 @@ class XdsStream:
         self._snapshots.detach(self._group, self)
 
     def _look(self, now: float) -> None:
-        """Find changes to send, and begin or end a round. For a slow client a round ends after HOLD_SECONDS and a new
-        one begins with the state at that time, so that changes are not delayed for long."""
+        """Find changes to send, and begin or end a round (`_Round`). For a slow client, a round ends after HOLD_SECONDS
+        and a new round begins with the current state, so that changes are not delayed for long."""
         if self._round is not None:
             over = now >= self._round.since + HOLD_SECONDS
             if over or self._round.names.isdisjoint(self._answerable()):

@@ -37,7 +37,7 @@ class Subscription:
         self.names: frozenset[str] = frozenset()
         # Name → whether the client has no resource of that name and waits for a response, even for "does not exist".
         self.owed: dict[str, bool] = {}
-        self.answer_due = False  # a wildcard subscription gets a response even if it is empty
+        self.answer_due = False  # a response is due even if it is empty, to a new wildcard subscription
         self.started = False
         self.had = False  # the client has resources from an earlier stream that are still current
         self.revision = 0  # all changes up to this revision are owed, sent or acknowledged

@@ -74,7 +74,7 @@ class ResourceTable:
         # Name → the previous version and its revision, if no proxy is known to have accepted that version: an ACK may
         # still arrive.
         self._replaced: dict[str, tuple[Resource, int]] = {}
-        self._changes: dict[str, int] = {}  # name → revision, newest last
+        self._changes: dict[str, int] = {}  # name → revision of its last change, newest last
         self._collect_at = TOMBSTONE_SLACK
         self._accepted_until = 0
 
@@ -121,7 +121,7 @@ class ResourceTable:
         if current is None or current.version != rejected.version:
             return False
         if good is not None and good.version == rejected.version:
-            return False  # another proxy accepted it: the resource is not wrong for the whole group
+            return False  # another proxy accepted this version, so it is not wrong for the whole group
         self.rejected[name] = Rejected(rejected.version, rejected.detail, current)
         if good is None:
             del self.live[name]
@@ -176,7 +176,7 @@ class ResourceTable:
         return True
 
     def collect(self, type_url: str, watchers: set[Watcher]) -> None:
-        """Forget removed names that no stream needs any more."""
+        """Drop the records of removed names that all streams (`watchers`) have sent."""
         if len(self.removed) <= self._collect_at:
             return
         passed = min((at for watcher in watchers if (at := watcher.settled(type_url)) is not None), default=None)

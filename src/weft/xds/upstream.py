@@ -78,7 +78,7 @@ class ControlPlaneStream:
         self._copy, self._node, self._line, self._streams = copy, node, line, streams
         self._due = asyncio.Event()
         copy.changed = self._due.set
-        self.connected = False  # whether the control plane has sent something on the current stream
+        self.connected = False  # whether the control plane has sent an update on the current stream
         self.trouble = ""  # why the agent is not connected
         self.bytes_received = 0
         self.bytes_sent = 0

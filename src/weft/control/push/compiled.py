@@ -73,8 +73,8 @@ class Compiled:
         contributions: Mapping[str, Contribution],
         assignments: Mapping[str, tuple[Built, ...]],
     ) -> tuple[Update, frozenset[str]]:
-        """Replace the outlook, and the contributions and load assignments of these hosts. Returns the resources that
-        differ, and the hosts whose routes changed."""
+        """Replace the outlook (what joining depends on), and the contributions and load assignments of these hosts.
+        Returns the resources that differ, and the hosts whose routes changed."""
         joined = self.look_from(outlook)
         update, rerouted = self._replace(contributions)
         return merged((joined, update, self.assign(assignments))), rerouted

@@ -60,7 +60,8 @@ class ContributeStep:
     def __init__(self, mesh: Mesh, translated: TranslatedHosts) -> None:
         self._mesh = mesh
         self._translated = translated
-        self._assignments: dict[str, dict[_AssignmentKey, tuple[Built, ...]]] = defaultdict(dict)  # by host
+        # Host → load assignments by what they depend on.
+        self._assignments: dict[str, dict[_AssignmentKey, tuple[Built, ...]]] = defaultdict(dict)
         self._unsettled: set[str] = set()  # hosts whose translation for some viewer may have changed in this push
 
     def outdate(self, hosts: Iterable[str]) -> None:

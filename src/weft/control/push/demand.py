@@ -39,7 +39,7 @@ class Demand:
         self._mesh, self._translated = mesh, translated
         self._turns = count(1)
         self._shown: dict[Viewpoint, _Shown] = {}
-        self._called: dict[Group, frozenset[str]] = {}  # hosts that a group sees because its proxies call them
+        self._called: dict[Group, frozenset[str]] = {}  # group → hosts that it sees because its proxies call them
         # Group → hosts that its proxies have called, without the hosts that routes lead to.
         self._roots: dict[Group, set[str]] = {}
         self._fresh: dict[Group, set[str]] = {}  # hosts added to `_roots` since `_called` was computed

@@ -30,7 +30,7 @@ class Due(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     hosts: frozenset[str] = frozenset()  # hosts that may have changed, for any viewer
     looks: tuple[Look, ...] = ()  # hosts to view again, by viewpoint
     views: dict[Group, GroupView] = {}  # new views of groups whose own listeners may have changed
-    moves: dict[Group, Viewpoint] = {}  # groups that move to another viewpoint
+    moves: dict[Group, Viewpoint] = {}  # groups that move, with their new viewpoints
     calling: dict[Group, Viewpoint] = {}  # groups that have called something new, with their viewpoints
     held: dict[Group, tuple[str, ...]] = {}  # group → clusters whose held calls may continue now
     failed: Failed = {}  # groups whose view could not be computed

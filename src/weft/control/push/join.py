@@ -28,7 +28,7 @@ class ViewpointUpdate(msgspec.Struct, frozen=True, eq=False):
 class GroupPieces(msgspec.Struct, frozen=True, eq=False):
     """Everything that may change in the config of groups, apart from the config of their viewpoints."""
 
-    moved: Mapping[Group, Viewpoint]  # groups that move to another viewpoint
+    moved: Mapping[Group, Viewpoint]  # groups that move, with their new viewpoints
     own: Mapping[Group, OwnPiece]
     hosts: Iterable[Pieces]
     held: Mapping[Group, Iterable[str]]  # clusters whose held calls are released now (`translate/hold.py`)

@@ -48,7 +48,7 @@ class Schedule:
 
     @property
     def pending(self) -> bool:
-        """Whether a push of changes is due that has not begun."""
+        """Whether changes or endpoints wait for a push."""
         return self._timer is not None or self._endpoint_timer is not None
 
     def add(self, waiting: Waiting) -> None:

@@ -51,7 +51,7 @@ class Look(msgspec.Struct, frozen=True, eq=False):
     """Hosts that must be viewed again from a viewpoint, because they may have changed."""
 
     viewpoint: Viewpoint
-    group: Group  # any group of the viewpoint
+    group: Group  # a group of the viewpoint, for which the hosts are viewed
     hosts: frozenset[str]
 
 
@@ -59,7 +59,7 @@ class Moves(msgspec.Struct, frozen=True, eq=False):
     """What follows when groups get new keys."""
 
     rekeyed: frozenset[Viewpoint]  # viewpoints that have a new key
-    groups: dict[Group, Viewpoint]  # groups that must move to another viewpoint, which may have no groups yet
+    groups: dict[Group, Viewpoint]  # groups that must move, with their new viewpoints, which may have no groups yet
 
 
 class Viewpoints:
@@ -132,7 +132,7 @@ class Viewpoints:
             self._leave_scope(viewpoint.key.scope)
 
     def leave_unused(self) -> None:
-        """Drop the mesh's indexes of scopes that no group has."""
+        """Drop the mesh's indexes of scopes that no viewpoint has."""
         for scope in self._mesh.looked_from - {key.scope for key in self._by_key}:
             self._mesh.leave(scope)
 
