@@ -35,7 +35,7 @@ NAME = "istio-ca-secret"
 STATE = "authority.json"
 # Annotation with which an operator requests a new root; its value is the wait in seconds.
 ROTATE = "weft.dev/rotate-root"
-RESTORE_SECONDS = 30.0  # long enough: another replica leads 15 s after the leader has failed
+RESTORE_SECONDS = 30.0  # seconds to wait for a deleted Secret; another replica leads 15 s after the leader failed
 _LOOK_SECONDS = 0.5
 _FOR_PEOPLE = "ca-cert.pem"  # key of the bundle, the one that Istio's users expect
 _TYPE = "istio.io/ca-root"
@@ -147,9 +147,9 @@ class RootSecret:
         }
 
     async def _restored(self) -> _Secret | None:
-        """Wait for the leader to create a deleted Secret again, and return it; None if no
-        root was published before, or the Secret does not return within RESTORE_SECONDS. If a root has been published,
-        the Secret existed and was deleted just now. No workload would trust another root."""
+        """Wait for the leader to create a deleted Secret again, and return it. None if no root was published before, or
+        the Secret is not created within RESTORE_SECONDS. If a root has been published, the Secret existed and was
+        deleted just now, and no workload would trust another root."""
         published = await self._client.list(
             CONFIG_MAPS, _Published, namespace=self._namespace, fields=f"metadata.name={ROOT_CONFIG_MAP}"
         )

@@ -30,8 +30,8 @@ class Direct:
         self._pods: dict[int, str] = {}  # stream → UID of its pod
 
     def join(self, stream_id: int, node: NodeInfo, claimed: Group, principal: object) -> Group:
-        """Return the group of the caller's pod. Raises StreamRefused if the credentials and
-        the node id do not identify a pod of the mesh."""
+        """Return the group of the caller's pod. Raises StreamRefused if the credentials and the node id do not identify
+        a pod of the mesh."""
         if self._placements is None:
             raise StreamRefused(
                 "this control plane knows no pods: only one on Kubernetes accepts proxies by their credentials"

@@ -49,7 +49,7 @@ class Intake:
         self.refused: dict[ObjectKey, tuple[Value, ...]] = {}  # rejected objects, as far as they could be parsed
 
     def documents(self, changes: Iterable[Change]) -> tuple[Touched, frozenset[ObjectKey]]:
-        """Apply changes. Returns what they touched, and which objects are now different. Documents that `read` has
+        """Apply changes. Returns what they may have affected, and which objects changed. Documents that `read` has
         parsed since the last call are not parsed again."""
         touches: list[Touched] = []
         changed: set[ObjectKey] = set()

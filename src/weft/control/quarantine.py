@@ -46,7 +46,7 @@ class Quarantine:
     ) -> None:
         self._push, self._snapshots, self._problems, self._where = push, snapshots, problems, where
         self._refusals: set[_Refusal] = set()
-        self._said: dict[_Refusal, str] = {}  # the proxy's error message
+        self._said: dict[_Refusal, str] = {}  # rejected resource → the proxy's error message
         # Route configuration → sets of hosts to try again.
         self._trials: dict[tuple[Group, str], list[tuple[str, ...]]] = {}
         self._inquiries = Inquiries(snapshots)

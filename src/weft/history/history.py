@@ -25,12 +25,12 @@ from weft.model.value import Value
 
 MOMENTS = 1_000
 EDITS = 20_000
-BYTES = 8 << 20  # size of all moments when encoded; in memory it is a few times as much
+BYTES = 8 << 20  # limit of the encoded size of all moments; in memory they take a few times as much
 GATHERED = 60.0  # seconds within which endpoint changes are one moment
 
 
 class Forgotten(Exception):
-    """The requested moment was never recorded, or is no longer."""
+    """The requested moment was never recorded, or was dropped since."""
 
     def __init__(self, what: str, hint: str) -> None:
         super().__init__(what)

@@ -180,7 +180,7 @@ class Journal:
                 file.writelines(encoded)
             fresh.replace(self._path)
             self._size = self._path.stat().st_size
-            self._limit = MOST_BYTES + len(encoded[-1])  # plus all current objects, however large
+            self._limit = MOST_BYTES + len(encoded[-1])  # plus the line with all current objects, however long
         except OSError as error:
             log.warning("the history is not recorded: %s: %s", self._path, error.strerror)
             self.close()
@@ -268,8 +268,8 @@ def _last(lines: list[Line]) -> int:
 
 
 def _head(lines: list[Line], unknown: Mapping[ObjectKey, Said] = MappingProxyType({})) -> dict[ObjectKey, Said]:
-    """Return the objects after the last line. If the Beginning is lost, `unknown` are taken as the objects at the
-    beginning."""
+    """Return the objects after the last line. If the Beginning is lost, the journal is read as if it began with the
+    objects `unknown`."""
     state = dict(unknown) if _beginning(lines) is None else {}
     for line in lines:
         if isinstance(line, Beginning):

@@ -116,7 +116,7 @@ def document_of(key: ObjectKey, kept: Said) -> Document | None:
 
 def content_of(document: Document) -> tuple[bytes, bytes]:
     """Return the content that may be stored, and the whole content, of which only a digest may be stored. Never raises:
-    content that cannot be encoded is reduced to the name, namespace and kind of the object."""
+    content that cannot be encoded is reduced to the kind and metadata of the object."""
     key = document.key
     body = document.body
     given_metadata = body.get("metadata")

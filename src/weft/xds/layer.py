@@ -72,7 +72,7 @@ class LayeredTable(ResourceTable):
         super().__init__()
         self.shared = shared
         self.claims: set[str] = set()  # names of the group's own resources
-        self.own: dict[str, Resource] = {}  # of `claims`, and last good versions of rejected layer resources
+        self.own: dict[str, Resource] = {}  # the group's resources, and last good versions of rejected ones
         self.hidden: set[str] = set()  # names that the layer has, that were rejected, and that have no good version
         self.explicit: dict[str, Resource] = {}  # accepted resources that `until` does not cover
         self.until = 0  # resources of the layer whose last change is at or before this revision were accepted

@@ -28,7 +28,7 @@ class GroupTables:
         self.ready = False
         self.dropped = False
         self.tables: dict[str, ResourceTable] = {}
-        self.layer: Layer | None = None  # the layer below the tables, which then are all `LayeredTable`
+        self.layer: Layer | None = None  # the layer below the tables; with a layer, each table is a `LayeredTable`
         self.watchers: set[Watcher] = set()
 
     def table(self, type_url: str) -> ResourceTable:

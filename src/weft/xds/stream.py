@@ -3,8 +3,8 @@
 Delta and state-of-the-world streams share this code: both owe the client the same names, and differ only in how a
 subscription is parsed and a response is filled. Rules: one unacknowledged response per type, while further changes wait
 as names; no resource is removed while another one uses it (`types.PUSH_ORDER`); a rejected response is bisected until
-the one resource at fault is found; while calls are held, the state at that time is sent completely before anything
-newer (`_Round`).
+the one resource at fault is found. While Envoy holds calls for on-demand CDS, the state at that time is sent completely
+before anything newer (`_Round`).
 """
 
 from __future__ import annotations
@@ -257,10 +257,10 @@ class XdsStream:
         return now < subscription.held_since + HOLD_SECONDS
 
     def _answers_wait(self, step: PushStep, subscription: Subscription, due: _Round, now: float) -> bool:
-        """Whether held calls must wait. If a call continued before its listeners exist, it would bypass them and leave
-        the pod unprotected (without mTLS). So a call waits for listeners, however slow the client is, until the
-        application closes the connection. It does not wait forever for clusters that are not warm, where it would
-        get an error response, nor for routes, which may never be requested."""
+        """Whether the release of held calls must wait. If a call continued before its listeners exist, it would bypass
+        them and leave the pod unprotected (without mTLS). So a call waits for listeners, however slow the client is,
+        until the application closes the connection. It does not wait forever for clusters that are not warm, where
+        it would get an error response, nor for routes, which may never be requested."""
         if any(self._is_behind(url, due) for url in step.after) or any(
             not is_held(step.type_url, name) for name in subscription.owed
         ):
@@ -346,8 +346,7 @@ class XdsStream:
         return resources + [resource for resource in removed_later if resource is not None]
 
     def _warm(self, sent: tuple[str, ...], removed: tuple[str, ...]) -> None:
-        """Update the set of warming clusters after a response: Envoy uses a new or changed cluster only once it has
-        endpoints."""
+        """Record which sent clusters are warming: Envoy uses a new or changed cluster only once it has endpoints."""
         live = self._table(ENDPOINT).live
         self._warming.difference_update(removed)
         self._warming.update(name for name in sent if name in live)

@@ -68,7 +68,7 @@ class ResourceTable:
         self.revision = 0
         self.floor = 0  # changes at or before this revision may no longer be recorded
         self.live: MutableMapping[str, Resource] = {}
-        self.removed: OrderedDict[str, Resource | None] = OrderedDict()  # oldest first; last accepted versions
+        self.removed: OrderedDict[str, Resource | None] = OrderedDict()  # name → last accepted version; oldest first
         self.accepted: MutableMapping[str, Resource] = {}  # name → the version that some proxy has ACKed last
         self.rejected: dict[str, Rejected] = {}
         # Name → the previous version and its revision, if no proxy is known to have accepted that version: an ACK may

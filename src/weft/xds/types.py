@@ -24,9 +24,9 @@ WILDCARD = "*"
 
 
 def is_held(type_url: str, name: str) -> bool:
-    """Whether this is a cluster that held calls wait for. Such a cluster is sent only to clients that request it by
-    name, after everything else was acknowledged. It is never reported as missing: if it were, Envoy would hold every
-    later call until its timeout."""
+    """Whether this is a cluster that Envoy requests by name for a call that it holds (on-demand CDS). Such a cluster is
+    sent only to clients that request it by name, after everything else was acknowledged. It is never reported as
+    missing: if it were, Envoy would hold every later call until its timeout."""
     return type_url == CLUSTER and is_held_cluster(name)
 
 

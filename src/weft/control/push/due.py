@@ -37,7 +37,7 @@ class Due(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 class DueStep:
-    """Computes what is due. It has no state: `Viewpoints` and `Demand` store it."""
+    """Computes what is due. The state that it reads and updates is in `Viewpoints` and `Demand`."""
 
     def __init__(self, mesh: Mesh, viewpoints: Viewpoints, demand: Demand, translated: TranslatedHosts) -> None:
         self._mesh, self._viewpoints, self._demand, self._translated = mesh, viewpoints, demand, translated
