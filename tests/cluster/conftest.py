@@ -1,4 +1,4 @@
-"""A real API server as tests of the control plane meet it: a client of ours, as administrator."""
+"""A real API server, and an administrator's client for it."""
 
 import pytest
 

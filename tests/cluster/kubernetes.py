@@ -1,4 +1,4 @@
-"""What tests of the control plane on Kubernetes share."""
+"""Helpers of the tests of the control plane on Kubernetes."""
 
 from __future__ import annotations
 

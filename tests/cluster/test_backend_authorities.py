@@ -89,7 +89,7 @@ WELL = [("Accepted", "Accepted"), ("ResolvedRefs", "ResolvedRefs")]
 LACKING = [("Accepted", "NoValidCACertificate"), ("ResolvedRefs", "InvalidCACertificateRef")]
 
 
-async def test_who_stands_in_a_named_config_map_is_believed_as_long_as_it_is_there(client, namespace):
+async def test_ca_certificates_of_a_named_config_map_are_trusted_while_it_exists(client, namespace):
     async with following(client) as plane:
         plane.apply(policy(namespace))
         assert told(plane) == LACKING
@@ -121,7 +121,7 @@ async def test_a_config_map_that_no_policy_names_is_not_read(client, namespace):
         await eventually(lambda: not plane.mesh.get(ObjectKey("ConfigMap", namespace, "roots")))
 
 
-async def test_nobody_sets_the_mesh_by_a_config_map_that_a_policy_names(client, namespace):
+async def test_a_config_map_that_a_policy_names_cannot_change_mesh_settings(client, namespace):
     settings = {"mesh": "outboundTrafficPolicy: {mode: REGISTRY_ONLY}", "ca.crt": ROOT}
     await client.create(CONFIG_MAPS, config_map("istio-evil", settings), namespace=namespace)
     async with following(client) as plane:

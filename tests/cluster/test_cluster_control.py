@@ -165,9 +165,7 @@ async def test_what_the_api_server_has_is_what_the_mesh_is_and_its_judgement_is_
         assert (condition["type"], condition["observedGeneration"]) == ("Accepted", 1)
 
 
-async def test_the_standards_statuses_do_not_wait_for_an_analysis_that_changes_keep_from_ending(
-    client, api_server, root, definitions, monkeypatch
-):
+async def test_gateway_api_statuses_do_not_wait_for_the_analysis(client, api_server, root, definitions, monkeypatch):
     monkeypatch.setattr(Analysis, "pending", True)
     with standard.served(api_server):
         standard.put(api_server, "GatewayClass", "", "restless", {"controllerName": CONTROLLER})
@@ -181,9 +179,7 @@ async def test_the_standards_statuses_do_not_wait_for_an_analysis_that_changes_k
             await eventually(lambda: asyncio.to_thread(accepted), every=0.1)
 
 
-async def test_what_is_wrong_for_a_proxy_is_told_whether_it_is_connected_here_or_not(
-    client, api_server, root, definitions
-):
+async def test_problems_of_a_proxy_are_found_whichever_replica_it_uses(client, api_server, root, definitions):
     namespace = api_server.make_namespace(unique("shop"))
     await client.create(SERVICES, SERVICE, namespace=namespace)
     containers = [{"name": "app", "image": "none"}, {"name": "istio-proxy", "image": "none"}]
@@ -205,9 +201,7 @@ async def test_what_is_wrong_for_a_proxy_is_told_whether_it_is_connected_here_or
         )
 
 
-async def test_what_a_proxy_refuses_is_told_to_people_whichever_replica_it_is_connected_to(
-    client, api_server, root, definitions
-):
+async def test_rejections_are_in_the_status_whichever_replica_the_proxy_uses(client, api_server, root, definitions):
     namespace = api_server.make_namespace(unique("shop"))
     await client.create(SERVICES, SERVICE, namespace=namespace)
     _, token = await pod_with_token(client, namespace)
@@ -257,7 +251,9 @@ async def published_in(client, namespace):
     return "".join(each["data"]["root-cert.pem"] for each in found.items)
 
 
-async def test_a_defect_in_what_becomes_of_objects_ends_no_control_plane(client, api_server, definitions, root, caplog):
+async def test_a_defect_in_writing_status_does_not_stop_the_control_plane(
+    client, api_server, definitions, root, caplog
+):
     namespace = api_server.make_namespace(unique("shop"))
     async with replica(client, root) as made:
         failing = [True]
@@ -276,7 +272,7 @@ async def test_a_defect_in_what_becomes_of_objects_ends_no_control_plane(client,
         assert made.is_ready
 
 
-async def test_of_two_replicas_one_leads_and_both_sign_with_one_root(client, root):
+async def test_one_of_two_replicas_leads_and_both_sign_with_one_root(client, root):
     async with replica(client, root, "one") as one:
         async with replica(client, root, "two") as two:
             assert one.control.authority.bundle() == two.control.authority.bundle()
@@ -296,8 +292,8 @@ async def test_the_trust_domain_is_the_mesh_configurations(client, root):
         assert made.control.authority.trust_domain == "example.org"
 
 
-async def test_another_trust_domain_is_told_of_and_waits_for_the_next_start(client, root):
-    """Proxies that were told of it at once would not have known each other's certificates any more."""
+async def test_a_changed_trust_domain_is_reported_and_used_after_a_restart(client, root):
+    """With the new trust domain at once, proxies would reject each other's certificates."""
     manifest = {"metadata": {"name": "istio"}, "data": {"mesh": "trustDomain: example.org\n"}}
     await client.create(CONFIG_MAPS, manifest, namespace=root)
     async with replica(client, root) as made:
@@ -316,7 +312,7 @@ async def test_another_trust_domain_is_told_of_and_waits_for_the_next_start(clie
 
 
 def about(plane, words):
-    """Of the problems that there are; the API server is all tests'."""
+    """Return the current problems that contain these words; all tests share the API server."""
     return [each for each in plane.problems() if words in str(each)]
 
 
@@ -336,7 +332,7 @@ async def with_plugged_ca(client, root, directory):
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_a_plugged_in_ca_that_comes_later_is_told_of_and_waits_for_the_next_start(client, root, tmp_path):
+async def test_a_ca_plugged_in_later_is_reported_and_used_after_a_restart(client, root, tmp_path):
     async with with_plugged_ca(client, root, tmp_path) as control:
         before = control.authority.bundle()
         key = making.p256()
@@ -355,8 +351,9 @@ async def test_a_plugged_in_ca_signs_where_there_is_one(client, root, tmp_path):
         assert control.authority.bundle() == (certificate_pem(own),)
 
 
-async def test_an_api_server_that_is_away_at_the_start_is_waited_for(api_server, root):
-    """A process that ended instead would be started again ever more seldom, and missed when the API server is back."""
+async def test_an_unavailable_api_server_is_waited_for_at_the_start(api_server, root):
+    """If the process exited instead, its restart back-off would grow, and it would be down when the API server is
+    back."""
     connection = load(api_server.kubeconfig)
     there = urlsplit(connection.server)
     port, line = free_port(), Wire()
@@ -381,20 +378,20 @@ async def test_an_api_server_that_is_away_at_the_start_is_waited_for(api_server,
             await asyncio.gather(running, return_exceptions=True)
 
 
-async def token_selects_nothings_pod(client, namespace, audience="istio-ca"):
-    """As istioctl and weft get one for who runs them."""
+async def unbound_token(client, namespace, audience="istio-ca"):
+    """Create a token that is not bound to a pod, as istioctl and weft do for their user."""
     spec = {"audiences": [audience], "expirationSeconds": 600}
     manifest = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     made = await client.create(SERVICE_ACCOUNTS, manifest, namespace=namespace, name="default", subresource="token")
     return made["status"]["token"]
 
 
-async def test_debug_answers_are_for_accounts_of_the_control_planes_namespace_alone(client, api_server, root):
+async def test_debug_responses_are_only_for_accounts_of_the_control_planes_namespace(client, api_server, root):
     namespace = api_server.make_namespace(unique("shop"))
-    own, strange = await token_selects_nothings_pod(client, root), await token_selects_nothings_pod(client, namespace)
+    own, strange = await unbound_token(client, root), await unbound_token(client, namespace)
     _, of_a_pod = await pod_with_token(client, namespace)
-    # The same account's, for the API server itself; and one whose words were changed, or whose signature was.
-    elsewhere = await token_selects_nothings_pod(client, root, audience="https://kubernetes.default.svc.cluster.local")
+    # Tokens of the same account for the API server's audience, with a changed payload, and with a changed signature.
+    elsewhere = await unbound_token(client, root, audience="https://kubernetes.default.svc.cluster.local")
     head, said, signature = own.split(".")
     changed, unsigned = f"{head}.{strange.split('.')[1]}.{signature}", f"{head}.{said}."
     bad = ("", "rubbish", elsewhere, changed, unsigned)
@@ -418,7 +415,7 @@ async def test_debug_answers_are_for_accounts_of_the_control_planes_namespace_al
                 refused = Istioctl(channel, token)
                 await refused.ask("istio.io/debug/syncz")
                 assert await refused.code() is code
-            # Who may ask is still nobody's proxy.
+            # A caller that may send debug requests is still not a proxy.
             proxy = Istioctl(channel, own)
             await proxy.ask(CLUSTER, nonce="")
             assert await proxy.code() is grpc.StatusCode.PERMISSION_DENIED

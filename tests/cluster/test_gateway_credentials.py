@@ -68,7 +68,7 @@ spec: {{selector: {{istio: ingress}}, servers: [{", ".join(servers)}]}}
 """
 
 
-async def test_those_of_servers_that_are_served_come_first_and_of_these_the_oldest():
+async def test_secrets_of_served_servers_come_first_and_the_oldest_of_them_before_others():
     plane = ControlPlane()
     old = gateway("z", "2026-01-01T00:00:00Z", server(443, "zz"), server(444, "z"), server(446, "", "HTTP"))
     new = gateway("a", "2026-02-02T00:00:00Z", server(443, "taken"), server(445, "a"), server(446, "wrong"))
@@ -117,7 +117,7 @@ async def test_secrets_of_rules_are_those_for_hosts_that_a_gateways_routes_lead_
     assert set(named(plane.mesh, [egress])) == {("edge", name) for name in found}
 
 
-async def test_a_rule_that_comes_later_has_its_secret_read(client, namespace):
+async def test_the_secret_of_a_rule_added_later_is_read(client, namespace):
     certificate = Authority().issue("client.example.com")
     held = {"tls.crt": certificate.certificate, "tls.key": certificate.key}
     data = {name: base64.b64encode(each).decode() for name, each in held.items()}

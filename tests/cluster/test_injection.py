@@ -1,4 +1,4 @@
-"""The webhooks by the settings that a real API server holds."""
+"""The webhooks, with settings from a real API server."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def put(client, names, values):
 
 
 async def images(port, authority):
-    """Of the containers of a pod that asks for its proxy."""
+    """Return the images of the containers of an injected pod."""
     context = ssl.create_default_context(cadata="".join(authority.bundle()))
     pod = {
         "metadata": {"name": "web", "labels": {"sidecar.istio.io/inject": "true"}},
@@ -75,7 +75,7 @@ async def images(port, authority):
         return (await answer.json())["response"]
 
 
-async def test_pods_are_injected_by_the_config_map_and_by_what_it_becomes(client, names):
+async def test_pods_are_injected_by_the_config_map_and_its_changes(client, names):
     authority = Authority.in_memory("cluster.local")
     await put(client, names, '{"image": "weft:one"}')
     async with opened(client, names, authority) as (injection, port):
@@ -91,7 +91,7 @@ async def test_pods_are_injected_by_the_config_map_and_by_what_it_becomes(client
         assert "sidecar_injection_requests_total 1" in MetricsPage(injection.metrics).text()
 
 
-async def test_settings_that_cannot_be_read_are_told_at_the_start(client, names):
+async def test_invalid_settings_are_an_error_at_the_start(client, names):
     await put(client, names, '{"imago": "weft:one"}')
     with pytest.raises(SettingsError, match="imago"):
         async with opened(client, names, Authority.in_memory("cluster.local")):

@@ -26,14 +26,14 @@ async def ask():
     await monitoring.close()
 
 
-async def test_it_lives_before_it_is_ready_and_says_why_it_is_not(ask):
+async def test_it_is_live_before_it_is_ready_and_reports_why_it_is_not_ready(ask):
     assert (await ask("/healthz"))[0] == 200
     assert await ask("/ready") == (503, "the objects of the cluster are not loaded yet\n")
     ask.state["why"] = ""
     assert (await ask("/ready"))[0] == 200
 
 
-async def test_it_counts_in_prometheus_words(ask):
+async def test_metrics_are_in_prometheus_format(ask):
     assert (await ask("/metrics"))[1] == (
         "# HELP weft_ca_refused_total Refused.\n# TYPE weft_ca_refused_total counter\n"
         'weft_ca_refused_total{reason="x"} 1.5\n'
@@ -42,6 +42,6 @@ async def test_it_counts_in_prometheus_words(ask):
 
 
 @pytest.mark.parametrize("path", ["/", "/debug", "/debug/config_dump", "/debug/registryz"])
-async def test_nothing_else_is_told(ask, path):
+async def test_unknown_paths_and_methods_are_rejected(ask, path):
     assert (await ask(path))[0] == 404
     assert (await ask("/ready", "POST"))[0] == 405

@@ -8,7 +8,7 @@ from weft.model.names import ObjectKey
 
 
 class Told:
-    """In the place of what watches: says what it is told to, and remembers what was wanted."""
+    """A stand-in for the watches: it returns what the test puts in, and records the wanted names."""
 
     def __init__(self):
         self.wanted, self.closed, self.problems = [], False, ()
@@ -39,7 +39,7 @@ async def running(objects):
             await task
 
 
-async def test_many_changes_are_one_look_and_each_later_one_another():
+async def test_many_changes_at_once_cause_one_computation_and_later_ones_another():
     told, names = Told(), [("shop", "a")]
     objects = NamedObjects(told, lambda: names, lambda changes: None, lambda problems: None)
     async with running(objects):
@@ -52,7 +52,7 @@ async def test_many_changes_are_one_look_and_each_later_one_another():
     assert told.closed
 
 
-async def test_a_look_that_fails_is_said_and_the_next_is_taken(caplog):
+async def test_a_failed_computation_of_names_is_logged_and_the_next_one_runs(caplog):
     told, names = Told(), []
 
     def wanted():
@@ -67,7 +67,7 @@ async def test_a_look_that_fails_is_said_and_the_next_is_taken(caplog):
         await eventually(lambda: told.wanted == [(("shop", "a"),)])
 
 
-async def test_a_batch_that_cannot_be_taken_in_is_said_and_the_next_is(caplog):
+async def test_a_batch_that_cannot_be_applied_is_logged_and_the_next_is_applied(caplog):
     told, taken, noted = Told(), [], []
 
     def take(changes):
@@ -78,7 +78,7 @@ async def test_a_batch_that_cannot_be_taken_in_is_said_and_the_next_is(caplog):
     async with running(NamedObjects(told, tuple, take, noted.append)):
         for name in ("bad", "good"):
             told.arriving.put_nowait((change(name),))
-        told.arriving.put_nowait(())  # nothing of them has changed, but what cannot be read has
+        told.arriving.put_nowait(())  # no object has changed, but the problems of reading have
         await eventually(lambda: len(noted) == 3)
     assert taken == ["good"]
     assert "cannot apply Secret shop/bad" in caplog.text

@@ -40,7 +40,7 @@ async def looking(monkeypatch):
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_each_group_is_looked_at_once_while_a_pod_of_it_lives(looking):
+async def test_each_group_is_held_once_while_one_of_its_pods_exists(looking):
     plane, pods, _ = looking
     pods.put(pod("b"))
     pods.put(pod("c", SHELL))
@@ -61,7 +61,7 @@ async def test_pods_without_a_proxy_see_nothing(looking):
     await eventually(lambda: plane.held[SHELL] == 0)
 
 
-async def test_who_leads_no_more_looks_no_more(looking):
+async def test_a_replica_that_no_longer_leads_releases_its_groups(looking):
     plane, pods, task = looking
     await eventually(lambda: plane.held[WEB] == 1)
     task.cancel()

@@ -23,7 +23,7 @@ def pod(name, group=WEB, node="one", *, meshed=True, addresses=()):
     return PodRecord("shop", name, f"uid-of-{name}", group, node, addresses, meshed)
 
 
-def test_a_node_is_told_of_its_meshed_pods_alone(pods, placements):
+def test_pods_on_returns_only_the_meshed_pods_of_the_node(pods, placements):
     for record in (pod("a"), pod("b", SHELL), pod("c", node="two"), pod("plain", meshed=False), pod("new", node="")):
         pods.put(record)
     assert placements.pods_on("one") == {"uid-of-a": WEB, "uid-of-b": SHELL}
@@ -38,7 +38,7 @@ def test_any_pod_has_a_node_once_it_is_scheduled(pods, placements):
     assert placements.node_of("nobody") is None
 
 
-def test_who_listens_for_a_node_hears_of_what_changes_what_its_pods_are_served(pods, placements):
+def test_subscribers_of_a_node_are_notified_when_its_placements_change(pods, placements):
     heard = []
     end = placements.subscribe("one", lambda: heard.append("one"))
     placements.subscribe("two", lambda: heard.append("two"))
@@ -56,7 +56,7 @@ def test_who_listens_for_a_node_hears_of_what_changes_what_its_pods_are_served(p
     assert len(heard) == 3
 
 
-def test_any_pod_is_found_by_its_name_and_who_follows_it_hears_when_it_is_another(pods, placements):
+def test_any_pod_is_found_by_its_name_and_its_followers_are_notified_when_it_is_replaced(pods, placements):
     heard = []
     pods.put(pod("plain", meshed=False))
     assert placements.uid_of("shop", "plain") == "uid-of-plain" and placements.group_of("uid-of-plain") == WEB

@@ -19,7 +19,8 @@ from weft.model.proxy import ROOT_CONFIG_MAP
 
 @pytest.fixture
 async def names(client):
-    """Of a mutating and a validating configuration, each with two webhooks that apply to nothing."""
+    """Create a mutating and a validating configuration, each with two webhooks that match no object, and yield the
+    names of the installation."""
     made = InstallationNames(unique("rev"), "istio-system")
     for resource, name in webhooks_of(made).items():
         webhooks = [
@@ -92,7 +93,7 @@ async def test_every_namespace_and_every_webhook_has_the_roots_and_each_new_one_
         await becomes(lambda: bundles_of(client, names), {roots})
 
 
-async def test_what_somebody_breaks_is_mended_and_what_others_keep_there_stays(client, api_server, names):
+async def test_overwritten_roots_are_restored_and_other_keys_stay(client, api_server, names):
     authority = Authority.in_memory("cluster.local")
     namespace = api_server.make_namespace(unique("mended"))
     async with published(client, authority, names):
@@ -121,11 +122,11 @@ async def test_nothing_is_written_twice(client, api_server, names):
         assert found["metadata"]["resourceVersion"] == version
 
 
-async def test_a_namespace_that_is_going_is_left_alone(client, api_server, names, caplog):
+async def test_a_terminating_namespace_is_left_alone(client, api_server, names, caplog):
     authority = Authority.in_memory("cluster.local")
     namespace = api_server.make_namespace(unique("going"))
     stays = api_server.make_namespace(unique("stays"))
-    # Without controllers a deleted namespace stays Terminating: nobody empties it.
+    # Without controllers a deleted namespace stays Terminating.
     await client.delete(NAMESPACES, namespace)
     async with published(client, authority, names):
         await becomes(lambda: bundle_in(client, stays), "".join(authority.bundle()))
@@ -135,7 +136,8 @@ async def test_a_namespace_that_is_going_is_left_alone(client, api_server, names
 
 
 async def test_control_planes_with_other_roots_share_the_config_map(client, api_server, names):
-    """As where a second revision has a CA of its own: each took the other's roots out, and its agents' trust along."""
+    """As with a second revision that has its own CA: without claims, each would remove the roots that the other's
+    agents trust."""
     namespace = api_server.make_namespace(unique("shared"))
     other = InstallationNames("other", "elsewhere")
     ours, theirs = Authority.in_memory("cluster.local"), Authority.in_memory("cluster.local")
@@ -148,10 +150,10 @@ async def test_control_planes_with_other_roots_share_the_config_map(client, api_
         theirs.rotate()
         await becomes(found, {*roots_of(ours), *roots_of(theirs)})
         assert len(roots_of(theirs)) == 2
-    theirs = Authority.in_memory("cluster.local")  # another, and of the one before nothing stays
+    theirs = Authority.in_memory("cluster.local")  # another CA; the roots of the one before are removed
     async with published(client, ours, names), published(client, theirs, other):
         await becomes(found, {*roots_of(ours), *roots_of(theirs)})
-    async with published(client, ours, names):  # and the other is uninstalled
+    async with published(client, ours, names):  # the other control plane is uninstalled
         patch = {"metadata": {"annotations": {other.roots_annotation: None}}}
         await client.patch(CONFIG_MAPS, ROOT_CONFIG_MAP, patch, namespace=namespace, manager="somebody")
         await becomes(found, set(roots_of(ours)))
@@ -164,10 +166,10 @@ def roots_of(authority):
     return CERTIFICATE.findall("".join(authority.bundle()))
 
 
-async def test_a_stranger_that_does_not_agree_is_not_fought_as_fast_as_one_can(
+async def test_roots_overwritten_by_another_control_plane_are_rewritten_at_a_limited_rate(
     client, api_server, names, monkeypatch, caplog
 ):
-    """As Istio's own control plane beside ours, which knows of no sharing."""
+    """As Istio's own control plane does, which does not share the ConfigMap."""
     namespace = api_server.make_namespace(unique("contested"))
     ours, theirs = Authority.in_memory("cluster.local"), "".join(Authority.in_memory("cluster.local").bundle())
     writes = []

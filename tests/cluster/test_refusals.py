@@ -1,4 +1,4 @@
-"""Replicas that tell each other what their proxies refuse, over a real API server."""
+"""Replicas that share the rejections of their proxies, with a real API server."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def kept(client, names):
     return (await client.get(CONFIG_MAPS, names.refusals, namespace=names.namespace)).get("data") or {}
 
 
-async def test_what_is_refused_at_one_replica_is_known_at_the_others_until_it_is_mended(client, names):
+async def test_rejections_at_one_replica_are_problems_at_the_others_until_corrected(client, names):
     async with replica(client, names, "one") as one, replica(client, names, "two") as two:
         one.own, two.own = (BAD,), (WORSE,)
         await eventually(lambda: (one.told, two.told) == ({WORSE}, {BAD}))
@@ -72,7 +72,7 @@ async def test_what_is_refused_at_one_replica_is_known_at_the_others_until_it_is
         assert (await kept(client, names)).keys() == {"two"}
 
 
-async def test_nothing_is_written_while_nothing_is_refused(client, names):
+async def test_no_entry_is_written_without_rejections(client, names):
     async with replica(client, names, "one") as one:
         looked = 0
 
@@ -88,7 +88,7 @@ async def test_nothing_is_written_while_nothing_is_refused(client, names):
     assert caught.value.not_found
 
 
-async def test_who_is_not_heard_of_any_more_has_nothing_to_tell(client, names, monkeypatch):
+async def test_a_replica_that_stops_writing_has_no_rejections(client, names, monkeypatch):
     monkeypatch.setattr(room, "REPEAT_SECONDS", 0.2)
     async with replica(client, names, "dies") as dies:
         dies.own = (BAD,)
@@ -103,8 +103,8 @@ async def test_who_is_not_heard_of_any_more_has_nothing_to_tell(client, names, m
         assert stays.told == {WORSE}
 
 
-async def test_of_replicas_that_have_gone_nothing_is_left(client, names, monkeypatch):
-    """Neither of those that had nothing to tell in the end, nor of those that died in the middle of it."""
+async def test_entries_of_stopped_replicas_are_removed(client, names, monkeypatch):
+    """Neither entries of replicas without rejections at the end, nor of replicas that were killed, are left."""
     monkeypatch.setattr(room, "FORGET_SECONDS", 0.5)
     monkeypatch.setattr(room, "REPEAT_SECONDS", 0.1)
 
@@ -127,7 +127,7 @@ async def test_of_replicas_that_have_gone_nothing_is_left(client, names, monkeyp
         assert labels == names.labels
 
 
-async def test_nonsense_and_floods_harm_nobody(client, names, monkeypatch):
+async def test_malformed_and_too_many_entries_of_replicas_do_no_harm(client, names, monkeypatch):
     monkeypatch.setattr(room, "MOST", 3)
     manifest = {"metadata": {"name": names.refusals}, "data": {"broken": "{", "other": "[1]"}}
     await client.create(CONFIG_MAPS, manifest, namespace=names.namespace)

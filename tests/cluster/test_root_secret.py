@@ -1,4 +1,4 @@
-"""Against a real API server: replicas that share one root."""
+"""Replicas that share one root, with a real API server."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_the_root_outlives_every_replica(client, namespace):
         assert second.bundle() == before
 
 
-async def test_a_rotation_that_is_asked_for_on_the_secret_reaches_all_replicas_in_all_its_phases(client, namespace):
+async def test_a_rotation_requested_on_the_secret_reaches_all_replicas_in_all_its_phases(client, namespace):
     async with replica(client, namespace) as (leading, one), replica(client, namespace) as (_, other):
         one.lead()
         old = one.bundle()[0]
@@ -95,7 +95,7 @@ async def test_a_secret_of_another_ca_is_not_touched(client, namespace):
         await RootSecret(client, namespace, "cluster.local", TERMS).open()
 
 
-async def test_a_secret_that_is_broken_or_gone_takes_nothing_from_who_signs(client, namespace, caplog):
+async def test_a_broken_or_deleted_secret_does_not_stop_signing(client, namespace, caplog):
     async with replica(client, namespace) as (_, authority):
         before = authority.bundle()
         broken = base64.b64encode(b"{}").decode()
@@ -107,7 +107,7 @@ async def test_a_secret_that_is_broken_or_gone_takes_nothing_from_who_signs(clie
         assert making.verifies(authority.sign(making.csr(), making.WEB).chain, before)
 
 
-async def test_who_leads_writes_a_deleted_secret_again_so_that_the_next_replica_has_the_same_root(client, namespace):
+async def test_the_leader_writes_a_deleted_secret_again_with_the_same_root(client, namespace):
     async with replica(client, namespace) as (leading, authority):
         await leading.restore_if_gone()
         await client.delete(SECRETS, NAME, namespace=namespace)
@@ -119,13 +119,13 @@ async def test_who_leads_writes_a_deleted_secret_again_so_that_the_next_replica_
 
 
 async def published(client, namespace):
-    """As every namespace has it, once somebody has led."""
+    """Publish the roots in a namespace, as the leader does in every namespace."""
     annotations = {"roots.weft.dev/istio-system.default": "digest"}
     manifest = {"metadata": {"name": "istio-ca-root-cert", "annotations": annotations}}
     await client.create(CONFIG_MAPS, manifest, namespace=namespace)
 
 
-async def test_who_starts_just_after_the_secret_was_deleted_waits_for_the_root_that_is_in_use(client, namespace):
+async def test_a_replica_that_starts_after_the_secret_was_deleted_waits_for_the_root_in_use(client, namespace):
     async with replica(client, namespace) as (leading, authority):
         await published(client, namespace)
         await client.delete(SECRETS, NAME, namespace=namespace)
@@ -136,7 +136,7 @@ async def test_who_starts_just_after_the_secret_was_deleted_waits_for_the_root_t
         assert (await starting).bundle() == authority.bundle()
 
 
-async def test_a_root_that_nobody_has_any_more_is_not_waited_for_for_ever(client, namespace, monkeypatch, caplog):
+async def test_a_lost_root_is_replaced_after_a_limited_wait(client, namespace, monkeypatch, caplog):
     monkeypatch.setattr(root_secret, "RESTORE_SECONDS", 0.6)
     await published(client, namespace)
     assert (await RootSecret(client, namespace, "cluster.local", TERMS).open()).bundle()

@@ -41,26 +41,26 @@ def arguments_in(case):
 
 
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case.name)
-def test_envoy_takes_the_arguments_as_kubelet_hands_them_over_and_has_nothing_to_warn_of(case):
+def test_envoy_accepts_the_arguments_from_kubelet_without_warnings(case):
     command = [binary.find(), "--mode", "validate", *arguments_in(case)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_proxy_knows_itself_by_what_kubelet_says():
+def test_the_proxy_identifies_itself_by_values_from_kubelet():
     given = arguments_in(next(case for case in GOLDEN if case.name == "deployment-pod"))
     document = json.loads(given[given.index("--config-yaml") + 1])
     assert document["node"]["id"] == "sidecar~10.0.0.7~web-5f6c7d8b9-x2x1z.shop~shop.svc.cluster.local"
     assert document["node"]["cluster"] == "web.shop"
     assert document["node"]["metadata"]["INSTANCE_IPS"] == "10.0.0.7,fd00::7"
     assert document["node"]["metadata"]["NODE_NAME"] == "worker-1"
-    # Expressions have dollars of their own.
+    # Regular expressions contain dollars that must stay.
     assert any(each["safe_regex"]["regex"].endswith("$") for each in
                document["stats_config"]["stats_matcher"]["inclusion_list"]["patterns"] if "safe_regex" in each)  # fmt: skip
 
 
 @pytest.mark.parametrize(("template", "kind"), [("gateway", ProxyKind.GATEWAY), ("sidecar", ProxyKind.SIDECAR)])
-def test_what_the_injector_made_of_a_pod_it_stays_whatever_is_written_on_it_later(template, kind):
+def test_a_pod_keeps_its_injected_kind_whatever_its_annotations_become(template, kind):
     written = {"inject.istio.io/templates": template}
     own = {"name": "istio-proxy" if template == "gateway" else "app", "image": "auto"}
     given = {"metadata": {"name": "edge-0", "annotations": written}, "spec": {"containers": [own]}}
@@ -71,7 +71,7 @@ def test_what_the_injector_made_of_a_pod_it_stays_whatever_is_written_on_it_late
         assert record_of(msgspec.convert(made, PodObject)).group.kind is kind
 
 
-def test_without_the_agent_between_the_control_plane_is_asked_by_its_name():
+def test_without_an_agent_the_proxy_connects_to_the_control_plane_by_name():
     found = []
 
     def render(sidecar):

@@ -1,4 +1,4 @@
-"""The port with TLS, as agents, workloads and strangers meet it."""
+"""The TLS port, with agents, workloads and unauthenticated clients."""
 
 import asyncio
 import gc
@@ -46,7 +46,7 @@ def channel(rig, chain="", key=b"", roots=None):
 
 
 class Proxy(Client):
-    """Says that it is shop/web, and may show a token."""
+    """A proxy that claims to be shop/web, and may send a token."""
 
     def __init__(self, to, token="", namespace="shop"):
         super().__init__(to, namespace)
@@ -58,7 +58,7 @@ class Proxy(Client):
         )(metadata=(("authorization", f"Bearer {token}"),) if token else ())
 
 
-async def test_a_workload_gets_its_first_certificate_without_one_and_its_config_with_it(rig):
+async def test_a_workload_gets_its_first_certificate_by_token_and_its_config_with_the_certificate(rig):
     client = CertificateClient(rig.address, "".join(rig.authority.bundle()))
     identity, key = Identity("cluster.local", "shop", "web"), Key()
     issued = await client.create(rig.token(Caller("shop", "web", "web-0", "uid-web-0")), key.request(identity))
@@ -70,7 +70,7 @@ async def test_a_workload_gets_its_first_certificate_without_one_and_its_config_
         assert [each.group.namespace for each in rig.plane.proxies()] == ["shop"]
 
 
-async def test_a_token_is_as_good_as_a_certificate(rig):
+async def test_a_token_authenticates_like_a_certificate(rig):
     async with channel(rig) as to:
         proxy = Proxy(to, rig.token(Caller("shop", "web", "web-0", "uid-web-0")))
         await proxy.subscribe(CLUSTER)
@@ -87,14 +87,14 @@ async def test_a_token_is_as_good_as_a_certificate(rig):
     ],
     ids=["nobody", "a bad token", "another namespace", "another account"],
 )
-async def test_nobody_is_served_as_somebody_else(rig, account, token, namespace, code):
+async def test_no_client_is_served_with_the_identity_of_another(rig, account, token, namespace, code):
     async with channel(rig, *(rig.certificate(*account) if account else ())) as to:
         proxy = Proxy(to, token, namespace)
         await proxy.subscribe(CLUSTER)
         assert await proxy.code() is code
 
 
-async def test_a_certificate_of_another_authority_does_not_get_in(rig):
+async def test_a_certificate_of_another_authority_is_rejected(rig):
     strange = StrangeAuthority().issue("spiffe://cluster.local/ns/shop/sa/web")
     async with channel(rig, strange.certificate.decode(), strange.key) as to:
         proxy = Proxy(to)
@@ -105,7 +105,7 @@ async def test_a_certificate_of_another_authority_does_not_get_in(rig):
     assert rig.plane.proxies() == () and rig.front._visitors == {}
 
 
-async def test_after_a_change_of_roots_new_callers_are_known_by_the_new_one(rig):
+async def test_after_a_change_of_roots_new_callers_are_verified_with_the_new_root(rig):
     before = rig.certificate("shop", "web")
     old_roots = "".join(rig.authority.bundle())
     async with channel(rig, *before) as to:
@@ -119,11 +119,11 @@ async def test_after_a_change_of_roots_new_callers_are_known_by_the_new_one(rig)
             await proxy.subscribe(CLUSTER)
             assert (await proxy.read()).resources
         rig.plane.apply(changes(services().replace("port: 80", "port: 81")))
-        assert (await stays.read()).resources  # who was here is not disturbed
+        assert (await stays.read()).resources  # existing connections are not affected
     assert old_roots != "".join(rig.authority.bundle())
 
 
-async def test_forgets_visitors_who_go(rig):
+async def test_forgets_clients_that_disconnect(rig):
     async with channel(rig, *rig.certificate("shop", "web")) as to:
         proxy = Proxy(to)
         await proxy.subscribe(CLUSTER)
@@ -131,13 +131,13 @@ async def test_forgets_visitors_who_go(rig):
         (peer,) = rig.front._visitors
         assert rig.front.identity_of(peer) == Identity("cluster.local", "shop", "web")
         assert rig.front.host_of(peer) == "127.0.0.1"
-    del proxy  # it keeps its connection, and so does what is left of its calls
+    del proxy  # the object and the rest of its calls keep the connection alive
     gc.collect()
     await eventually(lambda: not rig.front._visitors and not rig.front._sides)
     assert rig.front.identity_of(peer) is None and rig.front.host_of(peer) == ""
 
 
-async def test_forgets_who_goes_before_there_is_a_way_inside(rig, monkeypatch, caplog):
+async def test_forgets_clients_that_disconnect_before_the_inner_connection(rig, monkeypatch, caplog):
     front, inside, goes = rig.front, Front._inside, asyncio.Event()
 
     async def when_nobody_is_there(self, *, known):
@@ -153,12 +153,13 @@ async def test_forgets_who_goes_before_there_is_a_way_inside(rig, monkeypatch, c
     host, _, port = rig.address.rpartition(":")
     _, writer = await asyncio.open_connection(host, int(port), ssl=trusting)
     await goes.wait()
-    # At once, without a word: what is said in TLS is not read before there is a way inside.
+    # Reset the connection at once: TLS data is not read before the inner connection exists.
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
     await eventually(lambda: made and not any(each.entering for each in front._acceptors))
     await eventually(lambda: not front._sides and not front._visitors and not front._hosts)
-    assert not [each for each in caplog.records if each.name == "asyncio"]  # by ourselves, and not by an accident
+    # Closed by weft's code, not by an exception in asyncio.
+    assert not [each for each in caplog.records if each.name == "asyncio"]
 
 
 async def test_a_connection_holds_little_memory(rig):
@@ -168,10 +169,11 @@ async def test_a_connection_holds_little_memory(rig):
         held = [len(each._buffer) + len(each._waiting) for each in gc.get_objects() if type(each) is _TlsLayer]
         assert held
         assert max(held) <= 32 * 1024
-        assert not [each for each in gc.get_objects() if type(each) is SSLProtocol]  # asyncio's own, of 256 KiB
+        # Asyncio's own TLS protocol has a buffer of 256 KiB.
+        assert not [each for each in gc.get_objects() if type(each) is SSLProtocol]
 
 
-async def test_who_speaks_no_tls_or_says_nothing_is_sent_away_and_harms_nobody(rig, monkeypatch):
+async def test_clients_without_tls_or_without_data_are_disconnected_and_harm_no_other(rig, monkeypatch):
     monkeypatch.setattr(room, "HANDSHAKE_SECONDS", 2.0)
     host, port = rig.address.split(":")
     silent_reader, silent = await asyncio.open_connection(host, int(port))
@@ -182,10 +184,10 @@ async def test_who_speaks_no_tls_or_says_nothing_is_sent_away_and_harms_nobody(r
         await silent_reader.read()
     for each in (writer, silent):
         each.close()
-    await test_a_token_is_as_good_as_a_certificate(rig)
+    await test_a_token_authenticates_like_a_certificate(rig)
 
 
-async def test_a_certificate_that_names_no_workload_does_not_get_in(rig):
+async def test_a_certificate_that_names_no_workload_is_rejected(rig):
     key, chain = rig.front._serving.pem
     async with channel(rig, chain.decode(), key) as to:
         proxy = Proxy(to)
@@ -194,7 +196,7 @@ async def test_a_certificate_that_names_no_workload_does_not_get_in(rig):
             await proxy.read()
 
 
-async def test_only_tls_12_and_later_is_spoken(rig):
+async def test_only_tls_12_and_later_is_accepted(rig):
     host, port = rig.address.split(":")
     context = ssl.create_default_context(cadata="".join(rig.authority.bundle()))
     with warnings.catch_warnings(action="ignore"):
@@ -210,8 +212,8 @@ async def test_a_taken_port_is_an_error(rig):
     await second.close()
 
 
-async def test_one_host_cannot_take_every_connection(rig, monkeypatch):
-    """Who has no certificate may hold one, too: it would take them from the agents of all nodes."""
+async def test_one_host_cannot_use_up_all_connections(rig, monkeypatch):
+    """A client without a certificate can keep connections open, too, and so could lock out the agents of all nodes."""
     monkeypatch.setattr(room, "MOST_OF_ONE_HOST", 2)
     host, port = rig.address.split(":")
     context = ssl.create_default_context(cadata="".join(rig.authority.bundle()))
@@ -221,10 +223,10 @@ async def test_one_host_cannot_take_every_connection(rig, monkeypatch):
     for _, writer in held:
         writer.close()
     await eventually(lambda: not rig.front._hosts)
-    await test_a_token_is_as_good_as_a_certificate(rig)
+    await test_a_token_authenticates_like_a_certificate(rig)
 
 
-async def test_who_goes_in_the_middle_of_the_handshake_is_told_of_with_a_reason(rig, caplog):
+async def test_a_client_that_disconnects_during_the_handshake_is_logged_with_a_reason(rig, caplog):
     host, port = rig.address.split(":")
     with caplog.at_level("INFO", "weft.cluster.tls_front"):
         _, writer = await asyncio.open_connection(host, int(port))
@@ -232,8 +234,8 @@ async def test_who_goes_in_the_middle_of_the_handshake_is_told_of_with_a_reason(
         await eventually(lambda: "rejected: the connection was lost (ConnectionResetError)" in caplog.text)
 
 
-async def test_who_shows_no_certificate_cannot_fill_the_memory_with_words(rig):
-    """They are in memory before anybody has looked at its token."""
+async def test_a_client_without_a_certificate_cannot_fill_memory_with_long_messages(rig):
+    """A message is in memory before its token is checked."""
     lots = [f"{number:06}{'x' * 3_000}" for number in range(1_000)]
     async with channel(rig) as to:
         stranger = Proxy(to, rig.token(Caller("shop", "web", "web-0", "uid-web-0")))

@@ -47,7 +47,7 @@ async def refused(client, token):
     return caught.value.reason
 
 
-async def test_a_token_that_is_bound_to_a_pod_says_who_it_is(client, pod):
+async def test_a_pod_bound_token_identifies_the_pod(client, pod):
     caller = await TokenReviews(client).check(await token_of(client, pod))
     assert (caller.namespace, caller.service_account) == (pod["metadata"]["namespace"], "default")
     assert (caller.pod, caller.pod_uid) == ("web-0", pod["metadata"]["uid"])
@@ -61,17 +61,17 @@ async def test_any_other_token_is_refused_with_the_reason(client, pod):
     assert await refused(client, good[:-8] + ("A" * 8)) is TokenReason.SIGNATURE
 
 
-async def test_a_token_dies_with_its_pod(client, pod):
+async def test_a_token_is_invalid_once_its_pod_is_deleted(client, pod):
     token = await token_of(client, pod)
     await client.delete(PODS, "web-0", namespace=pod["metadata"]["namespace"])
     async with asyncio.timeout(20):
         with contextlib.suppress(TokenRefused):
-            # the server's own cache of pods has yet to hear of it
+            # the API server's cache of pods is updated a little later
             await eventually(lambda: TokenReviews(client).check(token), lambda value: not value)
     assert await refused(client, token) is TokenReason.REVOKED
 
 
-async def test_a_token_that_has_expired_is_told_from_one_that_is_forged(client, api_server, pod):
+async def test_an_expired_token_is_distinguished_from_a_forged_one(client, api_server, pod):
     token = await token_of(client, pod)
     claims = jwt.decode(token, options={"verify_signature": False})
     for claim in ("iat", "nbf", "exp"):
@@ -80,7 +80,7 @@ async def test_a_token_that_has_expired_is_told_from_one_that_is_forged(client, 
     assert await refused(client, jwt.encode(claims, key, "RS256", {"kid": kid})) is TokenReason.EXPIRED
 
 
-async def test_a_pod_that_the_watch_does_not_know_is_asked_to_come_again(client, pod):
+async def test_a_token_of_a_pod_that_the_watch_has_not_reported_may_be_retried(client, pod):
     token = await token_of(client, pod)
     known = {pod["metadata"]["uid"]}
     reviews = TokenReviews(client, lives=lambda uid: uid in known)
@@ -90,14 +90,14 @@ async def test_a_pod_that_the_watch_does_not_know_is_asked_to_come_again(client,
         await reviews.check(token)
 
 
-async def test_an_api_server_that_is_away_is_no_refusal(client):
+async def test_an_unavailable_api_server_does_not_reject_a_token(client):
     async with Client(ApiConnection(server="https://127.0.0.1:1")) as nobody:
         with pytest.raises(CaUnavailable):
             await TokenReviews(nobody).check("a.b.c")
 
 
-async def test_a_flood_of_tokens_leaves_room_for_everybody_else_who_asks_the_api_server(api_server):
-    """The Lease is renewed by the same client: whoever shows rubbish fast enough would end the leader's lead."""
+async def test_a_flood_of_tokens_leaves_room_for_other_api_requests(api_server):
+    """The same client renews the Lease: without a limit, a flood of invalid tokens could end the leadership."""
     connection = load(api_server.kubeconfig)
     there = urlsplit(connection.server)
     async with (

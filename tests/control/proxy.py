@@ -65,5 +65,5 @@ async def serving(tmp_path, documents=None, only=None):
     try:
         async with grpc.aio.insecure_channel(address) as channel:
             yield plane, channel
-    finally:  # a server that is left open keeps the interpreter from ending
+    finally:  # an open server would keep the interpreter from exiting
         await plane.close()

@@ -1,4 +1,4 @@
-"""Certificates and tokens, and who they prove a caller to be."""
+"""Authentication by certificates and tokens."""
 
 import pytest
 
@@ -39,12 +39,12 @@ async def test_a_token_alone_proves_an_account_and_its_pod():
     assert await access()("peer", "shop/web") == Principal("shop", "web", "pod-0", "uid-0")
 
 
-async def test_a_token_of_no_pod_proves_who_asks_and_nothing_else():
+async def test_a_token_without_a_pod_proves_an_account_for_debug_requests_only():
     assert await access()("peer", "unbound:shop/web") == Principal("shop", "web", only_asks=True)
     assert not (await access()("peer", "unbound:istio-system/weft-node")).is_agent
 
 
-async def test_an_agent_shows_both():
+async def test_an_agent_sends_a_certificate_and_a_token():
     token = "istio-system/weft-node"
     assert (await access(AGENT)("peer", token)).is_agent
     assert not (await access()("peer", token)).is_agent
@@ -65,12 +65,12 @@ async def test_an_agent_shows_both():
         (Identity("elsewhere.org", "shop", "web"), "shop/web", "another trust domain"),
     ],
 )
-async def test_whoever_proves_nothing_or_two_things_is_nobody(identity, token, why):
+async def test_a_caller_with_no_or_contradicting_credentials_is_rejected(identity, token, why):
     with pytest.raises(Unauthenticated, match=why):
         await access(identity)("peer", token)
 
 
-async def test_while_tokens_cannot_be_checked_nothing_is_decided():
+async def test_tokens_that_cannot_be_checked_are_undecided():
     with pytest.raises(Undecided, match="API server is away"):
         await access(WEB)("peer", "later")
 

@@ -1,4 +1,4 @@
-"""The analysis while a mesh runs: late enough to stand in nobody's way, and never stale for long."""
+"""The analysis of a running mesh: it does not delay pushes, and its findings are never stale for long."""
 
 import asyncio
 import threading
@@ -22,7 +22,7 @@ def analyzing(refused=None, quiet=0.01):
     return mesh, problems, Analysis(mesh, problems, lambda: refused or {}, quiet=quiet)
 
 
-async def test_what_does_not_fit_is_a_problem_until_it_fits():
+async def test_a_missing_host_is_a_problem_until_it_exists():
     mesh, problems, one = analyzing()
     put(mesh, RULE)
     one.wake()
@@ -33,7 +33,7 @@ async def test_what_does_not_fit_is_a_problem_until_it_fits():
     await eventually(lambda: not problems.all())
 
 
-async def test_a_burst_of_changes_is_looked_at_once_and_not_on_the_loop(monkeypatch):
+async def test_a_burst_of_changes_is_analyzed_once_and_not_on_the_event_loop(monkeypatch):
     _, _, one = analyzing()
     threads = []
     real = analysis.facts_of
@@ -46,7 +46,7 @@ async def test_a_burst_of_changes_is_looked_at_once_and_not_on_the_loop(monkeypa
     assert threads[0] is not threading.main_thread()
 
 
-async def test_a_change_during_the_analysis_is_looked_at_after_it(monkeypatch):
+async def test_a_change_during_the_analysis_is_analyzed_after_it(monkeypatch):
     mesh, problems, one = analyzing()
     going, go_on = threading.Event(), threading.Event()
     real = analysis.facts_of
@@ -66,7 +66,7 @@ async def test_a_change_during_the_analysis_is_looked_at_after_it(monkeypatch):
     await eventually(problems.all)
 
 
-async def test_one_that_fails_says_so_and_keeps_what_was_found(monkeypatch, caplog):
+async def test_a_failed_analysis_is_logged_and_keeps_the_earlier_findings(monkeypatch, caplog):
     mesh, problems, one = analyzing()
     put(mesh, RULE)
     one.wake()
@@ -78,7 +78,7 @@ async def test_one_that_fails_says_so_and_keeps_what_was_found(monkeypatch, capl
     assert "the analysis of the mesh failed" in caplog.text
 
 
-async def test_an_object_with_errors_counts_for_those_who_refer_to_it():
+async def test_a_rejected_object_counts_as_the_target_of_references():
     mesh, problems, one = analyzing(refused={ObjectKey("Service", "shop", "web"): (service("web"),)})
     put(mesh, RULE)
     one.wake()
@@ -104,7 +104,7 @@ async def test_nothing_happens_after_the_end():
     assert not one.pending
 
 
-async def test_a_finding_is_at_the_line_of_its_field_although_nobody_keeps_lines(tmp_path):
+async def test_a_finding_has_the_line_of_its_field_although_no_lines_are_stored(tmp_path):
     file = tmp_path / "rule.yaml"
     file.write_text(
         "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: web, namespace: shop}\n"
@@ -120,7 +120,7 @@ async def test_a_finding_is_at_the_line_of_its_field_although_nobody_keeps_lines
     await eventually(lambda: [each.where.line for each in problems.all()] == [1])
 
 
-async def test_an_object_with_errors_stands_in_nobodys_way():
+async def test_a_rejected_object_causes_no_findings_of_others():
     first, second = (
         Sidecar(name, "shop", origin=Origin(ObjectKey("Sidecar", "shop", name), file="mesh.yaml", line=1))
         for name in ("first", "second")

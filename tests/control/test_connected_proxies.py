@@ -1,4 +1,4 @@
-"""What is known of proxies that are connected, by a stream of their own or behind an agent."""
+"""The status of connected proxies, with their own streams or behind an agent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.xds.types import CLUSTER, LISTENER, ROUTE
 
 
 async def settled(plane, client):
-    """Takes its clusters."""
+    """Acknowledge the next response and wait until the clusters are synced."""
     await client.answer(await client.read())
     await eventually(lambda: sync(plane, CLUSTER).state == SYNCED)
 
@@ -28,7 +28,7 @@ def sync(plane, type_url):
     return plane.diagnosis.proxies()[0].sync.resources[type_url]
 
 
-async def test_a_proxy_is_stale_since_the_push_that_it_has_not_answered(tmp_path):
+async def test_a_proxy_is_stale_since_the_push_that_it_has_not_acknowledged(tmp_path):
     async with serving(tmp_path, services()) as (plane, channel):
         client = Client(channel)
         await client.subscribe(CLUSTER)
@@ -39,7 +39,7 @@ async def test_a_proxy_is_stale_since_the_push_that_it_has_not_answered(tmp_path
         pushes = plane.pushes
         plane.apply(changes(services().replace("port: 80", "port: 81")))
         await eventually(lambda: sync(plane, CLUSTER).state == STALE)
-        await asyncio.sleep(0.15)  # to be behind for a while is what is told
+        await asyncio.sleep(0.15)  # the reported age must be above zero
         first = sync(plane, CLUSTER)
         plane.apply(changes(services().replace("port: 80", "port: 82")))
         await plane.pushed()
@@ -58,7 +58,7 @@ async def test_a_proxy_that_got_nothing_yet_is_not_sent(tmp_path):
         assert (found.state, found.sent, found.acked) == (NOT_SENT, "", "")
 
 
-async def test_who_it_is_and_what_it_asked_for_is_known(tmp_path):
+async def test_the_identity_and_subscriptions_of_a_proxy_are_listed(tmp_path):
     async with serving(tmp_path, services()) as (plane, channel):
         client = Client(channel)
         await client.subscribe(CLUSTER)
@@ -75,7 +75,7 @@ async def test_who_it_is_and_what_it_asked_for_is_known(tmp_path):
         assert plane.diagnosis.find("api-0.shop") is None
 
 
-async def test_a_refusal_is_known_until_what_caused_it_has_gone(tmp_path):
+async def test_a_nack_is_listed_until_its_cause_is_removed(tmp_path):
     async with serving(tmp_path, services()) as (plane, channel):
         proxy = Picky(channel)
         running = asyncio.create_task(proxy.run())
@@ -89,7 +89,7 @@ async def test_a_refusal_is_known_until_what_caused_it_has_gone(tmp_path):
         running.cancel()
 
 
-async def test_a_proxy_behind_an_agent_is_known_as_well_and_by_which_node(tmp_path):
+async def test_a_proxy_behind_an_agent_is_listed_with_its_node(tmp_path):
     async with cluster(changes(services())) as rig, relayed(rig, tmp_path) as (_, channel):
         client = Client(channel)
         await client.subscribe(CLUSTER)
@@ -101,7 +101,7 @@ async def test_a_proxy_behind_an_agent_is_known_as_well_and_by_which_node(tmp_pa
         pushes = rig.plane.pushes
         rig.plane.apply(changes(services().replace("port: 80", "port: 81")))
         await eventually(lambda: sync(rig.plane, CLUSTER).state == STALE)
-        await client.read()  # and does not answer
+        await client.read()  # without acknowledging it
         first = sync(rig.plane, CLUSTER).stale_since_push
         assert pushes < first <= rig.plane.pushes
         rig.plane.apply(changes(services().replace("port: 80", "port: 82")))
@@ -110,12 +110,12 @@ async def test_a_proxy_behind_an_agent_is_known_as_well_and_by_which_node(tmp_pa
         assert rig.plane.diagnosis.proxies()[0].sync.cluster_sent != rig.plane.diagnosis.proxies()[0].sync.cluster_acked
 
 
-async def test_a_proxy_that_comes_again_is_not_behind_for_longer_than_it_is_here(tmp_path):
+async def test_a_reconnected_proxy_is_not_stale_for_longer_than_it_is_connected(tmp_path):
     async with serving(tmp_path, services()) as (plane, channel):
         client = Client(channel)
         await client.subscribe(CLUSTER)
         await client.read()
-        await asyncio.sleep(0.5)  # what it does not answer is that old
+        await asyncio.sleep(0.5)  # the unacknowledged push is that old
         async with grpc.aio.insecure_channel(f"unix:{tmp_path}/xds.sock") as other:
             again = Client(other)
             await again.subscribe(CLUSTER)
@@ -126,7 +126,7 @@ async def test_a_proxy_that_comes_again_is_not_behind_for_longer_than_it_is_here
             assert new.stale_seconds < 0.5 <= old.stale_seconds
 
 
-async def test_a_replica_says_its_name():
+async def test_a_replica_reports_its_name():
     plane = ControlPlane(replica="istiod-7d4f")
     assert plane.diagnosis.replica == "istiod-7d4f"
     await plane.close()

@@ -29,7 +29,7 @@ async def rig():
         yield made
 
 
-async def test_a_proxy_has_the_labels_of_its_pod_whatever_it_says(rig):
+async def test_a_proxy_has_the_labels_of_its_pod_whatever_it_claims(rig):
     async with channel(rig, *rig.certificate("shop", "web")) as to:
         proxy = Proxy(to)
         proxy.labels = {"app": "api", "tier": "gold"}
@@ -38,15 +38,15 @@ async def test_a_proxy_has_the_labels_of_its_pod_whatever_it_says(rig):
         assert [each.group for each in rig.plane.proxies()] == [group("web")]
 
 
-async def test_a_token_says_which_pod_it_is_whatever_the_proxy_says(rig):
+async def test_a_token_identifies_the_pod_whatever_the_proxy_claims(rig):
     async with channel(rig) as to:
-        proxy = Proxy(to, rig.token(Caller("shop", "web", "web-1", "uid-web-1")))  # and says that it is web-0
+        proxy = Proxy(to, rig.token(Caller("shop", "web", "web-1", "uid-web-1")))  # its node id claims to be web-0
         await proxy.subscribe(CLUSTER)
         assert (await proxy.read()).resources
         assert [each.group for each in rig.plane.proxies()] == [GOLD]
 
 
-async def test_a_proxy_whose_pod_gets_other_labels_comes_again_as_what_it_is_then(rig):
+async def test_a_proxy_whose_pod_gets_other_labels_reconnects_in_its_new_group(rig):
     async with channel(rig, *rig.certificate("shop", "web")) as to:
         proxy = Proxy(to)
         await proxy.subscribe(CLUSTER)
@@ -83,12 +83,12 @@ WEB = Principal("shop", "web")
         ("web-0", {}, Principal("shop", "web", only_asks=True), "not bound to a pod"),
     ],
 )
-def test_refuses_who_names_a_pod_that_is_not_of_its_account(rig, pod, metadata, principal, why):
+def test_rejects_proxies_that_name_a_pod_of_another_account(rig, pod, metadata, principal, why):
     with pytest.raises(StreamRefused, match=why):
         Direct(rig.placed, lambda *_: None).join(1, NodeInfo(NODE.format(pod), "", metadata), group("web"), principal)
 
 
-def test_one_pod_has_so_many_streams(rig):
+def test_the_number_of_streams_per_pod_is_limited(rig):
     direct = Direct(rig.placed, lambda *_: None)
     node = NodeInfo(NODE.format("web-0"), "", {})
     for number in range(MOST_STREAMS):
@@ -99,7 +99,7 @@ def test_one_pod_has_so_many_streams(rig):
     direct.join(99, node, group("web"), WEB)
 
 
-def test_where_no_pods_are_known_nobody_is_believed():
+def test_without_placements_every_authenticated_proxy_is_rejected():
     with pytest.raises(StreamRefused, match="knows no pods"):
         Direct(None, lambda *_: None).join(1, NodeInfo(NODE.format("web-0")), group("web"), WEB)
 
@@ -110,14 +110,14 @@ def test_grpcs_own_client_stays_one(rig):
     assert (joined.kind, joined.labels) == (ProxyKind.GRPC, GOLD.labels)
 
 
-def test_a_pod_with_a_sidecar_is_no_gateway_whatever_its_proxy_says(rig):
+def test_a_pod_with_a_sidecar_is_no_gateway_whatever_its_proxy_claims(rig):
     claimed = msgspec.structs.replace(group("web"), kind=ProxyKind.GATEWAY)
     node = NodeInfo(NODE.format("web-0").replace("sidecar", "router"))
     with pytest.raises(StreamRefused, match="claims to be a router, but pod shop/web-0 is a sidecar"):
         Direct(rig.placed, lambda *_: None).join(1, node, claimed, WEB)
 
 
-def test_a_gateways_pod_has_no_sidecar_whatever_its_proxy_says(rig):
+def test_a_gateways_pod_has_no_sidecar_whatever_its_proxy_claims(rig):
     gateway = msgspec.structs.replace(group("web"), kind=ProxyKind.GATEWAY)
     rig.placed.put("uid-web-2", "node-1", gateway)
     direct = Direct(rig.placed, lambda *_: None)

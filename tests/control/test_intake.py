@@ -60,7 +60,7 @@ def test_a_bad_object_stops_no_other():
     assert problems.all()
 
 
-def test_an_object_that_is_gone_goes_with_its_problems():
+def test_a_deleted_object_is_removed_with_its_problems():
     mesh, problems, one = intake()
     one.documents(changes(ORDERS))
     one.documents(changes(ORDERS.replace("port: 80,", "port: eighty,")))
@@ -70,7 +70,7 @@ def test_an_object_that_is_gone_goes_with_its_problems():
     assert problems.all() == ()
 
 
-def test_what_a_refused_object_seems_to_be_is_known_until_it_is_mended_or_gone():
+def test_a_rejected_objects_parsed_values_are_kept_until_it_is_corrected_or_deleted():
     _, _, one = intake()
     bad = ORDERS.replace("targetPort: 8080", "targetPort: -1")
     for mended in (changes(ORDERS), [Change(KEY, None)]):
@@ -80,13 +80,13 @@ def test_what_a_refused_object_seems_to_be_is_known_until_it_is_mended_or_gone()
         assert one.refused == {}
 
 
-def test_whoever_runs_the_mesh_may_fill_values_in():
+def test_the_runner_of_the_mesh_may_fill_in_values():
     mesh, _, one = intake(admit=lambda value: value)
     one.documents(changes(ORDERS))
     assert mesh.get(KEY)
 
 
-def test_a_defect_of_ours_costs_only_the_object_that_shows_it(monkeypatch):
+def test_a_defect_in_weft_affects_only_the_object_that_triggers_it(monkeypatch):
     def choke(document, domain):
         if document.key == KEY:
             raise ZeroDivisionError("a defect")
@@ -116,7 +116,7 @@ def guarding(mesh, app="orders"):
     return [(policy.action, policy.refused) for policy in mesh.policies(AuthorizationPolicy, group(app))]
 
 
-def test_a_refused_policy_that_was_never_good_denies_everything_to_whom_it_selects():
+def test_a_rejected_policy_that_was_never_valid_denies_everything_for_selected_workloads():
     mesh, problems, one = intake()
     touched, changed = one.documents(changes(POLICY.replace("namespaces:", "namespace:")))
     assert guarding(mesh) == [(Action.DENY, True)]
@@ -142,7 +142,7 @@ def test_a_good_policy_stays_when_its_next_version_is_refused():
     assert problems.all()
 
 
-def test_a_closed_door_opens_when_the_policy_is_mended_or_gone():
+def test_deny_all_ends_when_the_policy_is_corrected_or_deleted():
     bad = POLICY.replace("namespaces:", "namespace:")
     mesh, _, one = intake()
     one.documents(changes(bad))
@@ -167,7 +167,7 @@ spec:
 """
 
 
-def test_a_guard_that_was_never_good_keeps_everybody_out_until_it_is():
+def test_a_policy_that_was_never_valid_denies_all_until_it_is_corrected():
     mesh, problems, one = intake()
     key = ObjectKey("RequestAuthentication", "shop", "tokens")
     broken = TOKENS.replace("jwksUri", "jwks_uri")
@@ -183,8 +183,8 @@ def test_a_guard_that_was_never_good_keeps_everybody_out_until_it_is():
     assert mesh.get(key) == ()
 
 
-def test_a_value_that_cannot_be_taken_in_stops_no_other():
-    """On a cluster they come from pods; an error there would end the control plane, and the next one as well."""
+def test_a_value_that_cannot_be_applied_stops_no_other():
+    """On a cluster values come from pods; an exception would end the control plane, and every later one as well."""
 
     def admit(value):
         if value == "bad":

@@ -12,11 +12,11 @@ def test_a_sidecars_group_is_its_namespace_labels_and_account():
     assert group_of(NODE, metadata) == Group(ProxyKind.SIDECAR, "shop", labels_of({"app": "frontend"}), "frontend")
 
 
-def test_the_node_id_tells_the_namespace_where_the_metadata_does_not():
+def test_the_namespace_comes_from_the_node_id_if_not_in_the_metadata():
     assert group_of(NODE, {}).namespace == "shop"
 
 
-def test_a_proxy_is_where_its_node_says():
+def test_the_locality_of_a_proxy_is_that_of_its_xds_node():
     assert group_of(NODE, {}, "eu/eu-a").locality == "eu/eu-a"
 
 
@@ -45,6 +45,6 @@ def test_a_pods_name_is_in_the_metadata_or_the_node_id():
         (NODE, {"LABELS": {str(n): "" for n in range(200)}}),
     ],
 )
-def test_refuses_who_does_not_say_enough(node_id, metadata):
+def test_rejects_incomplete_nodes(node_id, metadata):
     with pytest.raises(UnknownProxy):
         group_of(node_id, metadata)

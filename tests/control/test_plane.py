@@ -1,4 +1,4 @@
-"""The control plane as its proxies meet it."""
+"""The control plane, through the streams of its proxies."""
 
 import asyncio
 import contextlib
@@ -45,7 +45,7 @@ async def test_a_proxy_is_served_and_its_sync_state_is_known(tmp_path):
         assert plane.proxies()[0].sync is Sync.SYNCED
 
 
-async def test_a_proxy_that_comes_before_the_objects_waits_for_them(tmp_path):
+async def test_a_proxy_that_connects_before_the_objects_are_loaded_waits(tmp_path):
     async with serving(tmp_path) as (plane, channel):
         client = Client(channel)
         await client.subscribe(CLUSTER)
@@ -65,7 +65,7 @@ async def test_a_socket_of_one_group_refuses_the_proxies_of_another(tmp_path):
         assert (await friend.read()).resources
 
 
-async def test_a_refused_resource_is_a_problem_of_the_object_that_made_it_until_it_is_mended(tmp_path):
+async def test_a_rejected_resource_is_a_problem_of_its_object_until_it_is_corrected(tmp_path):
     async with serving(tmp_path, ORDERS) as (plane, channel):
         client = Client(channel)
         bad = "outbound|80||orders.shop.svc.cluster.local"
@@ -86,7 +86,7 @@ async def test_a_refused_resource_is_a_problem_of_the_object_that_made_it_until_
             await asyncio.sleep(0.01)
 
 
-async def test_a_group_is_kept_while_one_of_its_proxies_is_there(tmp_path, monkeypatch):
+async def test_a_group_is_kept_while_one_of_its_proxies_is_connected(tmp_path, monkeypatch):
     monkeypatch.setattr("weft.control.plane.IDLE_SECONDS", 0.0)
     async with serving(tmp_path, ORDERS) as (plane, channel):
         stays, goes = Client(channel), Client(channel)
@@ -101,7 +101,7 @@ async def test_a_group_is_kept_while_one_of_its_proxies_is_there(tmp_path, monke
         await eventually(lambda: not list(plane._push.groups()))
 
 
-async def test_a_proxy_that_comes_back_in_time_finds_its_group_and_keeps_it(tmp_path, monkeypatch):
+async def test_a_proxy_that_reconnects_in_time_finds_its_group(tmp_path, monkeypatch):
     async with serving(tmp_path, ORDERS) as (plane, channel):
         goes, goes_later = Client(channel), Client(channel, namespace="other")
         for client in (goes, goes_later):
@@ -118,7 +118,7 @@ async def test_a_proxy_that_comes_back_in_time_finds_its_group_and_keeps_it(tmp_
         assert not plane._idle
 
 
-async def test_tells_who_asks_which_objects_changed(tmp_path):
+async def test_notifies_listeners_of_changed_objects(tmp_path):
     plane, told = ControlPlane(), []
     plane.on_change.append(told.append)
     plane.apply(changes(ORDERS))
@@ -145,7 +145,7 @@ async def test_objects_that_do_not_fit_together_are_a_problem_until_they_do():
     await plane.close()
 
 
-async def test_instances_that_somebody_else_runs_fit_too():
+async def test_instances_that_are_put_without_documents_clear_findings():
     plane = ControlPlane()
     plane.apply(changes(ORDERS + "---" + WEB))
     await eventually(plane.problems)
@@ -154,7 +154,7 @@ async def test_instances_that_somebody_else_runs_fit_too():
     await plane.close()
 
 
-async def test_a_proxy_that_waited_gets_the_objects_and_who_answers_at_once(tmp_path):
+async def test_a_waiting_proxy_gets_objects_and_endpoints_at_once(tmp_path):
     async with serving(tmp_path) as (plane, channel):
         client = Client(channel)
         await client.subscribe(ENDPOINT, "outbound|80||orders.shop.svc.cluster.local")
@@ -185,8 +185,8 @@ spec: {clusterIP: 10.96.0.2, ports: [{name: http, port: 80}]}
 """
 
 
-async def test_a_proxy_that_comes_back_is_told_of_what_it_had(tmp_path):
-    """Before the control plane has its objects, and after."""
+async def test_a_reconnecting_proxy_gets_the_clusters_that_it_had(tmp_path):
+    """It connects before the control plane has loaded its objects, and after."""
     orders = "outbound|80||orders.shop.svc.cluster.local"
     async with serving(tmp_path) as (plane, channel):
         client = Client(channel)
@@ -224,7 +224,7 @@ async def test_a_saved_object_is_parsed_once(tmp_path, monkeypatch):
         assert await saved() == [str(first)]
         first.write_text(ORDERS.replace("8080", "8081"))
         assert await saved() == [str(first)]
-        first.write_text(ORDERS.replace("port: 80", "port: eighty"))  # refused
+        first.write_text(ORDERS.replace("port: 80", "port: eighty"))  # this version is rejected
         assert await saved() == [str(first)]
         second.write_text(ORDERS)  # the same object once more
         assert await saved() == [str(second)]

@@ -6,7 +6,7 @@ def problem(line, what="wrong"):
     return Problem(Where("a.yaml", line), what)
 
 
-def test_a_problem_goes_away_with_its_cause():
+def test_a_problem_disappears_with_its_cause():
     problems = Problems()
     problems.put("a", [problem(2), problem(1)])
     problems.put("b", [problem(3)])
@@ -15,7 +15,7 @@ def test_a_problem_goes_away_with_its_cause():
     assert [p.where.line for p in problems.all()] == [3]
 
 
-def test_only_what_is_new_is_told(caplog):
+def test_only_new_problems_are_logged(caplog):
     problems = Problems()
     problems.put("a", [problem(1)])
     problems.put("a", [problem(1), problem(2)])

@@ -1,5 +1,5 @@
-"""A proxy that refuses everything with `/bad` in it, as Envoy does: a whole response for one resource, a whole route
-configuration for one host."""
+"""The quarantine, with a proxy that rejects everything with `/bad` in it, as Envoy does: a whole response because of
+one resource, a whole route configuration because of one host."""
 
 import asyncio
 
@@ -48,7 +48,7 @@ def routes(**paths):
 
 
 class Picky(Client):
-    """Keeps what it has taken of the route configuration, by virtual host."""
+    """A client that stores the route configuration that it accepted, by virtual host."""
 
     def __init__(self, channel):
         super().__init__(channel)
@@ -87,7 +87,7 @@ async def settles(plane, proxy, has, blamed=()):
     )
 
 
-async def test_one_bad_host_holds_back_nobody_who_changed_with_it(rig):
+async def test_one_bad_host_does_not_block_hosts_that_changed_with_it(rig):
     plane, proxy = rig
     await settles(plane, proxy, {"orders": "/"})
     plane.apply(changes(routes(orders="/a", cart="/b", stock="/bad", users="/d", audit="/e")))
@@ -102,7 +102,7 @@ async def test_several_bad_hosts_are_each_found(rig):
     await settles(plane, proxy, {"orders": "/", "cart": "/b", "stock": "/", "users": "/d"}, blamed=["orders", "stock"])
 
 
-async def test_a_bad_host_holds_back_nobody_who_changes_later(rig):
+async def test_a_bad_host_does_not_block_hosts_that_change_later(rig):
     plane, proxy = rig
     await settles(plane, proxy, {"orders": "/"})
     plane.apply(changes(routes(stock="/bad")))
@@ -111,7 +111,7 @@ async def test_a_bad_host_holds_back_nobody_who_changes_later(rig):
     await settles(plane, proxy, {"stock": "/", "orders": "/later"}, blamed=["stock"])
 
 
-async def test_mending_the_object_ends_the_problem_and_brings_its_routes(rig):
+async def test_correcting_the_object_clears_the_problem_and_adds_its_routes(rig):
     plane, proxy = rig
     await settles(plane, proxy, {"orders": "/"})
     plane.apply(changes(routes(stock="/bad", cart="/b")))
@@ -133,7 +133,7 @@ async def test_a_change_that_leaves_a_bad_hosts_routes_as_they_are_does_not_brin
     assert proxy.refusals == refusals
 
 
-async def test_a_host_that_was_bad_from_the_start_is_left_out_until_it_is_mended(tmp_path):
+async def test_a_host_that_was_bad_from_the_start_is_left_out_until_it_is_corrected(tmp_path):
     documents = services() + "---" + routes(stock="/bad", cart="/b")
     async with serving(tmp_path, documents) as (plane, channel):
         proxy = Picky(channel)
@@ -153,7 +153,7 @@ spec: {action: DENY, rules: [{}]}
 """
 
 
-async def test_a_proxy_that_refuses_a_policy_lifts_it_from_nobody_who_takes_it(tmp_path):
+async def test_a_proxy_that_rejects_a_policy_does_not_lift_it_for_others(tmp_path):
     async def read(client):
         response = await client.read()
         return response, b"policy[nobody]" in response.SerializeToString()
@@ -194,7 +194,7 @@ async def test_a_proxy_that_refuses_a_policy_lifts_it_from_nobody_who_takes_it(t
         ),
     ],
 )
-def test_of_all_that_envoy_says_the_reason_is_kept(said, expected):
+def test_only_the_cause_is_kept_of_envoys_error_message(said, expected):
     assert reason(said) == expected
 
 
@@ -215,7 +215,7 @@ spec:
 """
 
 
-async def test_of_all_policies_before_a_workload_the_one_rule_at_fault_is_named(tmp_path):
+async def test_the_one_rule_at_fault_among_all_policies_of_a_workload_is_named(tmp_path):
     async def answer_all():
         while True:
             response = await client.read()

@@ -1,4 +1,4 @@
-"""Agents at the control plane: real TLS, real streams, proxies that speak through the agent's own sockets."""
+"""Agents and the control plane, over real TLS and streams, with proxies on the agents' sockets."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ async def relayed(rig, directory, node="node-1", name="web-0", of=None):
         await relay.close()
 
 
-async def test_a_proxy_behind_an_agent_is_served_and_known(tmp_path):
+async def test_a_proxy_behind_an_agent_is_served_and_listed(tmp_path):
     async with cluster(changes(services())) as rig, relayed(rig, tmp_path) as (relay, channel):
         client = Client(channel)
         await client.subscribe(CLUSTER)
@@ -61,12 +61,12 @@ async def test_a_proxy_behind_an_agent_is_served_and_known(tmp_path):
 
 
 async def answer_all(client):
-    """However many answers there are: removals may come in one of their own."""
+    """Acknowledge all responses: removals may be in a separate one."""
     while True:
         await client.answer(await client.read())
 
 
-async def test_a_refusal_behind_an_agent_is_the_problem_of_the_object_at_fault_alone(tmp_path):
+async def test_a_nack_behind_an_agent_is_a_problem_of_the_object_at_fault_only(tmp_path):
     async with cluster(changes(services())) as rig, relayed(rig, tmp_path) as (_, channel):
         proxy = Picky(channel)
         running = asyncio.create_task(proxy.run())
@@ -80,7 +80,7 @@ async def test_a_refusal_behind_an_agent_is_the_problem_of_the_object_at_fault_a
         running.cancel()
 
 
-async def test_a_control_plane_that_has_just_started_knows_what_proxies_took_before(tmp_path):
+async def test_a_control_plane_that_has_just_started_gets_the_versions_that_proxies_accepted(tmp_path):
     async with cluster(changes(services())) as rig, relayed(rig, tmp_path) as (relay, channel):
         proxy = Picky(channel)
         running = asyncio.create_task(proxy.run())
@@ -99,7 +99,7 @@ async def test_a_control_plane_that_has_just_started_knows_what_proxies_took_bef
         running.cancel()
 
 
-async def test_groups_are_kept_by_agents_and_proxies_together_and_go_when_nobody_needs_them(tmp_path, monkeypatch):
+async def test_groups_are_kept_while_an_agent_or_a_proxy_needs_them(tmp_path, monkeypatch):
     monkeypatch.setattr("weft.control.plane.IDLE_SECONDS", 0.0)
     async with cluster(changes(services())) as rig:
         async with (
@@ -140,7 +140,7 @@ async def test_an_edit_of_a_pods_labels_moves_its_proxy_to_its_new_group(tmp_pat
         await until(lambda: [proxy.group for proxy in rig.plane.proxies()] == [group("web", tier="gold")])
 
 
-async def test_an_agent_is_given_nothing_of_pods_on_other_nodes(tmp_path):
+async def test_an_agent_gets_no_config_of_pods_on_other_nodes(tmp_path):
     async with cluster(changes(services())) as rig, relayed(rig, tmp_path) as (relay, _):
         rig.placed.put("uid-api-0", "node-2", group("api"))
         await relay.add(pod("api-0"), doorway(tmp_path / "api-0"))
@@ -167,7 +167,7 @@ async def test_an_agent_is_given_nothing_of_pods_on_other_nodes(tmp_path):
         ),
     ],
 )
-def test_refuses_who_is_not_the_agent_of_the_node(node, principal, why):
+def test_rejects_callers_that_are_not_the_agent_of_the_node(node, principal, why):
     placed = Placed()
     placed.put("uid-b", "node-1")
     with pytest.raises(StreamRefused, match=why):
@@ -182,7 +182,7 @@ def test_admits_the_agent_of_a_node_and_names_groups_by_what_they_are():
     assert relays.name(group("web")) == relays.name(Group(*group("web").__reduce__()[1])) != relays.name(group("api"))
 
 
-async def test_an_agent_without_a_certificate_or_of_another_account_is_refused(tmp_path):
+async def test_an_agent_without_a_certificate_or_of_another_account_is_rejected(tmp_path):
     async with cluster(changes(services())) as rig:
         for line, why in (
             (rig.line("node-1", certified=False), "is not an agent"),
@@ -195,7 +195,7 @@ async def test_an_agent_without_a_certificate_or_of_another_account_is_refused(t
         assert rig.plane.nodes() == []
 
 
-async def test_what_a_proxy_had_behind_an_agent_that_is_new_stays_with_it(tmp_path):
+async def test_clusters_of_a_proxy_behind_a_new_agent_stay(tmp_path):
     async with cluster(changes(ON_DEMAND)) as rig, relayed(rig, tmp_path) as (_, channel):
         client = Client(channel)
         await client.subscribe(CLUSTER, had={ORDERS: "1", "PassthroughCluster": "1"})
@@ -204,8 +204,8 @@ async def test_what_a_proxy_had_behind_an_agent_that_is_new_stays_with_it(tmp_pa
         assert (outbound, response.removed_resources) == ({ORDERS}, [])
 
 
-async def test_an_agent_whose_control_plane_is_set_on_demand_loses_nothing_that_its_proxies_have(tmp_path):
-    """But of what is new it is told when it is called."""
+async def test_enabling_on_demand_removes_nothing_from_an_agents_proxies(tmp_path):
+    """A new service is sent when it is called."""
     (_, _, orders) = ON_DEMAND.rpartition("---")[0].partition("---")
     async with cluster(changes(orders)) as rig, relayed(rig, tmp_path) as (relay, _):
         await until(lambda: relay.placed("uid-web-0"))
@@ -220,7 +220,7 @@ async def test_an_agent_whose_control_plane_is_set_on_demand_loses_nothing_that_
         assert set(relay._copy.snapshots.resources(name, CLUSTER)) == before
 
 
-def test_no_agent_loses_its_stream_for_a_call_that_cannot_be_answered(caplog):
+def test_no_agent_loses_its_stream_when_a_wanted_cluster_cannot_be_pushed(caplog):
     class Failing:
         def want(self, group, names, had=()):
             raise ValueError("nobody thought of this")

@@ -19,7 +19,7 @@ from weft.control.sync_status import NOT_SENT, STALE, SYNCED, TYPES, ProxySync, 
         (TypeSync(SYNCED, last_error="no such path"), "ERROR"),
     ],
 )
-def test_a_cell_says_how_far_a_type_is(sync, says):
+def test_a_cell_shows_the_sync_state_of_a_type(sync, says):
     assert cell(sync) == says
 
 

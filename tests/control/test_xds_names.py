@@ -1,11 +1,11 @@
-"""`weft.xds` reads names that `weft.translate` writes and imports nothing of it: both must mean the same."""
+"""`weft.xds` parses names that `weft.translate` builds, without importing it: both must agree."""
 
 from weft.mesh.calls import MOST
 from weft.translate import names
 from weft.xds import on_demand
 
 
-def test_both_floors_read_the_same_names():
+def test_xds_and_translate_read_the_same_names():
     assert (on_demand.HOLD, on_demand.RESUMED) == (names.HOLD, names.AGAIN)
     for address in ("10.0.0.1", "fd00::1"):
         for cluster in names.held(address):
@@ -14,5 +14,5 @@ def test_both_floors_read_the_same_names():
     assert on_demand.cluster_host(cluster) == names.called_host(cluster) == "web.shop.svc.cluster.local"
 
 
-def test_both_floors_have_the_same_bound():
+def test_xds_and_mesh_have_the_same_limit():
     assert on_demand.CALLED == MOST

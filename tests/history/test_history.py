@@ -78,7 +78,7 @@ def test_a_change_that_changed_nothing_is_no_moment(rig):
     assert rig.history.moments() == ()
 
 
-def test_what_came_and_went_between_two_moments_is_no_moment(rig):
+def test_an_object_added_and_removed_between_two_moments_is_no_moment(rig):
     key, values = of("payments")
     rig.history.note(key, (), values)
     rig.history.note(key, values, ())
@@ -94,7 +94,7 @@ def test_a_moment_is_found_by_its_time(rig):
         rig.history.number_at(999)
 
 
-def test_who_answers_is_one_moment_for_a_minute_and_config_is_its_own(rig):
+def test_endpoint_changes_of_a_minute_are_one_moment_and_config_changes_are_separate(rig):
     rig.change(pod("a"))
     rig.change(pod("b"))
     rig.change(pod("a", ready=False))
@@ -108,7 +108,7 @@ def test_who_answers_is_one_moment_for_a_minute_and_config_is_its_own(rig):
     assert [moment.of_endpoints for moment in rig.history.moments()] == [True, False, True, True]
 
 
-def test_the_oldest_is_forgotten_first_and_said_to_be(rig, monkeypatch):
+def test_the_oldest_moment_is_dropped_first_and_reported_as_missing(rig, monkeypatch):
     monkeypatch.setattr(history, "MOMENTS", 2)
     for name in ("payments", "reports", "search"):
         rig.change(of(name))
@@ -126,7 +126,7 @@ def test_edits_are_bounded_too_but_the_last_moment_stays(rig, monkeypatch):
     assert [moment.number for moment in rig.history.moments()] == [3]
 
 
-def test_what_is_large_is_remembered_for_a_shorter_time(rig, monkeypatch):
+def test_large_changes_are_kept_for_a_shorter_time(rig, monkeypatch):
     monkeypatch.setattr(history, "BYTES", 2_000)
     key = ObjectKey("Service", "shop", "large")
     for number in range(1, 20):
@@ -140,7 +140,7 @@ CHANGES = st.lists(st.lists(st.tuples(NAMES, st.integers(0, 3)), max_size=3), ma
 
 
 @given(CHANGES)
-def test_every_moment_can_be_looked_at_as_it_was(batches):
+def test_the_mesh_of_every_moment_can_be_reconstructed(batches):
     rig = Rig()
     rig.change(of("orders"))
     seen = {0: dict(rig.mesh.values())}
@@ -154,7 +154,7 @@ def test_every_moment_can_be_looked_at_as_it_was(batches):
         assert dict(rig.history.mesh_at(number).values()) == values
 
 
-def test_the_last_but_one_is_counted_without_who_answers(rig):
+def test_negative_numbers_do_not_count_endpoint_changes(rig):
     rig.change(of("payments"))
     rig.change(pod("orders-0"))
     rig.change(of("bank"))

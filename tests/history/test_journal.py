@@ -25,7 +25,7 @@ def moment(number, *edits):
     return SaidMoment(number, 100.0 + number, f"digest{number}", edits)
 
 
-def test_the_first_has_no_past_and_is_remembered(tmp_path):
+def test_the_first_run_has_no_past_and_is_recorded(tmp_path):
     first = Journal(tmp_path)
     assert first.begin({key("a"): said("one")}, 100.0, "digest0").moments == ()
     first.add(moment(1, edit("a", "one", "two")))
@@ -37,7 +37,7 @@ def test_the_first_has_no_past_and_is_remembered(tmp_path):
     assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
 
 
-def test_what_changed_while_nobody_looked_is_the_last_moment(tmp_path):
+def test_changes_while_no_control_plane_ran_are_the_last_moment(tmp_path):
     first = Journal(tmp_path)
     first.begin({key("a"): said("one"), key("b"): said("b")}, 100.0, "digest0")
     first.add(moment(7, edit("a", "one", "two")))
@@ -47,12 +47,12 @@ def test_what_changed_while_nobody_looked_is_the_last_moment(tmp_path):
     assert [each.number for each in Journal(tmp_path).begin({key("a"): said("three")}, 300.0, "x").moments] == [7, 8]
 
 
-def test_an_object_that_only_stands_elsewhere_is_no_change(tmp_path):
+def test_an_object_that_only_moved_in_its_file_is_no_change(tmp_path):
     Journal(tmp_path).begin({key("a"): said("one")}, 100.0, "digest0")
     assert Journal(tmp_path).begin({key("a"): Said('"one"', "b.yaml", 9)}, 200.0, "digest0").moments == ()
 
 
-def test_a_line_that_was_not_written_to_its_end_costs_no_more_than_itself(tmp_path):
+def test_an_incomplete_line_loses_only_that_line(tmp_path):
     first = Journal(tmp_path)
     first.begin({}, 100.0, "digest0")
     first.add(moment(1, edit("a", None, "one")))
@@ -67,20 +67,20 @@ def test_a_line_that_was_not_written_to_its_end_costs_no_more_than_itself(tmp_pa
 
 
 @given(st.binary(max_size=200))
-def test_whatever_the_file_holds_it_goes_on(tmp_path_factory, rubbish):
+def test_whatever_the_file_contains_the_journal_continues(tmp_path_factory, rubbish):
     directory = tmp_path_factory.mktemp("journal")
     (directory / FILE).write_bytes(rubbish)
     assert Journal(directory).begin({}, 100.0, "digest0").moments == ()
 
 
-def test_where_nothing_can_be_written_it_goes_on(tmp_path, caplog):
+def test_an_unwritable_journal_does_not_stop_the_control_plane(tmp_path, caplog):
     kept = Journal(tmp_path / "nowhere")
     assert kept.begin({}, 100.0, "digest0").moments == ()
     kept.add(moment(1, edit("a", None, "one")))
     assert "the history is not recorded" in caplog.text
 
 
-def test_the_oldest_are_forgotten_first(tmp_path, monkeypatch):
+def test_the_oldest_moments_are_dropped_first(tmp_path, monkeypatch):
     monkeypatch.setattr(journal, "MOMENTS", 3)
     first = Journal(tmp_path)
     first.begin({}, 100.0, "digest0")
@@ -110,7 +110,7 @@ def test_a_file_that_has_grown_long_is_written_anew(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("runs", [1, 3])
 @given(data=st.data())
-def test_what_was_said_last_is_known_after_any_run(tmp_path_factory, runs, data):
+def test_the_last_content_is_known_after_any_run(tmp_path_factory, runs, data):
     directory = tmp_path_factory.mktemp("journal")
     state, number = {}, 0
     for _ in range(runs):
@@ -127,7 +127,7 @@ def test_what_was_said_last_is_known_after_any_run(tmp_path_factory, runs, data)
 
 
 def kept_after_damage(directory, line, *, now, digest):
-    """A byte of that line of the file becomes another that no text has."""
+    """Damage one byte of a line of the file, and return what is restored."""
     lines = (directory / FILE).read_bytes().splitlines(keepends=True)
     lines[line] = lines[line][:20] + b"\xff" + lines[line][21:]
     (directory / FILE).write_bytes(b"".join(lines))
@@ -136,7 +136,7 @@ def kept_after_damage(directory, line, *, now, digest):
 
 @pytest.fixture
 def four(tmp_path):
-    """A journal with a beginning and four moments, of two objects that take turns."""
+    """A journal with a beginning and four moments, which change two objects in turn."""
     first = Journal(tmp_path)
     first.begin({key("a"): said("a0"), key("b"): said("b0")}, 100.0, "digest0")
     first.add(moment(1, edit("a", "a0", "a1")))
@@ -153,26 +153,26 @@ NOW = {key("a"): said("a4"), key("b"): said("b2")}
 def test_a_bad_byte_costs_its_line_and_the_file_is_kept_aside(four, caplog):
     restored = kept_after_damage(four, 3, now=NOW, digest="digest4")
     assert [each.number for each in restored.moments] == [1, 2, 3, 4]
-    # What the lost line said follows from those around it.
+    # The content of the lost line follows from the lines around it.
     assert restored.moments[2].edits == (edit("a", "a1", "a3"),)
     assert b"\xff" in (four / DAMAGED).read_bytes() and b"\xff" not in (four / FILE).read_bytes()
     assert stat.S_IMODE((four / DAMAGED).stat().st_mode) == 0o600
     assert "1 lines cannot be read" in caplog.text and DAMAGED in caplog.text
 
 
-def test_what_only_a_lost_line_changed_is_told_by_what_is_said_now(four):
+def test_a_change_in_a_lost_line_is_restored_from_the_current_objects(four):
     restored = kept_after_damage(four, 2, now=NOW, digest="digest4")
     assert [each.edits for each in restored.moments[:2]] == [(edit("a", "a0", "a1"),), (edit("b", "b0", "b2"),)]
     assert len(restored.moments) == 4
 
 
-def test_without_the_beginning_the_moments_are_still_remembered(four):
+def test_without_the_beginning_the_moments_are_still_restored(four):
     restored = kept_after_damage(four, 0, now=NOW, digest="digest4")
     assert [each.number for each in restored.moments] == [1, 2, 3, 4]
     assert [each.number for each in Journal(four).begin(NOW, 300.0, "digest4").moments] == [1, 2, 3, 4]
 
 
-def test_a_lost_line_of_an_earlier_run_is_no_more_than_that(four):
+def test_a_lost_line_of_an_earlier_run_affects_no_other_line(four):
     Journal(four).begin(NOW, 200.0, "digest4")
     restored = kept_after_damage(four, 1, now=NOW, digest="digest4")
     assert [each.number for each in restored.moments] == [1, 3, 4]
@@ -206,7 +206,7 @@ def test_large_objects_do_not_make_a_file_beyond_its_bound(tmp_path, monkeypatch
     assert (tmp_path / FILE).stat().st_size < 75_000
 
 
-def test_of_an_object_longer_than_there_is_room_for_only_a_digest_is_kept(tmp_path, monkeypatch):
+def test_only_a_digest_is_stored_of_an_object_that_is_too_long(tmp_path, monkeypatch):
     monkeypatch.setattr(journal, "MOST_OBJECT", 1_000)
     first = Journal(tmp_path)
     first.begin({key("a"): said("x" * 2_000)}, 100.0, "digest0")

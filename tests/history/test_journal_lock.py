@@ -17,7 +17,7 @@ except JournalTaken as taken:
 """
 
 
-def test_another_process_is_told_who_has_it(tmp_path):
+def test_another_process_gets_the_pid_of_the_lock_owner(tmp_path):
     lock = JournalLock(tmp_path)
     run = [sys.executable, "-c", OTHER, str(tmp_path)]
     said = subprocess.run(run, capture_output=True, text=True, check=True).stdout
@@ -26,7 +26,7 @@ def test_another_process_is_told_who_has_it(tmp_path):
     assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == ""
 
 
-def test_who_let_go_can_take_it_again(tmp_path):
+def test_a_closed_lock_can_be_taken_again(tmp_path):
     first = JournalLock(tmp_path)
     with pytest.raises(JournalTaken):
         JournalLock(tmp_path)
@@ -34,7 +34,7 @@ def test_who_let_go_can_take_it_again(tmp_path):
     JournalLock(tmp_path).close()
 
 
-def test_where_no_file_can_be_made_it_goes_on(tmp_path):
+def test_without_a_lock_file_it_continues(tmp_path):
     JournalLock(tmp_path / "nowhere").close()
     (tmp_path / FILE).symlink_to(tmp_path / "elsewhere")
     JournalLock(tmp_path).close()

@@ -25,7 +25,7 @@ def digest(*documents):
     return contents.digest()
 
 
-def test_an_object_is_told_as_it_was_written_and_without_what_a_cluster_adds():
+def test_an_object_is_shown_as_written_without_the_fields_that_a_cluster_adds():
     metadata = {
         "name": "orders",
         "labels": {"app": "orders"},
@@ -50,14 +50,14 @@ def test_an_object_is_told_as_it_was_written_and_without_what_a_cluster_adds():
     }
 
 
-def test_what_a_process_is_given_is_not_kept():
+def test_the_command_and_environment_of_a_workload_are_not_stored():
     spec = {"command": ["run", "--password=p"], "env": {"TOKEN": "t"}, "replicas": 2}
     said, whole = content_of(document(kind="Workload", spec=spec))
     assert json.loads(said)["spec"] == {"replicas": 2}
     assert json.loads(whole)["spec"] == spec
 
 
-def test_a_key_with_which_tokens_could_be_made_is_not_kept_but_changes_the_digest():
+def test_a_private_jwk_is_not_stored_but_changes_the_digest():
     def rule(secret):
         keys = json.dumps(
             {"keys": [{"kty": "oct", "kid": "k", "k": secret}, {"kty": "RSA", "n": "public", "d": secret}]}
@@ -71,7 +71,7 @@ def test_a_key_with_which_tokens_could_be_made_is_not_kept_but_changes_the_diges
     assert digest(rule("c2VjcmV0")) != digest(rule("b3RoZXI"))
 
 
-def test_what_cannot_be_written_is_told_by_its_name():
+def test_an_object_that_cannot_be_encoded_is_stored_by_its_name():
     deep = {}
     deep["again"] = deep
     assert content_of(document(spec=deep)) == content_of(document())
@@ -85,7 +85,7 @@ def test_the_digest_is_of_what_is_said_and_not_of_where_or_in_which_order():
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2) | st.none())))
-def test_a_digest_is_that_of_what_is_left_whatever_was_there_before(changes):
+def test_the_digest_depends_only_on_the_current_objects(changes):
     contents, left = Contents(), {}
     for name, value in changes:
         left.pop(name, None)
@@ -97,7 +97,7 @@ def test_a_digest_is_that_of_what_is_left_whatever_was_there_before(changes):
     assert contents.digest() == digest(*left.values())
 
 
-def test_of_a_secret_only_what_a_gateway_shows_to_everybody_is_told():
+def test_only_public_certificates_of_a_secret_are_stored():
     held = {"tls.crt": "Q0VSVA==", "tls.key": "U0VDUkVU", "password": "U0VDUkVU"}
     contents = Contents()
     contents.put(document(kind="Secret", type="kubernetes.io/tls", data=held, stringData={"key": "SECRET"}))
@@ -108,7 +108,7 @@ def test_of_a_secret_only_what_a_gateway_shows_to_everybody_is_told():
     assert digest(document(kind="Secret", data=held)) != digest(document(kind="Secret", data=other))
 
 
-def test_a_key_beside_its_certificate_is_not_told():
+def test_a_key_in_a_certificate_entry_is_not_stored():
     shown = Authority().issue("shop.example.com")
     both = shown.certificate + shown.key
     for field, value in (("data", b64encode(both).decode()), ("stringData", both.decode())):
@@ -118,7 +118,7 @@ def test_a_key_beside_its_certificate_is_not_told():
 
 
 @pytest.mark.parametrize("value", ["not base64!", "", 5, None])
-def test_a_secret_that_cannot_be_read_is_kept_all_the_same(value):
+def test_a_secret_that_cannot_be_parsed_is_still_recorded(value):
     said, _ = content_of(document(kind="Secret", data={"tls.crt": value}))
     assert json.loads(said)["data"].keys() == {"tls.crt"}
 

@@ -1,4 +1,4 @@
-"""A control plane that is started again remembers what was before it, and shows it as it was."""
+"""A restarted control plane restores the history of earlier runs."""
 
 import json
 import stat
@@ -85,12 +85,13 @@ async def test_another_run_sees_what_changed_in_the_last(started, tmp_path):
     assert stat.S_IMODE((tmp_path / "history.jsonl").stat().st_mode) == 0o600
 
 
-async def test_what_changed_while_none_ran_is_a_moment_of_its_own(started):
+async def test_changes_while_no_control_plane_ran_are_a_separate_moment(started):
     first = started()
     first.apply(changes(MESH + "---" + ROUTE))
     await first.close()
     second = started()
-    second.apply(changes(MESH.replace("serve", "serve-more")))  # what a process is given is not kept, and no change
+    # The command of a workload is not stored, so this is no change.
+    second.apply(changes(MESH.replace("serve", "serve-more")))
     (missed,) = second.history.moments()
     assert [(str(edit.key), bool(edit.before), bool(edit.after)) for edit in missed.edits] == [
         ("VirtualService shop/web", True, False)
@@ -104,11 +105,11 @@ kind: AuthorizationPolicy
 metadata: {name: nobody, namespace: shop}
 spec: {}
 """
-CALLED = MESH.replace("name: shell", "name: door")  # who calls is a pod
+CALLED = MESH.replace("name: shell", "name: door")  # the caller is a pod
 
 
 def arrive(plane, *names):
-    """Pods come one after another, each when its process runs and again when it is ready."""
+    """Add pods one after another, each when its process runs and again when it is ready."""
     for number, name in enumerate(names, start=2):
         for ready in (False, True):
             pod = instance(f"{name}-0", name, address=f"10.244.0.{number}", meshed=True, workload=name, ready=ready)
@@ -122,7 +123,7 @@ async def asked(plane, page, **question):
 
 @pytest.fixture
 async def again(started):
-    """The second run of a mesh in which a policy denied everything, until somebody removed it between the runs."""
+    """The second run of a mesh in which a policy denied everything, until it was removed between the runs."""
     first = started()
     first.apply(changes(CALLED + "---" + DENIED))
     arrive(first, "shell", "web")
@@ -136,7 +137,7 @@ async def again(started):
 CALL = {"caller": "shell", "to": "http://web/"}
 
 
-async def test_the_past_of_an_earlier_run_has_the_pods_of_now(again):
+async def test_moments_of_an_earlier_run_use_the_current_pods(again):
     def verdicts(said):
         return [each["verdict"]["status"] for each in said["explanation"]["outcomes"]]
 
@@ -148,10 +149,10 @@ async def test_the_past_of_an_earlier_run_has_the_pods_of_now(again):
     assert changed["tried"] == len(changed["requests"]) == 3
 
 
-async def test_what_changed_between_two_runs_is_to_blame_and_not_that_pods_came(again):
+async def test_a_change_between_two_runs_is_the_cause_and_not_the_start_of_pods(again):
     found = await asked(again, "bisect", **CALL)
     assert found["moment"]["number"] == 1 and found["before"][0].startswith("denied 403"), found
-    # Nor if its caller came and went, and comes again when something else has changed.
+    # The result is the same if the calling pod was removed, and is added again after another change.
     again.put(ObjectKey("Pod", "shop", "shell-0"), ())
     again.apply(changes(ROUTE.replace("name: web", "name: other").replace("[web]", "[other]")))
     arrive(again, "shell")
@@ -159,7 +160,7 @@ async def test_what_changed_between_two_runs_is_to_blame_and_not_that_pods_came(
     assert found["moment"]["number"] == 1, found
 
 
-async def test_a_run_before_which_nothing_changed_has_always_had_its_pods(started):
+async def test_the_pods_of_a_run_without_changes_exist_from_its_start(started):
     for _ in range(2):
         plane = started()
         plane.apply(changes(CALLED))
@@ -190,7 +191,7 @@ async def test_without_a_memory_nothing_is_gathered_for_one():
     await plane.close()
 
 
-async def test_a_second_one_with_the_same_directory_does_not_start(started):
+async def test_a_second_control_plane_with_the_same_directory_does_not_start(started):
     first = started()
     with pytest.raises(JournalTaken):
         started()

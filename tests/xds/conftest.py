@@ -1,4 +1,4 @@
-"""Lets the tests here import their models: as a package they would be `xds`, a name that xds-protos has taken."""
+"""Makes the modules of this folder importable by their own names: a package `xds` would hide that of xds-protos."""
 
 import sys
 from pathlib import Path

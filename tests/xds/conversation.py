@@ -1,5 +1,5 @@
-"""A client as a model: what it asked for, what it has, and how it answers. Speaks both dialects over real bytes, with
-no network and a clock that moves only when told to."""
+"""A model of an xDS client: what it subscribed to, what it has, and what it acknowledges or rejects. It uses delta or
+state-of-the-world requests in real bytes, without a network, and with a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Client:
         self.now = 100.0
         self.have: dict[str, dict[str, str]] = {}  # type → name → version
         self.asked: dict[str, set[str]] = {}
-        self.bad: set[tuple[str, str]] = set()  # (name, version) that this client refuses
+        self.bad: set[tuple[str, str]] = set()  # (name, version) that this client rejects
         self.seen: list[str] = []  # "CDS +a +b -c" per response, in order
         self.outcomes: list[Acked | Nacked] = []
         self.group = group
@@ -59,7 +59,8 @@ class Client:
         self.nonces: dict[str, str] = {}
 
     def reconnect(self) -> None:
-        """As a real client does: asks again for what it wants and, in delta, says what it has."""
+        """Reconnect as a real client does: subscribe again to the same names and, in delta, send the versions that it
+        has."""
         self.stream.close()
         self.connect()
         for type_url, names in self.asked.items():
@@ -126,7 +127,7 @@ class Client:
             self.ack(response)
 
     def settle(self) -> list[str]:
-        """Turn and answer until nothing more comes. Returns what was said meanwhile."""
+        """Take turns and acknowledge until there are no more responses. Returns the responses as in `seen`."""
         before = len(self.seen)
         for _ in range(1000):
             responses = self.turn()
@@ -154,7 +155,8 @@ class Client:
 
 
 def envoy(snapshots: Snapshots, dialect=DELTA, **options: object) -> Client:
-    """A client that asks as Envoy does: every cluster and listener, endpoints and routes by name. At rest."""
+    """Return a client that subscribes as Envoy does: to every cluster and listener, and to endpoints and routes by
+    name. It has acknowledged everything."""
     client = Client(snapshots, dialect, **options)
     client.ask(CLUSTER)
     client.settle()
@@ -169,7 +171,7 @@ def envoy(snapshots: Snapshots, dialect=DELTA, **options: object) -> Client:
 
 
 def contents(dialect: Dialect, response: Response) -> dict[str, str]:
-    """Name → version, as the bytes say, not as the object says."""
+    """Return name → version, decoded from the bytes of the response and not from the object."""
     if dialect is DELTA:
         message = discovery_pb2.DeltaDiscoveryResponse.FromString(response.payload)
         bodies = [entry.resource.value for entry in message.resources]

@@ -1,4 +1,4 @@
-"""Envoy resources built by hand, as small as they can be, and something to answer requests."""
+"""Minimal Envoy resources, and a backend that responds to requests."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def route(name: str, to_cluster: str) -> Resource:
 
 @asynccontextmanager
 async def backend(answer: str):
-    """An HTTP server on loopback that always says the same. Yields its port."""
+    """Run an HTTP server on loopback that always responds with `answer`. Yields its port."""
 
     async def handle(_: web.Request) -> web.Response:
         return web.Response(text=answer)

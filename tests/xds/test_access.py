@@ -1,4 +1,4 @@
-"""A port that asks who calls, as its callers meet it."""
+"""Authentication of callers on a port that requires it, over real gRPC."""
 
 import grpc
 import grpc.aio
@@ -9,7 +9,7 @@ from weft.xds.access import Unauthenticated, Undecided, admitted, bearer_token
 
 @pytest.fixture
 async def ask(tmp_path):
-    """Returns what `admitted` found, or the code that the call ended with."""
+    """Return the principal from `admitted`, or the status code of the aborted call."""
     found = {}
 
     async def authenticate(peer, token):
@@ -41,20 +41,20 @@ async def ask(tmp_path):
     await server.stop(None)
 
 
-async def test_who_proves_who_it_is_is_known_by_it(ask):
+async def test_an_authenticated_caller_has_a_principal(ask):
     assert await ask(("authorization", "Bearer me")) == "me from unix"
     assert await ask(("authorization", "bearer  me ")) == "me from unix"
 
 
-async def test_who_does_not_is_sent_away_and_who_cannot_be_judged_may_try_again(ask):
+async def test_callers_without_credentials_are_rejected_and_undecided_ones_may_retry(ask):
     assert await ask() is grpc.StatusCode.UNAUTHENTICATED
     assert await ask(("authorization", "Basic me")) is grpc.StatusCode.UNAUTHENTICATED
     assert await ask(("authorization", "Bearer later")) is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_of_two_tokens_none_is_taken(ask):
+async def test_two_bearer_tokens_are_rejected(ask):
     assert await ask(("authorization", "Bearer a"), ("authorization", "Bearer b")) is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_where_nobody_asks_nothing_is_known(ask):
+async def test_without_authentication_there_is_no_principal(ask):
     assert await ask(authenticate=None) == "None"

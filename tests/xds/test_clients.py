@@ -25,7 +25,7 @@ def test_nothing_is_sent_while_the_group_has_no_state(client):
     assert (status(client).names, status(client).wildcard) == (2, False)
 
 
-def test_what_is_out_is_stale_until_it_is_answered(client):
+def test_a_sent_type_is_stale_until_it_is_acknowledged(client):
     client.snapshots.replace("shop", {ENDPOINT: blobs("a", "b")})
     (response,) = client.turn()
     assert (status(client).sync, status(client).sent, status(client).settled) == (Sync.STALE, "1", 0)
@@ -44,7 +44,7 @@ def test_a_client_that_had_everything_already_is_synced_though_nothing_was_sent(
     assert (status(client).sync, status(client).sent) == (Sync.SYNCED, "")
 
 
-def test_a_client_that_asks_for_what_there_is_not_is_not_synced_before_anything_was_sent():
+def test_a_client_that_subscribes_to_missing_names_is_not_synced_before_a_response():
     client = Client(Snapshots(), dialect=SOTW)
     client.ask(ENDPOINT, "c")
     client.snapshots.replace("shop", {ENDPOINT: blobs("a", "b")})
@@ -55,14 +55,14 @@ def test_a_client_that_asks_for_what_there_is_not_is_not_synced_before_anything_
     assert status(client).sync is Sync.SYNCED
 
 
-def test_a_refusal_is_shown(client):
+def test_the_last_nack_is_shown(client):
     client.bad = {("a", "1")}
     client.snapshots.replace("shop", {ENDPOINT: blobs("a", "b")})
     client.settle()
     assert status(client).error == "no"
 
 
-def test_a_client_is_behind_since_the_first_change_that_it_has_not_answered(client):
+def test_a_client_is_behind_since_the_first_change_that_it_has_not_acknowledged(client):
     snapshots = client.snapshots
     snapshots.replace("shop", {ENDPOINT: blobs("a", "b")})
     client.settle()
@@ -81,7 +81,7 @@ def test_a_client_is_behind_since_the_first_change_that_it_has_not_answered(clie
     assert (status(client).sync, status(client).behind) == (Sync.SYNCED, 0)
 
 
-def test_a_client_is_not_behind_for_what_it_did_not_ask_for(client):
+def test_a_client_is_not_behind_for_names_it_has_not_subscribed_to(client):
     client.snapshots.replace("shop", {ENDPOINT: blobs("a", "b", "c")})
     client.settle()
     client.snapshots.update("shop", {ENDPOINT: blobs("c", version="2")})

@@ -34,7 +34,7 @@ def test_a_pod_gets_all_of_its_group_and_nothing_of_others():
     assert rig.copy.snapshots.groups() == ["web"]
 
 
-def test_nothing_is_said_of_a_group_before_all_of_it_is_known():
+def test_no_part_of_a_group_is_served_before_the_whole_group_has_arrived():
     rig = Rig({"web-0": "web"})
     rig.add("web-0")
     assert rig.settle() == []
@@ -58,7 +58,7 @@ def test_a_copy_stays_while_a_control_plane_does_not_know_the_pods_yet():
     assert rig.has("web") == {CLUSTER: {"a": "1"}} and rig.copy.placements == {"web-0": "web"}
 
 
-def test_a_body_goes_over_the_line_once_however_many_groups_use_it():
+def test_a_body_is_sent_once_however_many_groups_use_it():
     groups = [f"group-{number}" for number in range(5)]
     rig = Rig({f"pod-{group}": group for group in groups})
     shared = {f"service-{number}": "1" for number in range(200)}
@@ -78,7 +78,7 @@ def test_a_body_goes_over_the_line_once_however_many_groups_use_it():
     assert first
 
 
-def test_a_stream_that_starts_anew_says_nothing_that_the_agent_has():
+def test_a_new_stream_does_not_repeat_what_the_agent_has():
     rig = Rig({"web-0": "web", "api-0": "api"})
     for group in ("web", "api"):
         rig.control.put(group, CLUSTER, **{f"service-{number}": "1" for number in range(50)})
@@ -99,7 +99,7 @@ def test_a_stream_that_starts_anew_says_nothing_that_the_agent_has():
     assert rig.has("web")[ENDPOINT] == {"a": "2", "b": "1"} and rig.has("api")[ENDPOINT] == {"a": "1"}
 
 
-def test_an_agent_that_has_an_empty_group_is_told_what_came_into_it_meanwhile():
+def test_an_agent_with_an_empty_group_gets_what_was_added_meanwhile():
     rig = Rig({"web-0": "web"})
     rig.control.put("web", CLUSTER, a="1")
     rig.control.remove("web", CLUSTER, "a")
@@ -112,7 +112,7 @@ def test_an_agent_that_has_an_empty_group_is_told_what_came_into_it_meanwhile():
     assert rig.has("web") == {CLUSTER: {"b": "1"}}
 
 
-def test_a_pod_of_another_group_is_placed_when_all_of_that_group_is_there():
+def test_a_pod_moves_to_another_group_only_when_that_group_is_complete():
     rig = Rig({"web-0": "web"})
     rig.control.put("web", CLUSTER, a="1")
     rig.add("web-0")
@@ -120,7 +120,7 @@ def test_a_pod_of_another_group_is_placed_when_all_of_that_group_is_there():
     rig.control.placed = {"web-0": "web-v2"}
     rig.control.moved()
     rig.settle()
-    assert rig.copy.placements == {"web-0": "web"}  # nothing is known of the new group yet
+    assert rig.copy.placements == {"web-0": "web"}  # no part of the new group has arrived yet
     rig.control.put("web-v2", CLUSTER, a="2")
     rig.settle()
     assert rig.copy.placements == {"web-0": "web-v2"} and rig.moves == ["web-0", "web-0"]
@@ -141,7 +141,7 @@ def test_the_copy_of_a_group_goes_with_its_last_pod():
     assert len(rig.copy._bodies) == 0
 
 
-def test_a_pod_that_goes_and_comes_back_at_once_is_placed_again():
+def test_a_pod_that_is_removed_and_added_at_once_is_placed_again():
     rig = Rig({"web-0": "web"})
     rig.control.put("web", CLUSTER, a="1")
     rig.add("web-0")
@@ -152,7 +152,7 @@ def test_a_pod_that_goes_and_comes_back_at_once_is_placed_again():
     assert rig.copy.placements == {"web-0": "web"}
 
 
-def test_a_slow_agent_gets_the_latest_of_each_name_once():
+def test_a_slow_agent_gets_the_latest_version_of_each_name_once():
     rig = Rig({"web-0": "web"})
     rig.control.put("web", CLUSTER, a="0")
     rig.add("web-0")
@@ -167,7 +167,7 @@ def test_a_slow_agent_gets_the_latest_of_each_name_once():
     assert sent_bodies(update) == [("a", "19")]
 
 
-def test_a_reference_to_what_was_never_sent_breaks_the_stream_and_harms_nothing():
+def test_a_reference_to_a_missing_body_ends_the_stream_and_changes_nothing():
     copy = Copy()
     copy.add("web-0")
     bad = frames.GroupUpdate("web", 1, {CLUSTER: [frames.Entry("a", "1")]}, fresh=True)
@@ -180,12 +180,12 @@ def test_a_reference_to_what_was_never_sent_breaks_the_stream_and_harms_nothing(
     assert copy.snapshots.groups() == [] and copy.placements == {}
 
 
-def test_a_quarantined_name_is_not_taken_from_who_has_it():
+def test_a_quarantined_name_is_not_removed_from_clients_that_have_it():
     rig = Rig({"web-0": "web"})
     rig.control.put("web", CLUSTER, a="1", b="1")
     rig.add("web-0")
     rig.settle()
-    rig.control = Control({"web-0": "web"})  # which knows nothing of what was accepted
+    rig.control = Control({"web-0": "web"})  # it has no record of acceptances
     rig.control.put("web", CLUSTER, a="bad", b="1")
     rig.control.snapshots.reject("web", CLUSTER, "a", "bad", "no")
     rig.reconnect()
@@ -193,7 +193,7 @@ def test_a_quarantined_name_is_not_taken_from_who_has_it():
     assert rig.has("web")[CLUSTER] == {"a": "1", "b": "1"}
 
 
-def test_what_comes_again_after_it_was_refused_is_tried_again():
+def test_a_rejected_version_that_is_sent_again_is_tried_again():
     rig = Rig({"web-0": "web"})
     rig.control.put("web", CLUSTER, a="1")
     rig.add("web-0")
@@ -288,7 +288,7 @@ def sent_bodies(update: frames.Update) -> list[tuple[str, str]]:
     ]
 
 
-def test_a_group_that_is_nearly_as_another_costs_the_line_only_what_differs():
+def test_a_group_that_nearly_equals_another_is_sent_as_the_difference():
     layer = Layer()
     rig = Rig({"web-0": "web", "db-0": "db"}, {"web": layer, "db": layer})
     for number in range(100):
@@ -302,7 +302,7 @@ def test_a_group_that_is_nearly_as_another_costs_the_line_only_what_differs():
     assert rig.has("db") == rig.control.has("db")
 
 
-def test_of_a_large_body_only_the_part_that_changed_crosses_the_line():
+def test_only_the_changed_part_of_a_large_body_is_sent():
     rig = Rig({"web-0": "web"}, {"web": Layer()})
     rig.control.put_layer("web", CLUSTER, "a", "1")
     rig.add("web-0")
@@ -315,7 +315,7 @@ def test_of_a_large_body_only_the_part_that_changed_crosses_the_line():
     assert rig.copy.snapshots.resources("web", CLUSTER)["a"].body == joined("a", "2").body
 
 
-def test_an_agent_that_does_not_build_upon_what_it_has_is_told_everything():
+def test_an_agent_without_builds_gets_whole_bodies_and_groups():
     layer = Layer()
     control = Control({"web-0": "web", "db-0": "db"}, {"web": layer, "db": layer})
     control.put_layer("web", CLUSTER, "a", "1")
@@ -329,7 +329,7 @@ def test_an_agent_that_does_not_build_upon_what_it_has_is_told_everything():
     assert sent_bodies(update) == [("a", "2")]
 
 
-def test_a_patch_of_what_is_not_here_ends_the_stream():
+def test_a_patch_of_a_missing_base_ends_the_stream():
     rig = Rig({"web-0": "web"})
     patch = Patch("7", 1, (b"x",))
     update = frames.Update(
@@ -339,7 +339,7 @@ def test_a_patch_of_what_is_not_here_ends_the_stream():
         rig.copy.apply(update)
 
 
-def test_a_body_is_passed_on_as_it_came():
+def test_a_body_is_passed_on_unchanged():
     rig = Rig({"web-0": "web"})
     rig.control.put("web", CLUSTER, a="1")
     rig.add("web-0")
@@ -348,8 +348,8 @@ def test_a_body_is_passed_on_as_it_came():
     assert isinstance(body("a", "1"), Blob)
 
 
-def test_a_hello_is_never_longer_than_the_control_plane_takes():
-    """Else an agent with much would never get in again, and its proxies would keep what they have for ever."""
+def test_a_hello_is_never_longer_than_the_control_plane_accepts():
+    """Otherwise an agent with many bodies could never reconnect, and its proxies would get no more changes."""
     rig = Rig({"web-0": "web"})
     names = [f"{number:05}-{'n' * 995}" for number in range(20_000)]
     rig.control.snapshots.update("web", {CLUSTER: {name: Blob(name, "1", b"") for name in names}})
@@ -359,8 +359,9 @@ def test_a_hello_is_never_longer_than_the_control_plane_takes():
     assert 4 << 20 < len(hello) < REQUEST_BYTES
 
 
-def test_what_a_pod_says_that_it_waits_for_never_keeps_its_agent_from_the_control_plane():
-    """It is the pod's own word, and a frame that is too long would end the stream of all pods of the node."""
+def test_clusters_that_a_pod_claims_to_wait_for_never_make_a_hello_too_long():
+    """The names come from the pod and are not trusted: a frame that is too long would end the stream of the whole
+    node."""
     rig = Rig({"web-0": "web", "api-0": "api"})
     for group in ("web", "api"):
         rig.control.put(group, LISTENER, virtualOutboundAgain="1")
@@ -380,17 +381,17 @@ def test_what_a_pod_says_that_it_waits_for_never_keeps_its_agent_from_the_contro
     hello = rig.copy.hello("node-1")
     assert len(frames.encode(hello)) < REQUEST_BYTES
     assert set(hello.wanted["api"]) == {"hold|15001|10.96.0.1", "outbound|80||a"}
-    assert hello.whole == ("web",)  # it is taken to call everything
+    assert hello.whole == ("web",)  # the group counts as calling all clusters
 
 
-def test_of_too_many_names_those_are_said_that_there_is_room_for():
+def test_names_that_do_not_fit_into_a_hello_are_left_out():
     rig = Rig({"web-0": "web"})
     rig.control.put("web", CLUSTER, a="1")
     rig.add("web-0")
     rig.settle()
     rig.copy.want("web", [f"hold|15001|10.{x}.{y}.{z}" for x in range(256) for y in range(256) for z in (1, 2)])
     (said,) = rig.copy.wanted_frames()
-    assert len(said.names) > 5_000  # more than a control plane keeps: the group is told of everything
+    assert len(said.names) > 5_000  # more than a control plane keeps: the group gets every service
 
 
 def stream_of(sync: Sync, error: str | None = None) -> StreamStatus:

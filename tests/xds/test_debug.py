@@ -1,4 +1,4 @@
-"""Questions on a stream, without anybody who knows answers: who is asked, and when nobody is."""
+"""Debug requests on a stream, with and without a debugger."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PREFIX = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
 
 
 class Nobody:
-    """Whoever joins would be a proxy; none of these streams is."""
+    """An observer that fails if a stream joins: none of these streams is a proxy's."""
 
     def join(self, stream_id, node, peer):
         raise AssertionError("a question joins no group")
@@ -89,11 +89,11 @@ class Asker:
         (CLUSTER, False),
     ],
 )
-def test_a_question_is_known_by_its_type(type_url, is_one):
+def test_a_debug_request_is_recognized_by_its_type(type_url, is_one):
     assert is_question(XdsRequest(type_url)) is is_one
 
 
-async def test_an_answer_is_not_answered_and_another_question_is(rig):
+async def test_an_ack_of_a_debug_response_gets_no_response_and_another_request_does(rig):
     server, channel = rig
     asker = Asker(channel)
     await asker.ask("istio.io/debug/syncz", nonce="something")
@@ -106,7 +106,7 @@ async def test_an_answer_is_not_answered_and_another_question_is(rig):
     assert server.streams() == []
 
 
-async def test_without_a_debugger_nobody_is_told(rig):
+async def test_without_a_debugger_every_debug_request_is_rejected(rig):
     server, channel = rig
     server.debugger = None
     asker = Asker(channel)
@@ -114,7 +114,7 @@ async def test_without_a_debugger_nobody_is_told(rig):
     assert await asker.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
-async def test_who_is_not_let_in_asks_nothing(rig):
+async def test_a_caller_that_is_not_authorized_gets_no_debug_response(rig):
     server, channel = rig
     server.debugger = Debugger(admits=False)
     for delta in (False, True):
@@ -124,7 +124,7 @@ async def test_who_is_not_let_in_asks_nothing(rig):
     assert server.debugger.asked == []
 
 
-async def test_what_cannot_be_answered_ends_the_stream(rig):
+async def test_an_unknown_debug_request_ends_the_stream(rig):
     _, channel = rig
     asker = Asker(channel)
     await asker.ask("istio.io/debug/syncz", "bad")
@@ -134,7 +134,7 @@ async def test_what_cannot_be_answered_ends_the_stream(rig):
     assert await delta.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_a_stream_of_questions_gets_no_config(rig):
+async def test_a_stream_of_debug_requests_gets_no_config(rig):
     _, channel = rig
     asker = Asker(channel)
     await asker.ask("istio.io/debug/syncz")

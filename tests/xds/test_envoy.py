@@ -1,4 +1,4 @@
-"""The real judge: a stock Envoy on the other end of a Unix socket."""
+"""The xDS server with a stock Envoy as its client, over a Unix socket."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ async def test_a_bad_cluster_is_quarantined_and_takes_no_other_along(
         snapshots.replace(GROUP, shop(port))
         await synced(server)
         good = snapshots.resources(GROUP, CLUSTER)["a"].version
-        # A negative timeout fails validation when the response is decoded: Envoy takes nothing of such a response.
+        # A negative timeout fails validation when the response is decoded: Envoy applies nothing of such a response.
         bad = cluster("a", connect_timeout="-1s")
         snapshots.update(
             GROUP,
@@ -205,7 +205,7 @@ async def test_a_bad_cluster_is_quarantined_and_takes_no_other_along(
         assert active["a"]["cluster"]["connect_timeout"] == "2s"
         (culprit,) = observer.culprits
         assert (culprit.type_url, culprit.name, culprit.version) == (CLUSTER, "a", bad.version)
-        assert "Expected positive duration" in culprit.message  # Envoy does not say whose
+        assert "Expected positive duration" in culprit.message  # Envoy's message does not name the resource
         assert snapshots.resources(GROUP, CLUSTER)["a"].version == good
         assert await proxy.ask(await proxy.listener_port("l")) == (200, "from a")
         snapshots.update(GROUP, {CLUSTER: by_name(cluster("a", connect_timeout="4s"))})
@@ -221,14 +221,15 @@ async def test_after_a_restart_of_the_server_nothing_unchanged_is_sent_again(sna
         await synced(first)
         before = await proxy.clusters()
         await first.close()
-        anew = Snapshots()  # knows nothing of what was pushed or accepted
+        anew = Snapshots()  # a new control plane without any state
         second = XdsServer(anew, observer)
         sent = counted(second)
         await second.listen(f"unix:{socket}")
         try:
             await eventually(second.streams)
             port_of_listener = await proxy.listener_port("l")
-            assert await proxy.ask(port_of_listener) == (200, "from a")  # while the server knows nothing yet
+            # Before the new control plane has the group's state.
+            assert await proxy.ask(port_of_listener) == (200, "from a")
             anew.replace(GROUP, {**shop(port), CLUSTER: by_name(cluster("a"), cluster("b"))})
             await synced(second)
             assert sent == ["b"]
@@ -239,7 +240,7 @@ async def test_after_a_restart_of_the_server_nothing_unchanged_is_sent_again(sna
             await second.close()
 
 
-async def test_a_cluster_that_changed_while_the_server_was_away_is_warm_at_once(snapshots, observer, socket, tmp_path):
+async def test_a_cluster_that_changed_while_the_server_was_down_is_warm_at_once(snapshots, observer, socket, tmp_path):
     first = XdsServer(snapshots, observer)
     await first.listen(f"unix:{socket}")
     async with backend("from a") as port, envoy(tmp_path, socket) as proxy:
@@ -287,7 +288,7 @@ async def test_no_request_fails_while_a_route_moves_to_a_new_cluster(snapshots, 
                 answers.append(await proxy.ask(port))
 
         asking = [asyncio.create_task(keep_asking()) for _ in range(4)]
-        for number in range(20):  # each time the old cluster goes in the same update in which the new one comes
+        for number in range(20):  # the same update removes the old cluster and adds the new one
             name = f"cluster-{number}"
             snapshots.replace(
                 GROUP,

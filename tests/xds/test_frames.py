@@ -1,4 +1,4 @@
-"""What goes over the line comes out as it went in, and nothing else does."""
+"""Encoding and decoding of the messages between agent and control plane."""
 
 import msgspec
 import pytest
@@ -41,7 +41,7 @@ def test_updates_come_out_as_they_went_in():
 
 
 @pytest.mark.parametrize("frame", FROM_AGENT, ids=lambda frame: type(frame).__name__)
-def test_what_agents_say_comes_out_as_it_went_in(frame):
+def test_frames_of_agents_are_decoded_as_encoded(frame):
     assert frames.decode_from_agent(frames.encode(frame)) == frame
 
 
@@ -55,12 +55,12 @@ def test_anything_else_is_malformed(payload):
         frames.decode_from_agent(payload)
 
 
-def test_a_newer_side_may_say_more_than_is_known_here():
+def test_unknown_fields_of_a_newer_version_are_ignored():
     payload = msgspec.msgpack.encode(["taken", 7, "something new"])
     assert frames.decode_from_agent(payload) == frames.TakenFrame(7)
 
 
-def test_a_digest_is_of_names_and_versions_in_any_order():
+def test_a_digest_covers_names_and_versions_in_any_order():
     assert frames.digest([("a", "1"), ("b", "2")]) == frames.digest([("b", "2"), ("a", "1")])
     assert len({frames.digest(each) for each in ([], [("a", "1")], [("a", "2")], [("b", "1")], [("a\n", "1")])}) == 5
     assert frames.digests({CLUSTER: [("a", "1")]}) == {CLUSTER: frames.digest([("a", "1")])}
@@ -71,7 +71,7 @@ def test_a_short_report_is_one_message():
     assert [frames.decode_from_agent(each) for each in frames.encode_report(report)] == [report]
 
 
-def test_a_long_report_goes_in_several_messages_that_say_the_same():
+def test_a_long_report_is_sent_in_several_messages_with_the_same_content():
     versions = {f"outbound|80||svc-{number}": f"{number:016x}" for number in range(1_000)}
     report = frames.ReportFrame(
         (frames.Acceptance("web", CLUSTER, None, 9), frames.Acceptance("web", CLUSTER, versions)),
@@ -90,7 +90,7 @@ def test_a_long_report_goes_in_several_messages_that_say_the_same():
     assert {(each.group, each.type_url) for each in others} == {("web", CLUSTER)}
     for field in ("refusals", "proxies", "left"):
         assert tuple(each for part in parts for each in getattr(part, field)) == getattr(report, field)
-    # What one proxy took and another refused is not the resource's fault: acceptances are heard first.
+    # Acceptances are sent first: a resource that one proxy accepted is not at fault if another rejected it.
     assert max(i for i, each in enumerate(parts) if each.acceptances) <= min(
         i for i, each in enumerate(parts) if each.refusals
     )

@@ -52,7 +52,7 @@ class Caller:
         self.process = process
 
     async def until(self, answer: str) -> None:
-        """A client acknowledges a change before its calls follow it. It may put words of its own around."""
+        """Call until the output contains `answer`: a client acknowledges a change before its calls use it."""
         await eventually(lambda: self.call("ann"), lambda value: answer in value)
 
     async def call(self, name: str) -> str:
@@ -118,7 +118,7 @@ async def test_a_grpc_client_finds_a_service_and_follows_it(snapshots, observer,
     first, first_port = await greeter("hello")
     second, second_port = await greeter("good day")
     try:
-        # Beside what it needs there are things it does not ask for, and must not be troubled with.
+        # The snapshot also contains resources that the client does not subscribe to and must not get.
         snapshots.replace(
             "callers",
             {
@@ -135,7 +135,7 @@ async def test_a_grpc_client_finds_a_service_and_follows_it(snapshots, observer,
         snapshots.update("callers", {ENDPOINT: by_name(endpoints("one", second_port))})
         await caller.until("good day, ann")
 
-        # The whole path moves, and what it stood on goes in the same update.
+        # Listener, routes, cluster and endpoints are replaced, and the old ones are removed in the same update.
         snapshots.replace(
             "callers",
             {

@@ -72,7 +72,7 @@ def _with(content, changes):
 
 
 class Client:
-    """Keeps what it is told, as a stream would have it."""
+    """A client that stores what a stream would send it."""
 
     def __init__(self, snapshots, group):
         self.snapshots, self.group, self.has, self.revision = snapshots, group, {}, 0
@@ -90,7 +90,7 @@ class Client:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_group_upon_a_layer_is_as_one_that_has_everything_itself(seed):
+def test_a_group_on_a_layer_behaves_like_one_with_all_resources_of_its_own(seed):
     chance = random.Random(seed)
     both = Both()
     clients = [[Client(snapshots, group) for snapshots in (both.layered, both.plain)] for group in both.groups]
@@ -127,7 +127,7 @@ def test_a_group_upon_a_layer_is_as_one_that_has_everything_itself(seed):
             assert layered == plain
 
 
-def test_what_all_have_taken_costs_one_number():
+def test_resources_that_all_accepted_are_stored_as_one_number():
     both = Both()
     both.put_layer(0, {name: Named(name, "1") for name in NAMES})
     table = both.layered.state("one").table(TYPE)
@@ -145,7 +145,7 @@ def test_a_change_of_the_layer_is_one_push_for_all_groups():
     assert {both.layered.state(group).table(TYPE).revision for group in both.groups} == {before + 1}
 
 
-def test_a_layer_does_not_know_groups_that_are_gone():
+def test_a_layer_does_not_keep_dropped_groups():
     both = Both()
     for group in both.groups:
         both.layered.drop(group)

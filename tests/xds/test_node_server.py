@@ -1,4 +1,4 @@
-"""Agents' streams over real gRPC: who gets in, and what a broken one does to others."""
+"""Agents' streams over real gRPC: which callers are admitted, and that a broken stream does not affect others."""
 
 import asyncio
 import contextlib
@@ -53,7 +53,7 @@ async def read(stream):
         return frames.decode_update(await stream.read())
 
 
-async def test_an_agent_is_told_of_its_pods_groups_and_its_bytes_are_counted(tmp_path):
+async def test_an_agent_gets_its_pods_groups_and_its_bytes_are_counted(tmp_path):
     control = Strict({"web-0": "web"})
     control.put("web", CLUSTER, a="1")
     async with serving(tmp_path, control) as (nodes, channel):
@@ -82,10 +82,10 @@ async def test_an_agent_is_told_of_its_pods_groups_and_its_bytes_are_counted(tmp
     ],
     ids=["nobody", "another node", "no hello", "garbage"],
 )
-async def test_sends_away_who_is_not_the_agent_or_does_not_speak_as_one(tmp_path, token, first, code):
+async def test_rejects_callers_that_are_not_an_agent_or_do_not_send_its_messages(tmp_path, token, first, code):
     async with serving(tmp_path, Strict({})) as (nodes, channel):
         stream = call(channel, token)
-        with contextlib.suppress(grpc.aio.AioRpcError):  # it may have been sent away by then
+        with contextlib.suppress(grpc.aio.AioRpcError):  # the stream may have been rejected by then
             await stream.write(first)
         async with asyncio.timeout(30):
             assert await stream.code() is code
@@ -109,7 +109,7 @@ async def test_garbage_later_ends_that_stream_and_no_other(tmp_path):
         assert (await read(good)).groups
 
 
-async def test_placements_that_become_known_are_looked_at(tmp_path):
+async def test_placements_that_become_known_are_sent(tmp_path):
     control = Strict(None)
     control.put("web", CLUSTER, a="1")
     async with serving(tmp_path, control) as (nodes, channel):
@@ -122,7 +122,7 @@ async def test_placements_that_become_known_are_looked_at(tmp_path):
         assert nodes.proxies() == []
 
 
-async def test_a_node_has_few_streams_however_often_it_calls(tmp_path, monkeypatch):
+async def test_the_number_of_streams_per_node_is_limited(tmp_path, monkeypatch):
     monkeypatch.setattr(node_server, "STREAMS", 2)
     async with serving(tmp_path, Strict({})) as (nodes, channel):
         streams = [call(channel) for _ in range(2)]
@@ -138,7 +138,7 @@ async def test_a_node_has_few_streams_however_often_it_calls(tmp_path, monkeypat
         assert sorted(each.node for each in nodes.nodes()) == ["node-1", "node-1", "node-2"]
 
 
-async def test_of_nodes_that_come_together_so_many_are_told_at_a_time_and_who_does_not_answer_is_not_waited_for(
+async def test_nodes_that_connect_together_get_their_config_a_few_at_a_time_and_slow_ones_delay_no_other(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(node_server, "ARRIVALS", 1)
@@ -156,5 +156,5 @@ async def test_of_nodes_that_come_together_so_many_are_told_at_a_time_and_who_do
         await read(second)
         await third.write(frames.encode(frames.Hello("node-2", ("web-0",))))
         control.put("web", CLUSTER, a="2")
-        assert (await read(first)).groups  # who has all there was does not wait for those that come
+        assert (await read(first)).groups  # an agent that has everything does not wait for new agents
         await read(third)

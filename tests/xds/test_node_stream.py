@@ -1,4 +1,4 @@
-"""The control plane's side of a stream: what agents report, and what they must not say."""
+"""The control plane's side of an agent's stream: updates, reports and limits."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def report(rig, **parts):
     rig.stream.receive(over_the_line(ReportFrame(**parts)))
 
 
-def test_what_a_proxy_took_is_known_to_be_good(rig):
+def test_an_accepted_version_is_recorded_as_good(rig):
     report(rig, acceptances=(Acceptance("web", CLUSTER, {"a": "1", "b": "0"}),))
     assert rig.control.snapshots.accepted("web", CLUSTER, "a").version == "1"
     assert rig.control.snapshots.accepted("web", CLUSTER, "b") is None
@@ -35,7 +35,7 @@ def test_what_a_proxy_took_is_known_to_be_good(rig):
     assert rig.control.snapshots.accepted("web", CLUSTER, "b").version == "1"
 
 
-def test_taking_what_has_been_replaced_is_remembered_and_says_nothing_about_what_is_live(rig):
+def test_an_ack_of_a_replaced_version_is_recorded_and_does_not_accept_the_live_one(rig):
     revision = rig.control.snapshots.push
     rig.control.put("web", CLUSTER, a="2")
     report(rig, acceptances=(Acceptance("web", CLUSTER, None, revision),))
@@ -46,7 +46,7 @@ def test_taking_what_has_been_replaced_is_remembered_and_says_nothing_about_what
     assert rig.control.has("web")[CLUSTER] == {"a": "1", "b": "1"}
 
 
-def test_a_refusal_reaches_the_observer_with_its_group_and_goes_back_to_what_was_good(rig):
+def test_a_nack_reaches_the_observer_and_restores_the_last_good_version(rig):
     report(rig, acceptances=(Acceptance("web", CLUSTER, {"a": "1"}),))
     rig.control.put("web", CLUSTER, a="2")
     rig.settle()
@@ -56,7 +56,7 @@ def test_a_refusal_reaches_the_observer_with_its_group_and_goes_back_to_what_was
     assert rig.has("web")[CLUSTER] == {"a": "1", "b": "1"}
 
 
-def test_what_one_refused_and_another_took_comes_back(rig):
+def test_a_version_that_one_rejected_and_another_accepted_is_restored(rig):
     report(rig, acceptances=(Acceptance("web", CLUSTER, {"a": "1"}),))
     rig.control.put("web", CLUSTER, a="2")
     rig.settle()
@@ -67,7 +67,7 @@ def test_what_one_refused_and_another_took_comes_back(rig):
     assert rig.has("web")[CLUSTER]["a"] == "2"
 
 
-def test_reports_about_groups_that_are_not_on_the_node_are_not_heard(rig):
+def test_reports_about_groups_that_are_not_on_the_node_are_ignored(rig):
     rig.control.put("api", CLUSTER, a="1")
     report(
         rig,
@@ -93,7 +93,7 @@ def test_a_proxy_is_stale_until_it_has_settled_the_newest_of_a_type(rig):
     assert rig.stream.proxies() == []
 
 
-def test_a_proxy_is_behind_since_the_push_that_its_agent_tells(rig):
+def test_a_proxy_is_behind_since_the_push_that_its_agent_reports(rig):
     push = rig.control.snapshots.push
     rig.control.put("web", CLUSTER, a="2")
     rig.control.put("web", CLUSTER, a="3")
@@ -106,7 +106,7 @@ def test_a_proxy_is_behind_since_the_push_that_its_agent_tells(rig):
     assert (proxy.node, proxy.cluster, proxy.version) == ("node-1", "east", "1.30")
 
 
-def test_a_proxy_whose_agent_has_not_heard_of_a_change_is_behind_since_that_change(rig):
+def test_a_proxy_whose_agent_lacks_a_change_is_behind_since_that_change(rig):
     push = rig.control.snapshots.push
     report(rig, proxies=(ProxyFrame(1, "proxy", "web", {CLUSTER: push}),))
     assert rig.stream.proxies()[0].behind == {}
@@ -115,7 +115,7 @@ def test_a_proxy_whose_agent_has_not_heard_of_a_change_is_behind_since_that_chan
     assert rig.stream.proxies()[0].behind == {CLUSTER: push + 1}
 
 
-def test_groups_are_asked_for_one_at_a_time_so_that_a_new_node_keeps_nobody_waiting():
+def test_groups_of_a_new_node_are_joined_one_at_a_time():
     rig = Rig({"p1": "g1", "p2": "g2", "p3": "g3"})
     held = []
     rig.control.hold = held.append
@@ -131,7 +131,7 @@ def test_groups_are_asked_for_one_at_a_time_so_that_a_new_node_keeps_nobody_wait
     assert rig.stream.settled
 
 
-def test_large_groups_go_one_by_one_and_none_starves(monkeypatch):
+def test_large_groups_are_sent_one_by_one_and_none_starves(monkeypatch):
     monkeypatch.setattr(node_stream, "BATCH_BYTES", 1)
     rig = Rig({"p1": "g1", "p2": "g2", "p3": "g3"})
     for group in ("g1", "g2", "g3"):
@@ -162,7 +162,7 @@ def test_an_agent_too_far_behind_gets_the_type_whole_instead_of_a_new_stream(rig
     assert rig.has("web") == {CLUSTER: {"a": "1", "b": "1"}}
 
 
-def test_a_group_that_is_dropped_under_a_stream_makes_it_start_anew(rig):
+def test_a_stream_must_restart_when_one_of_its_groups_is_dropped(rig):
     rig.control.snapshots.drop("web")
     with pytest.raises(Behind):
         rig.stream.turn()
@@ -185,13 +185,13 @@ def test_closing_lets_go_of_every_group(rig):
     assert rig.control.held == {} and not rig.control.snapshots.state("web").watchers
 
 
-def test_nothing_is_said_while_pods_are_not_known():
+def test_nothing_is_sent_while_pods_are_not_known():
     control = Control(None)
     stream = NodeStream(control.snapshots, control, "node-1", Hello("node-1", ("web-0",)), wake=lambda: None)
     assert stream.turn() is None
 
 
-def test_what_an_agent_says_of_a_proxy_takes_little_room(rig):
+def test_the_status_of_a_proxy_is_bounded(rig):
     types = {f"type-{number}": 1 for number in range(1_000)}
     errors = dict.fromkeys(list(types)[:20], "e" * 10**5)
     told = ProxyFrame(1, "p" * 10**6, "web", types, tuple(errors.values()), types, errors, "c" * 10**6, "v" * 10**6)
@@ -206,15 +206,15 @@ def test_what_an_agent_says_of_a_proxy_takes_little_room(rig):
 HELD = "hold|15001|10.96.0.1"
 
 
-def test_what_proxies_wait_for_is_said_once_for_their_group(rig):
+def test_clusters_that_proxies_wait_for_are_sent_once_for_their_group(rig):
     rig.copy.want("web", [HELD])
     rig.copy.want("web", [HELD])
     rig.settle()
     assert rig.control.wanted == [("web", (HELD,), True)]
 
 
-def test_what_proxies_waited_for_is_known_before_their_group_is_made_again(rig):
-    """Or it would be made without, and they would lose it."""
+def test_wanted_clusters_are_known_before_their_group_is_joined_again(rig):
+    """Otherwise the group would be computed without these clusters, and its proxies would lose them."""
     rig.copy.want("web", ["hold|15001|10.96.0.2"])
     rig.control.put("web", CLUSTER, **{HELD: "1", "outbound|80||a": "1"})
     rig.control.put("web", LISTENER, virtualOutboundAgain="1")
@@ -227,7 +227,7 @@ def test_what_proxies_waited_for_is_known_before_their_group_is_made_again(rig):
     assert (group, set(wanted), was_held) == ("web", {HELD, "outbound|80||a", "hold|15001|10.96.0.2"}, False)
 
 
-def test_what_is_wanted_for_a_group_that_is_not_here_waits_for_it(rig):
+def test_wanted_clusters_of_a_group_that_is_not_joined_wait_for_it(rig):
     rig.stream.receive(over_the_line(frames.WantedFrame("later", (HELD,))))
     assert rig.control.wanted == []
     rig.control.placed = {**rig.control.placed, "later-0": "later"}
@@ -237,7 +237,7 @@ def test_what_is_wanted_for_a_group_that_is_not_here_waits_for_it(rig):
     assert rig.control.wanted == [("later", (HELD,), False)]
 
 
-def test_a_group_of_no_pod_here_is_not_wanted_for_any_more(rig):
+def test_wanted_clusters_of_a_group_without_pods_are_dropped(rig):
     rig.copy.want("web", [HELD])
     rig.remove("web-0")
     rig.settle()
@@ -252,7 +252,7 @@ def on_demand(rig):
     rig.settle()
 
 
-def test_what_a_proxy_has_and_its_agent_has_not_is_there_when_the_question_is_answered(rig):
+def test_clusters_that_a_proxy_has_and_its_agent_lacks_are_in_the_reply(rig):
     on_demand(rig)
     heard = []
     rig.copy.heard = heard.append
@@ -262,12 +262,12 @@ def test_what_a_proxy_has_and_its_agent_has_not_is_there_when_the_question_is_an
     assert rig.control.wanted == [("web", ("outbound|81||a", "outbound|80||gone"), True)]
     assert heard == ["web"] and rig.copy.is_answered("web", number)
     assert [(each.group, each.heard) for each in sent.groups] == [("web", number)]
-    # What is not here now is gone, and the next proxy need not wait.
+    # A cluster that is missing after the reply does not exist, so the next proxy need not wait.
     assert rig.copy.had("web", ["outbound|80||gone"]) == 0
     assert rig.settle() == []
 
 
-def test_who_has_the_same_waits_for_the_same_answer(rig):
+def test_proxies_with_the_same_clusters_wait_for_the_same_reply(rig):
     on_demand(rig)
     first = rig.copy.had("web", ["outbound|80||a"])
     assert rig.copy.had("web", ["outbound|80||a"]) == first != 0
@@ -278,22 +278,22 @@ def test_who_has_the_same_waits_for_the_same_answer(rig):
     assert rig.has("web")[CLUSTER]["outbound|80||a"] == "1"
 
 
-def test_what_is_here_or_told_of_without_a_call_is_not_asked_for(rig):
+def test_clusters_that_the_copy_has_or_gets_without_a_call_are_not_requested(rig):
     rig.control.put("web", CLUSTER, **{"outbound|80||a": "1"})
     rig.settle()
-    assert rig.copy.had("web", ["outbound|80||gone"]) == 0  # everything is told of
+    assert rig.copy.had("web", ["outbound|80||gone"]) == 0  # the group gets every service
     rig.control.put("web", LISTENER, virtualOutboundAgain="1")
     rig.settle()
     assert rig.copy.had("web", ["outbound|80||a", "outbound|81|v1|a", "inbound|80||"]) == 0
-    assert rig.copy.had("web", [HELD]) == 0  # nobody is ever told that it is gone
+    assert rig.copy.had("web", [HELD]) == 0  # a held cluster is never reported as missing
     rig.settle()
     assert rig.control.wanted == [("web", (HELD,), True)]
 
 
-def test_a_question_that_the_line_broke_is_asked_by_the_next_hello_and_answered_by_the_first_update(rig):
+def test_a_request_lost_with_its_stream_is_in_the_next_hello_and_answered_by_the_first_update(rig):
     on_demand(rig)
     number = rig.copy.had("web", ["outbound|80||a"])
-    rig.copy.wanted_frames()  # and nobody reads them
+    rig.copy.wanted_frames()  # the frames are lost
     rig.disconnect()
     rig.control = rig.control.anew()
     rig.control.called = {"outbound|80||a": "1"}
@@ -307,7 +307,7 @@ def test_a_question_that_the_line_broke_is_asked_by_the_next_hello_and_answered_
     assert rig.copy.is_answered("web", later)
 
 
-def test_a_question_about_a_group_that_is_not_here_is_answered_with_it(rig):
+def test_a_request_for_a_group_that_is_not_joined_is_answered_when_it_joins(rig):
     rig.stream.receive(over_the_line(frames.WantedFrame("later", ("outbound|80||a",), 7)))
     rig.control.placed = {**rig.control.placed, "later-0": "later"}
     rig.control.put("later", CLUSTER, a="1")
@@ -317,7 +317,7 @@ def test_a_question_about_a_group_that_is_not_here_is_answered_with_it(rig):
     assert rig.control.wanted == [("later", ("outbound|80||a",), False)]
 
 
-def test_nobody_waits_for_an_answer_about_a_group_that_is_gone(rig):
+def test_no_request_waits_for_a_group_that_was_dropped(rig):
     on_demand(rig)
     heard = []
     rig.copy.heard = heard.append
@@ -327,13 +327,13 @@ def test_nobody_waits_for_an_answer_about_a_group_that_is_gone(rig):
     assert heard == ["web"] and rig.copy.is_answered("web", number)
 
 
-def test_what_an_agent_has_of_a_group_that_others_hold_already_is_in_its_first_update(rig):
-    """Else its proxies would lose for a moment what only they have called."""
+def test_called_clusters_of_a_group_that_is_held_already_are_in_the_agents_first_update(rig):
+    """Otherwise its proxies would lose for a moment the clusters that only they have called."""
     rig.control.put("web", CLUSTER, **{"outbound|80||a": "1"})
     on_demand(rig)
     rig.disconnect()
     rig.control = rig.control.anew()
-    rig.control.remove("web", CLUSTER, "outbound|80||a")  # here nobody has called it
+    rig.control.remove("web", CLUSTER, "outbound|80||a")  # no proxy has called it on this control plane
     rig.control.called = {"outbound|80||a": "1"}
     rig.connect()
     first = rig.stream.turn()
@@ -341,8 +341,8 @@ def test_what_an_agent_has_of_a_group_that_others_hold_already_is_in_its_first_u
     assert rig.has("web")[CLUSTER] == {"a": "1", "b": "1", "outbound|80||a": "1"}
 
 
-def test_who_was_told_of_everything_is_taken_to_call_all_of_it(rig):
-    """A control plane that has on-demand scope switched on when it starts takes nothing from proxies that live."""
+def test_a_group_that_had_every_service_counts_as_calling_all(rig):
+    """A control plane that starts with on-demand scope enabled removes nothing from running proxies."""
     rig.control.put("web", CLUSTER, **{"outbound|80||a": "1", "outbound|81||a": "1", "outbound|80|v1|b": "1"})
     rig.control.put("web", LISTENER, virtualOutbound="1")
     rig.settle()
@@ -350,7 +350,7 @@ def test_who_was_told_of_everything_is_taken_to_call_all_of_it(rig):
     rig.settle()
     ((group, wanted, _),) = rig.control.wanted
     assert (group, {name.rpartition("|")[2] for name in wanted}) == ("web", {"a", "b"})
-    # One beside it that is on demand has called what it has, and nothing else.
+    # An on-demand group beside it has called the clusters that it has, and no others.
     rig.control.placed = {**rig.control.placed, "api-0": "api"}
     rig.control.put("api", CLUSTER, **{"outbound|80||c": "1"})
     rig.control.put("api", LISTENER, virtualOutboundAgain="1")
@@ -361,7 +361,7 @@ def test_who_was_told_of_everything_is_taken_to_call_all_of_it(rig):
     rig.settle()
     called = {group: {name.rpartition("|")[2] for name in wanted} for group, wanted, _ in rig.control.wanted}
     assert called == {"web": {"a", "b", "c"}, "api": {"c"}}
-    # And one that is new, nothing yet.
+    # A new group has called nothing yet.
     rig.control.wanted.clear()
     rig.control.placed = {**rig.control.placed, "later-0": "later"}
     rig.control.put("later", CLUSTER, a="1")
@@ -370,7 +370,7 @@ def test_who_was_told_of_everything_is_taken_to_call_all_of_it(rig):
     assert rig.control.wanted == []
 
 
-def test_who_was_told_of_everything_keeps_it_beside_groups_whose_calls_are_held(rig):
+def test_a_group_that_has_every_service_keeps_all_beside_on_demand_groups(rig):
     rig.control.placed = {**rig.control.placed, "all-0": "all"}
     on_demand(rig)
     rig.control.put("all", CLUSTER, **{"outbound|80||a": "1", "outbound|80||b": "1"})
@@ -383,7 +383,7 @@ def test_who_was_told_of_everything_keeps_it_beside_groups_whose_calls_are_held(
     assert wanted.get("all") == {"a", "b"} and "web" not in wanted
 
 
-def test_a_question_is_answered_though_more_is_wanted_after_it(rig):
+def test_a_request_is_answered_though_more_clusters_are_wanted_after_it(rig):
     rig.stream.receive(over_the_line(frames.WantedFrame("later", ("outbound|80||a",), 7)))
     rig.stream.receive(over_the_line(frames.WantedFrame("later", (HELD,))))
     rig.control.placed = {**rig.control.placed, "later-0": "later"}

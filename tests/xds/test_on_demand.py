@@ -8,7 +8,7 @@ from weft.xds.on_demand import cluster_host, held_address, is_held_cluster
     [
         ("hold|15001|10.0.0.1", "10.0.0.1"),
         ("hold|15001|fd00::1", "fd00::1"),
-        ("hold|15001|fd00:0::1", ""),  # not as an address is written: the answer has the name of the request
+        ("hold|15001|fd00:0::1", ""),  # not the canonical form of an address: the response must have the requested name
         ("hold|x|10.0.0.1", ""),
         ("hold|15001|web", ""),
         ("hold||10.0.0.1", ""),

@@ -17,7 +17,7 @@ def clock() -> Clock:
     return Clock()
 
 
-def test_knows_when_each_push_was(clock):
+def test_returns_the_time_of_each_push(clock):
     times = PushTimes(clock)
     for number in (1, 2, 3):
         times.note(number)
@@ -33,7 +33,7 @@ def test_pushes_that_follow_each_other_at_once_share_a_time(clock):
     assert {times.at(number) for number in range(1, 6)} == {1_000}
 
 
-def test_a_push_that_was_not_yet_is_now(clock):
+def test_the_time_of_a_future_push_is_the_current_time(clock):
     times = PushTimes(clock)
     times.note(1)
     clock.now += 50

@@ -17,7 +17,7 @@ def delta(**fields: object) -> bytes:
     return discovery_pb2.DeltaDiscoveryRequest(type_url=CLUSTER, **fields).SerializeToString()
 
 
-def test_a_node_that_tells_too_much_of_itself_is_refused():
+def test_too_much_node_metadata_is_rejected():
     message = discovery_pb2.DeltaDiscoveryRequest(type_url=CLUSTER, node={"id": "a"})
     message.node.metadata.update({"LABELS": "x" * METADATA_BYTES})
     with pytest.raises(StreamRefused, match="bytes of node metadata"):
@@ -38,7 +38,7 @@ def test_reads_a_delta_request():
     assert node is None
 
 
-def test_reads_who_is_speaking():
+def test_reads_the_node_of_a_client():
     message = discovery_pb2.DiscoveryRequest(type_url=CLUSTER, resource_names=["a"])
     message.node.id, message.node.cluster = "pod-1", "shop"
     message.node.metadata.update({"LABELS": {"app": "web"}})
@@ -67,17 +67,17 @@ def test_an_error_without_words_is_still_an_error():
     ],
     ids=["a long name", "many names", "a long name with a version", "a long nonce"],
 )
-def test_refuses_what_is_too_large(fields):
+def test_rejects_requests_that_are_too_large(fields):
     with pytest.raises(StreamRefused, match="the limit is"):
         parse(DELTA, delta(**fields))
 
 
-def test_refuses_a_request_without_a_type():
+def test_rejects_a_request_without_a_type():
     with pytest.raises(StreamRefused, match="type_url"):
         parse(DELTA, discovery_pb2.DeltaDiscoveryRequest().SerializeToString())
 
 
-def test_refuses_metadata_that_is_no_json():
+def test_rejects_metadata_that_is_not_json():
     message = discovery_pb2.DiscoveryRequest(type_url=CLUSTER)
     message.node.metadata.update({"weight": math.inf})
     with pytest.raises(StreamRefused, match="metadata"):
@@ -85,7 +85,7 @@ def test_refuses_metadata_that_is_no_json():
 
 
 @given(st.binary(max_size=200), st.sampled_from([DELTA, SOTW]))
-def test_garbage_is_refused_or_read_and_nothing_else(payload, dialect):
+def test_garbage_is_rejected_or_parsed_and_nothing_else(payload, dialect):
     try:
         request, _ = parse(dialect, payload)
     except StreamRefused:
@@ -93,7 +93,7 @@ def test_garbage_is_refused_or_read_and_nothing_else(payload, dialect):
     assert request.type_url
 
 
-def test_of_names_that_calls_wait_for_a_client_that_comes_back_may_say_more_than_are_kept(monkeypatch):
+def test_a_reconnecting_client_may_send_more_held_names_than_are_kept(monkeypatch):
     monkeypatch.setattr(module, "HELD", 2)
     monkeypatch.setattr(module, "NAMES", 4)
     held = [f"hold|15001|10.96.0.{number}" for number in range(9)]

@@ -23,18 +23,18 @@ def test_delta_names_versions_removals_and_the_push():
     assert (list(message.removed_resources), message.nonce, message.type_url) == (["gone"], "7", CLUSTER)
 
 
-def test_state_of_the_world_carries_a_version_to_acknowledge():
+def test_state_of_the_world_has_a_version_to_acknowledge():
     message = discovery_pb2.DiscoveryResponse.FromString(Response(SOTW, CLUSTER, "7", [blob("a")]).payload)
     assert (message.version_info, message.nonce, message.resources[0].type_url) == ("7", "7", CLUSTER)
 
 
-def test_an_equal_response_is_made_once():
+def test_an_equal_response_is_built_once():
     responses = Responses()
     first = responses.get("key", lambda: Response(DELTA, CLUSTER, "1", [blob("a")]))
     assert responses.get("key", lambda: pytest.fail("made twice")) is first
 
 
-def test_what_is_kept_is_bounded_by_bytes_and_the_oldest_goes_first():
+def test_the_cache_is_bounded_by_bytes_and_drops_the_oldest_first():
     responses = Responses(budget=3 * len(Response(DELTA, CLUSTER, "1", [blob("a")]).payload))
     made = [responses.get(key, lambda: Response(DELTA, CLUSTER, "1", [blob("a")])) for key in range(4)]
     assert responses.get(3, lambda: pytest.fail("forgotten")) is made[3]

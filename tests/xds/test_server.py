@@ -48,7 +48,7 @@ class Observer:
 
 
 class Client:
-    """A delta client on a real connection. The node is said once."""
+    """A delta client on a real connection. It sends its node once."""
 
     def __init__(self, address: str, node_id: str = "pod-1") -> None:
         self.channel = grpc.aio.insecure_channel(address)
@@ -109,7 +109,7 @@ async def client(address):
     await client.close()
 
 
-async def test_serves_on_several_addresses_and_says_which_one_was_called(server, observer, tmp_path):
+async def test_serves_on_several_addresses_and_reports_which_one_a_client_used(server, observer, tmp_path):
     addresses = [await server.listen(f"unix:{tmp_path}/xds.sock"), await server.listen("127.0.0.1:0")]
     assert not addresses[1].endswith(":0")
     for address in addresses:
@@ -120,7 +120,7 @@ async def test_serves_on_several_addresses_and_says_which_one_was_called(server,
     assert [peer.listener for _, peer in observer.joined] == addresses
 
 
-async def test_one_address_has_so_many_streams_and_others_have_their_own(snapshots, observer, tmp_path):
+async def test_the_limit_of_streams_is_per_address(snapshots, observer, tmp_path):
     server = XdsServer(snapshots, observer, most_streams=2)
     first, other = [await server.listen(f"unix:{tmp_path}/{name}.sock") for name in ("first", "other")]
     silent = Client(first)
@@ -152,7 +152,7 @@ async def test_an_address_that_is_taken_is_an_error(server, address):
         await server.listen("unix:/nonexistent/xds.sock")
 
 
-async def test_one_address_can_be_given_up_while_others_go_on(server, address, tmp_path, client):
+async def test_one_address_can_be_closed_while_others_are_served(server, address, tmp_path, client):
     other = await server.listen(f"unix:{tmp_path}/other.sock")
     leaving = Client(other)
     for each in (client, leaving):
@@ -170,7 +170,7 @@ async def test_headers_come_at_once(client):
         await client.call.initial_metadata()
 
 
-async def test_speaks_state_of_the_world_too(address):
+async def test_serves_state_of_the_world_too(address):
     async with grpc.aio.insecure_channel(address) as channel:
         call = channel.stream_stream(METHOD + "StreamAggregatedResources")()
         request = discovery_pb2.DiscoveryRequest(type_url=CLUSTER)
@@ -188,7 +188,7 @@ async def test_a_change_reaches_the_clients_of_its_group(snapshots, client):
     assert await client.take() == ["a"]
 
 
-async def test_the_observer_hears_of_answers_refusals_and_leaving(snapshots, observer, client):
+async def test_the_observer_is_notified_of_acks_nacks_and_disconnects(snapshots, observer, client):
     await client.send(CLUSTER)
     response = await client.receive()
     await client.ack(response)
@@ -250,7 +250,7 @@ async def test_garbage_later_on_ends_that_stream_and_no_other(server, address, c
     await other.close()
 
 
-async def test_a_client_that_never_answers_keeps_nobody_waiting(snapshots, address, client):
+async def test_a_client_that_never_acknowledges_delays_no_other(snapshots, address, client):
     silent = Client(address, "silent")
     await silent.send(CLUSTER)
     await silent.receive()
@@ -284,21 +284,21 @@ async def test_clients_that_come_and_go_at_any_moment_leave_nothing_behind(
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
-async def test_a_dropped_group_sends_its_clients_to_start_anew(snapshots, client):
+async def test_a_dropped_group_makes_its_clients_reconnect(snapshots, client):
     await client.send(CLUSTER)
     await client.take()
     snapshots.drop("shop")
     assert await client.call.code() == grpc.StatusCode.ABORTED
 
 
-async def test_a_held_route_goes_out_when_its_time_has_come_though_nothing_happens(snapshots, client):
+async def test_a_delayed_route_is_sent_after_its_timeout_without_an_event(snapshots, client):
     await client.send(CLUSTER)
-    await client.receive()  # and no answer to it
+    await client.receive()  # without acknowledging it
     await client.send(LISTENER)
     assert await client.take() == ["l"]
 
 
-async def test_streams_say_how_far_each_client_is(snapshots, server, client):
+async def test_streams_report_the_sync_state_of_each_client(snapshots, server, client):
     await client.send(CLUSTER)
     response = await client.receive()
     (status,) = server.streams()
@@ -342,7 +342,7 @@ async def test_waiting_for_sync_needs_only_what_this_client_can_see(snapshots, s
     ("method", "kind"),
     [("StreamSecrets", discovery_pb2.DiscoveryResponse), ("DeltaSecrets", discovery_pb2.DeltaDiscoveryResponse)],
 )
-async def test_a_server_of_secrets_speaks_the_secrets_service_and_no_other(tmp_path, observer, method, kind):
+async def test_an_sds_server_serves_sds_and_no_other_service(tmp_path, observer, method, kind):
     snapshots = Snapshots()
     snapshots.replace("shop", {SECRET: blobs("default", "ROOTCA")})
     server = XdsServer(snapshots, observer, service=SECRET_SERVICE, shared_bytes=0)
@@ -363,7 +363,7 @@ async def test_a_server_of_secrets_speaks_the_secrets_service_and_no_other(tmp_p
     call.cancel()
     await channel.close()
     await server.close()
-    assert len(server._responses._kept) <= 1  # what was replaced is not kept for anybody
+    assert len(server._responses._kept) <= 1  # replaced responses are not kept
 
 
 async def test_a_client_whose_group_is_not_known_yet_waits_for_it(tmp_path):
@@ -405,18 +405,18 @@ async def test_a_client_whose_group_is_not_known_yet_waits_for_it(tmp_path):
     await server.close()
 
 
-async def test_the_observer_hears_what_is_held_and_what_a_client_had(observer, client):
+async def test_the_observer_is_notified_of_held_names_and_of_what_a_client_had(observer, client):
     await client.send(CLUSTER, initial_resource_versions={"a": "1", "c": "1"})
     await client.take()
     await client.send(CLUSTER, resource_names_subscribe=["hold|15001|10.96.0.1", "other"])
-    await eventually(lambda: len(observer.wants) >= 2)  # the answer to the first request may come in two responses
+    await eventually(lambda: len(observer.wants) >= 2)  # the first request may get two responses
     (first, second) = observer.wants
     assert (first[1], set(first[2])) == ((), {"a", "c"})
     assert second[1:] == (("hold|15001|10.96.0.1",), ())
 
 
 class Asking(Observer):
-    """What clients have is asked for elsewhere first."""
+    """An observer that makes clients wait until clusters that they have are prepared."""
 
     def __init__(self, answer):
         super().__init__()
@@ -427,7 +427,7 @@ class Asking(Observer):
         return self.answer() if had else None
 
 
-async def test_a_client_is_told_nothing_while_what_it_has_is_being_asked_for(snapshots, tmp_path):
+async def test_nothing_is_sent_to_a_client_while_the_observer_prepares_what_it_has(snapshots, tmp_path):
     known = asyncio.Event()
     server = XdsServer(snapshots, Asking(known.wait))
     address = await server.listen(f"unix:{tmp_path}/xds.sock")
@@ -436,7 +436,7 @@ async def test_a_client_is_told_nothing_while_what_it_has_is_being_asked_for(sna
     await back.send(LISTENER, initial_resource_versions={"m": "1"})
     await eventually(lambda: any(LISTENER in each.types for each in server.streams()))
     await fresh.send(CLUSTER)
-    assert await fresh.take() == ["a", "b"]  # nobody waits for another
+    assert await fresh.take() == ["a", "b"]  # no client waits for another
     (waiting,) = (each for each in server.streams() if each.node.id == "pod-1")
     assert {each.sync for each in waiting.types.values()} == {Sync.NOT_SENT}
     snapshots.update("shop", {CLUSTER: blobs("c"), LISTENER: blobs("m")})
@@ -452,8 +452,8 @@ async def test_a_client_is_told_nothing_while_what_it_has_is_being_asked_for(sna
     await server.close()
 
 
-async def test_what_a_client_has_from_before_it_can_say_once(snapshots, tmp_path):
-    """Else each time would be one more question that is waited for, without end while nobody answers."""
+async def test_the_versions_that_a_client_has_are_read_once(snapshots, tmp_path):
+    """Otherwise every request would wait for the observer again, without end if it does not respond."""
     asked = []
 
     async def forever():
@@ -471,7 +471,7 @@ async def test_what_a_client_has_from_before_it_can_say_once(snapshots, tmp_path
     await server.close()
 
 
-async def test_a_client_is_served_as_it_is_when_asking_fails(snapshots, tmp_path):
+async def test_a_client_is_served_when_the_observer_fails(snapshots, tmp_path):
     async def failing():
         raise ValueError("nobody thought of this")
 
@@ -483,7 +483,7 @@ async def test_a_client_is_served_as_it_is_when_asking_fails(snapshots, tmp_path
     await server.close()
 
 
-async def test_a_client_that_is_asked_for_can_be_sent_away_and_can_go(snapshots, tmp_path):
+async def test_a_client_can_be_rejected_or_disconnect_while_the_observer_decides(snapshots, tmp_path):
     waiting = []
 
     async def forever():

@@ -32,7 +32,7 @@ def table(snapshots: Snapshots) -> ResourceTable:
     return group.table(CLUSTER)
 
 
-def test_update_says_what_changed_and_ignores_equal_versions(snapshots):
+def test_update_returns_what_changed_and_ignores_equal_versions(snapshots):
     assert snapshots.update("shop", {CLUSTER: blobs("a", "b")}) == {CLUSTER: ("a", "b")}
     assert snapshots.update("shop", {CLUSTER: {"a": blob("a", "1"), "b": blob("b", "2")}}) == {CLUSTER: ("b",)}
     assert snapshots.update("shop", {CLUSTER: {"a": None, "unknown": None}}) == {CLUSTER: ("a",)}
@@ -46,7 +46,7 @@ def test_replace_removes_what_is_not_in_it(snapshots):
     assert dict(snapshots.resources("shop", LISTENER)) == {}
 
 
-def test_what_changed_is_read_from_the_newest_end(snapshots):
+def test_changes_are_read_from_the_newest_end(snapshots):
     for name in "abc":
         snapshots.update("shop", {CLUSTER: blobs(name)})
     snapshots.update("shop", {CLUSTER: blobs("a", version="2")})
@@ -74,14 +74,14 @@ def test_the_first_update_makes_a_group_ready_even_when_it_is_empty(snapshots):
     assert snapshots.groups() == ["shop"]
 
 
-def test_a_group_nobody_filled_leaves_with_its_last_stream(snapshots):
+def test_a_group_without_state_is_dropped_with_its_last_stream(snapshots):
     watcher = Watcher()
     first = snapshots.attach("shop", watcher)
     snapshots.detach(first, watcher)
     assert snapshots.attach("shop", watcher) is not first
 
 
-def test_drop_tells_the_streams_and_forgets(snapshots):
+def test_drop_wakes_the_streams_and_removes_the_group(snapshots):
     watcher = Watcher()
     group = snapshots.attach("shop", watcher)
     snapshots.update("shop", {CLUSTER: blobs("a")})
@@ -91,7 +91,7 @@ def test_drop_tells_the_streams_and_forgets(snapshots):
     assert dict(snapshots.resources("shop", CLUSTER)) == {}
 
 
-def test_removed_names_are_forgotten_once_every_stream_has_passed_them(snapshots):
+def test_removed_names_are_dropped_once_every_stream_has_sent_them(snapshots):
     ahead, behind = Watcher(), Watcher()
     snapshots.attach("shop", ahead)
     snapshots.attach("shop", behind)
@@ -115,7 +115,7 @@ def test_removed_names_are_forgotten_once_every_stream_has_passed_them(snapshots
     assert table(snapshots).floor == 0
 
 
-def test_a_stream_that_never_settles_cannot_make_the_table_grow_without_end(snapshots):
+def test_a_stream_that_never_settles_cannot_grow_the_table_without_limit(snapshots):
     snapshots.attach("shop", Watcher(settled=0))
     names = [f"c{i}" for i in range(3 * TOMBSTONE_LIMIT)]
     for start in range(0, len(names), 500):
@@ -126,7 +126,7 @@ def test_a_stream_that_never_settles_cannot_make_the_table_grow_without_end(snap
     assert table(snapshots).floor > 0
 
 
-def test_a_rejected_version_goes_back_to_what_was_accepted(snapshots):
+def test_a_rejected_version_is_replaced_by_the_last_accepted_one(snapshots):
     snapshots.update("shop", {CLUSTER: blobs("a", version="good")})
     table(snapshots).accept(blob("a", "good"))
     snapshots.update("shop", {CLUSTER: blobs("a", version="bad")})
@@ -135,7 +135,7 @@ def test_a_rejected_version_goes_back_to_what_was_accepted(snapshots):
     assert snapshots.rejected("shop")[CLUSTER, "a"].detail == "no such field"
 
 
-def test_a_rejected_version_that_another_proxy_takes_is_good(snapshots):
+def test_a_rejected_version_that_another_proxy_accepts_is_restored(snapshots):
     first, second = blob("a", "1"), blob("a", "2")
     for version in (first, second):
         snapshots.update("shop", {CLUSTER: {"a": version}})
@@ -150,7 +150,7 @@ def test_a_rejected_version_that_another_proxy_takes_is_good(snapshots):
     assert not snapshots.reject("shop", CLUSTER, "a", "2", "no")
 
 
-def test_a_rejected_version_does_not_come_back_but_another_one_does(snapshots):
+def test_a_rejected_version_is_not_sent_again_but_another_one_is(snapshots):
     snapshots.update("shop", {CLUSTER: blobs("a", version="bad")})
     snapshots.reject("shop", CLUSTER, "a", "bad", "no")
     assert dict(snapshots.resources("shop", CLUSTER)) == {}
@@ -167,7 +167,7 @@ def test_a_quarantined_name_can_still_be_removed(snapshots):
     assert list(table(snapshots).changed_since(snapshots.push - 1)) == ["a"]
 
 
-def test_what_was_accepted_before_a_removal_does_not_come_back(snapshots):
+def test_a_version_accepted_before_a_removal_is_not_restored(snapshots):
     snapshots.update("shop", {CLUSTER: blobs("a", version="good")})
     table(snapshots).accept(blob("a", "good"))
     snapshots.update("shop", {CLUSTER: {"a": None}})
@@ -176,7 +176,7 @@ def test_what_was_accepted_before_a_removal_does_not_come_back(snapshots):
     assert dict(snapshots.resources("shop", CLUSTER)) == {}
 
 
-def test_a_name_that_came_back_is_not_forgotten_with_the_removed_ones(snapshots):
+def test_a_name_that_was_added_again_is_not_collected_with_removed_ones(snapshots):
     names = [f"c{i}" for i in range(TOMBSTONE_SLACK + 1)]
     snapshots.update("shop", {CLUSTER: blobs("back")})
     snapshots.update("shop", {CLUSTER: {"back": None}})
@@ -186,14 +186,14 @@ def test_a_name_that_came_back_is_not_forgotten_with_the_removed_ones(snapshots)
     assert list(table(snapshots).changed_since(0)) == ["back"]
 
 
-def test_what_one_proxy_accepted_another_cannot_take_from_the_group(snapshots):
+def test_a_version_that_one_proxy_accepted_cannot_be_quarantined_by_another(snapshots):
     snapshots.update("shop", {CLUSTER: blobs("a")})
     table(snapshots).accept(blob("a"))
     assert not snapshots.reject("shop", CLUSTER, "a", "1", "I am broken")
     assert "a" in snapshots.resources("shop", CLUSTER)
 
 
-def test_a_rejection_that_comes_late_changes_nothing(snapshots):
+def test_a_late_rejection_of_an_old_version_changes_nothing(snapshots):
     snapshots.update("shop", {CLUSTER: blobs("a", version="2")})
     assert not snapshots.reject("shop", CLUSTER, "a", "1", "no")
     assert not snapshots.reject("shop", CLUSTER, "b", "1", "no")

@@ -1,4 +1,4 @@
-"""Conversations: answers, order, and what is the same for every sequence of them."""
+"""Conversations with a model client: responses, their order, and properties that hold for every sequence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def snapshots() -> Snapshots:
     return small_shop()
 
 
-# Answers
+# Responses
 
 
 @both
@@ -37,7 +37,7 @@ def test_one_response_of_a_type_is_out_at_a_time_and_changes_meanwhile_become_on
 
 
 @both
-def test_an_answer_is_reported_with_the_push_it_answers(snapshots, dialect):
+def test_an_ack_is_reported_with_its_push_number(snapshots, dialect):
     client = envoy(snapshots, dialect)
     snapshots.update("shop", {ENDPOINT: blobs("a", version="2")})
     client.settle()
@@ -45,7 +45,7 @@ def test_an_answer_is_reported_with_the_push_it_answers(snapshots, dialect):
 
 
 @both
-def test_a_stale_nonce_is_no_answer(snapshots, dialect):
+def test_a_stale_nonce_is_no_acknowledgement(snapshots, dialect):
     client = envoy(snapshots, dialect)
     snapshots.update("shop", {ENDPOINT: blobs("a", version="2")})
     (response,) = client.turn()
@@ -64,7 +64,7 @@ def test_names_in_a_stale_state_of_the_world_request_are_not_read(snapshots):
     assert client.settle() == ["EDS +a"]
 
 
-def test_names_beside_a_stale_delta_nonce_are_read_for_they_are_said_once(snapshots):
+def test_names_with_a_stale_delta_nonce_are_read_because_they_are_sent_once(snapshots):
     snapshots.update("shop", {ENDPOINT: blobs("b")})
     client = envoy(snapshots, DELTA)
     client.asked[ENDPOINT].add("b")
@@ -86,7 +86,7 @@ def test_every_response_of_a_stream_has_its_own_nonce(snapshots, dialect):
 
 
 @both
-def test_streams_with_the_same_news_share_the_same_bytes(snapshots, dialect):
+def test_streams_with_the_same_changes_share_the_same_bytes(snapshots, dialect):
     responses = Responses()
     clients = [envoy(snapshots, dialect, responses=responses) for _ in range(3)]
     snapshots.update("shop", {ENDPOINT: blobs("a", version="2")})
@@ -112,14 +112,14 @@ def test_the_types_of_one_stream_are_bounded(snapshots):
         client.ask("example.com/more", "x")
 
 
-def test_a_stream_whose_group_is_dropped_must_start_anew(snapshots):
+def test_a_stream_whose_group_is_dropped_must_restart(snapshots):
     client = envoy(snapshots)
     snapshots.drop("shop")
     with pytest.raises(Behind):
         client.turn()
 
 
-def test_a_client_that_never_answers_must_start_anew_when_the_past_is_forgotten(snapshots):
+def test_a_client_that_never_acknowledges_must_reconnect_when_changes_are_dropped(snapshots):
     client = envoy(snapshots)
     snapshots.update("shop", {CLUSTER: blobs("b")})
     assert [told(response) for response in client.turn()] == ["CDS +b"]
@@ -143,7 +143,7 @@ def test_a_route_waits_until_its_new_cluster_has_its_endpoints(snapshots, dialec
     (clusters,) = client.turn()
     assert "+b" in told(clusters)
     client.ack(clusters)
-    assert client.turn() == []  # the new cluster is known, but not its endpoints
+    assert client.turn() == []  # the client has the new cluster, but not its endpoints
     client.ask(ENDPOINT, "b")
     (endpoints,) = client.turn()
     assert told(endpoints) == "EDS +b"
@@ -157,7 +157,7 @@ def test_a_route_waits_until_its_new_cluster_has_its_endpoints(snapshots, dialec
 
 
 @both
-def test_a_client_that_does_not_warm_a_cluster_gets_its_routes_all_the_same(snapshots, dialect):
+def test_a_client_that_does_not_warm_a_cluster_still_gets_its_routes(snapshots, dialect):
     client = envoy(snapshots, dialect)
     snapshots.update("shop", {CLUSTER: blobs("b"), ENDPOINT: blobs("b"), ROUTE: blobs("r", version="2")})
     client.settle()
@@ -170,7 +170,7 @@ def test_a_client_that_does_not_warm_a_cluster_gets_its_routes_all_the_same(snap
     assert client.stream.wake_at is None
 
 
-def test_nothing_is_waited_for_when_what_was_held_is_no_longer_wanted(snapshots):
+def test_nothing_waits_for_held_clusters_that_were_unsubscribed(snapshots):
     client = envoy(snapshots)
     snapshots.update("shop", {CLUSTER: blobs("b"), ENDPOINT: blobs("b"), ROUTE: blobs("r", version="2")})
     client.settle()
@@ -180,7 +180,7 @@ def test_nothing_is_waited_for_when_what_was_held_is_no_longer_wanted(snapshots)
     assert client.stream.wake_at is None
 
 
-def test_clusters_that_keep_changing_do_not_keep_routes_away(snapshots):
+def test_clusters_that_keep_changing_do_not_block_routes(snapshots):
     client = envoy(snapshots)
     snapshots.update("shop", {ROUTE: blobs("r", version="2"), CLUSTER: blobs("c0")})
     started = client.now
@@ -195,7 +195,7 @@ def test_clusters_that_keep_changing_do_not_keep_routes_away(snapshots):
     assert "RDS +r" in [told(response) for response in responses]
 
 
-def test_a_cluster_that_goes_before_it_was_warm_holds_nothing(snapshots):
+def test_a_cluster_removed_before_it_was_warm_delays_nothing(snapshots):
     client = envoy(snapshots)
     snapshots.update("shop", {CLUSTER: blobs("b"), ENDPOINT: blobs("b")})
     client.settle()
@@ -206,7 +206,7 @@ def test_a_cluster_that_goes_before_it_was_warm_holds_nothing(snapshots):
 
 
 @both
-def test_endpoints_are_never_held(snapshots, dialect):
+def test_endpoints_are_never_delayed(snapshots, dialect):
     client = envoy(snapshots, dialect)
     snapshots.update("shop", {CLUSTER: blobs("b"), LISTENER: blobs("l", version="2")})
     assert [told(response)[:3] for response in client.turn()] == ["CDS"]
@@ -214,13 +214,13 @@ def test_endpoints_are_never_held(snapshots, dialect):
     assert [told(response) for response in client.turn()] == ["EDS +a"]
 
 
-def test_endpoints_of_a_changed_cluster_are_sent_again_for_it_warms_anew(snapshots):
+def test_endpoints_of_a_changed_cluster_are_sent_again_because_it_warms_again(snapshots):
     client = envoy(snapshots)
     snapshots.update("shop", {CLUSTER: blobs("a", version="2")})
     assert client.settle() == ["CDS +a", "EDS +a"]
 
 
-def test_endpoints_of_a_cluster_that_was_sent_before_they_were_asked_for_are_sent_though_the_client_has_them(snapshots):
+def test_endpoints_requested_after_their_cluster_are_sent_though_the_client_has_them(snapshots):
     client = envoy(snapshots)
     snapshots.update("shop", {CLUSTER: blobs("a", version="2")})
     client.stream.close()
@@ -231,7 +231,7 @@ def test_endpoints_of_a_cluster_that_was_sent_before_they_were_asked_for_are_sen
     assert [told(response) for response in client.turn()] == ["EDS +a"]
 
 
-def test_a_changed_cluster_without_endpoints_is_told_so_again(snapshots):
+def test_a_changed_cluster_without_endpoints_gets_an_empty_endpoint_response_again(snapshots):
     snapshots.update("shop", {CLUSTER: blobs("static", "empty")})
     client = envoy(snapshots)
     client.forget(ENDPOINT, "static")
@@ -241,7 +241,7 @@ def test_a_changed_cluster_without_endpoints_is_told_so_again(snapshots):
 
 @both
 def test_a_listener_waits_while_routes_that_it_may_share_cannot_be_sent(snapshots, dialect):
-    """It would take calls with the routes that there are, and know nobody to whom they are."""
+    """Otherwise the listener would use the old routes, which do not know its hosts."""
     client = envoy(snapshots, dialect)
     snapshots.update("shop", {ROUTE: blobs("r", version="2")})
     (routes,) = client.turn()
@@ -262,7 +262,7 @@ def test_a_listener_does_not_wait_for_ever(snapshots):
     assert [told(each) for each in client.turn()] == ["LDS +m"]
 
 
-def test_routes_go_after_the_listeners_that_look_into_them(snapshots):
+def test_routes_are_removed_after_the_listeners_that_use_them(snapshots):
     client = envoy(snapshots)
     snapshots.update("shop", {LISTENER: {"l": None}, ROUTE: {"r": None}})
     (listeners,) = client.turn()
@@ -272,7 +272,7 @@ def test_routes_go_after_the_listeners_that_look_into_them(snapshots):
 
 
 @both
-def test_a_removed_cluster_goes_only_after_listeners_and_routes_were_answered(snapshots, dialect):
+def test_a_cluster_is_removed_only_after_listeners_and_routes_are_acknowledged(snapshots, dialect):
     snapshots.update("shop", {CLUSTER: blobs("keep")})
     client = envoy(snapshots, dialect)
     snapshots.update("shop", {CLUSTER: {"a": None}, LISTENER: blobs("l", version="2"), ROUTE: blobs("r", version="2")})
@@ -285,22 +285,22 @@ def test_a_removed_cluster_goes_only_after_listeners_and_routes_were_answered(sn
     assert set(client.have[CLUSTER]) == {"keep"}
 
 
-def test_endpoints_go_after_their_cluster(snapshots):
+def test_endpoints_are_removed_after_their_cluster(snapshots):
     client = envoy(snapshots)
     snapshots.replace("shop", {LISTENER: blobs("l"), ROUTE: blobs("r")})
     assert client.settle() == ["CDS -a", "EDS -a"]
 
 
-def test_a_listener_may_take_over_the_address_of_one_that_goes(snapshots):
+def test_a_new_listener_may_reuse_the_address_of_a_removed_one(snapshots):
     client = envoy(snapshots)
     snapshots.update("shop", {LISTENER: {"l": None, "m": blob("m")}})
     assert client.settle() == ["LDS +m -l"]
 
 
-def test_an_unknown_endpoint_name_is_answered_while_a_cluster_waits_for_it(snapshots):
+def test_a_missing_endpoint_name_gets_a_response_while_a_cluster_waits_for_it(snapshots):
     client = envoy(snapshots)
     snapshots.update("shop", {CLUSTER: blobs("b")})
-    client.turn()  # a warming cluster keeps Envoy from answering
+    client.turn()  # Envoy does not acknowledge while a cluster is warming
     client.ask(ENDPOINT, "b")
     assert [told(response) for response in client.turn()] == ["EDS -b"]
 
@@ -312,7 +312,7 @@ def test_order_is_not_imposed_on_clients_that_name_their_clusters(snapshots):
     assert sorted(told(response) for response in client.turn()) == ["CDS +a", "LDS +l"]
 
 
-# Whatever happens, in whatever order, a client that answers ends with what the snapshot has.
+# Whatever happens, in whatever order, a client that acknowledges ends with what the snapshot has.
 
 NAMES = st.sampled_from("abcd")
 TYPES_USED = (CLUSTER, ENDPOINT, LISTENER, ROUTE)
@@ -329,18 +329,18 @@ steps = st.one_of(
     st.tuples(st.just("call"), st.sampled_from("123")),
     st.tuples(st.just("hang up"), st.sampled_from("123")),
 )
-# Lists are short by themselves, five on average: few of them call somebody and hang up.
+# Without a minimum size, lists have five steps on average: few of these hold a call and close it.
 histories = st.lists(steps, max_size=40) | st.lists(steps, min_size=20, max_size=60)
 
 
 @both
 @settings(max_examples=300, deadline=None)
 @given(histories)
-def test_a_client_that_answers_ends_with_exactly_the_snapshot(dialect, history):
+def test_a_client_that_acknowledges_ends_with_exactly_the_snapshot(dialect, history):
     snapshots = Snapshots()
     snapshots.replace("shop", {CLUSTER: blobs("a")})
     client = Client(snapshots, dialect)
-    witness = Client(snapshots, dialect)  # accepts everything: what it has taken is never quarantined
+    witness = Client(snapshots, dialect)  # accepts everything, so nothing is quarantined
     for each in (client, witness):
         each.ask(CLUSTER)
         each.ask(LISTENER)
@@ -364,8 +364,8 @@ def test_a_client_that_answers_ends_with_exactly_the_snapshot(dialect, history):
                 witness.now += 10
                 witness.settle()
                 refused = out.pop(0)
-                # Only what is one of several that are new: the others must still get through, and so must this one when
-                # asked again. A whole set also carries what was taken before, and is no doubt about that.
+                # Reject only one of several new resources: the others must still be accepted, and so must this one when
+                # it is sent again. A state-of-the-world response also contains resources that were accepted before.
                 flight = client.stream.subscriptions[refused.type_url].flight
                 if flight is not None and len(flight.upserts) > 1:
                     client.nack(refused)
@@ -388,7 +388,7 @@ def test_a_client_that_answers_ends_with_exactly_the_snapshot(dialect, history):
     for response in out:
         client.ack(response)
     client.settle()
-    while (due := client.stream.wake_at) is not None:  # whoever waits for somebody: nothing else turns the stream then
+    while (due := client.stream.wake_at) is not None:  # a delayed step: only time wakes the stream then
         assert due > client.now, "it is turned without a pause"
         client.now = due
         client.settle()
@@ -398,9 +398,9 @@ def test_a_client_that_answers_ends_with_exactly_the_snapshot(dialect, history):
         every = {name for name in live if WILDCARD in asked and not is_held(type_url, name)}
         wanted = {name: version for name, version in live.items() if name in asked | every}
         have = client.have.get(type_url, {})
-        if dialect is SOTW and type_url not in WHOLE_SET:  # which cannot say that something is gone
+        if dialect is SOTW and type_url not in WHOLE_SET:  # state of the world cannot report removals of these types
             have = {name: version for name, version in have.items() if name in wanted}
-        # What calls wait for may be gone, and is never said to be (`is_held`).
+        # A held cluster may have been removed, which is never reported (`is_held`).
         have = {name: version for name, version in have.items() if name in wanted or not is_held(type_url, name)}
         assert have == wanted
     assert not any(f"-{HELD}" in said for said in client.seen)
@@ -419,7 +419,7 @@ bad_steps = st.one_of(
 @both
 @settings(max_examples=300, deadline=None)
 @given(st.lists(bad_steps, max_size=40))
-def test_whatever_is_bad_among_it_the_good_gets_through_to_everybody(dialect, history):
+def test_good_resources_reach_every_client_whichever_others_are_bad(dialect, history):
     snapshots = Snapshots()
     snapshots.replace("shop", {})
     clients = [Client(snapshots, dialect) for _ in range(3)]
@@ -460,7 +460,7 @@ def test_whatever_is_bad_among_it_the_good_gets_through_to_everybody(dialect, hi
 HELD = "hold|15001|10.96.0.1"
 
 
-def test_a_held_name_is_never_said_to_be_missing(snapshots):
+def test_a_held_cluster_is_never_reported_as_missing(snapshots):
     client = envoy(snapshots)
     client.ask(CLUSTER, HELD)
     assert client.settle() == []
@@ -469,7 +469,7 @@ def test_a_held_name_is_never_said_to_be_missing(snapshots):
     assert client.settle() == []
 
 
-def test_a_held_name_is_answered_when_all_else_was_taken(snapshots):
+def test_a_held_cluster_is_sent_when_everything_else_is_acknowledged(snapshots):
     client = envoy(snapshots)
     client.ask(CLUSTER, HELD)
     client.settle()
@@ -483,7 +483,7 @@ def test_a_held_name_is_answered_when_all_else_was_taken(snapshots):
     assert client.settle() == ["EDS +b", "RDS +r", "LDS +m", f"CDS +{HELD}"]
 
 
-def test_a_held_name_waits_for_the_routes_that_a_new_listener_is_about_to_ask_for(snapshots):
+def test_a_held_cluster_waits_for_the_routes_that_a_new_listener_will_request(snapshots):
     client = envoy(snapshots)
     client.ask(CLUSTER, HELD)
     client.settle()
@@ -493,7 +493,7 @@ def test_a_held_name_waits_for_the_routes_that_a_new_listener_is_about_to_ask_fo
     assert client.settle() == ["RDS +s", f"CDS +{HELD}"]
 
 
-def test_a_held_name_does_not_wait_for_ever(snapshots):
+def test_a_held_call_does_not_wait_for_ever(snapshots):
     client = envoy(snapshots)
     client.ask(CLUSTER, HELD)
     client.settle()
@@ -505,8 +505,9 @@ def test_a_held_name_does_not_wait_for_ever(snapshots):
     assert client.stream.wake_at is None
 
 
-def test_what_no_listener_asks_for_is_waited_for_once(snapshots):
-    """Routes of a headless service at a port of the proxy's own have no listener: not every first call is to wait."""
+def test_routes_that_no_listener_requests_delay_held_calls_once(snapshots):
+    """Routes of a headless service at one of the proxy's own ports have no listener: only one held call waits for
+    them."""
     client = envoy(snapshots)
     client.ask(CLUSTER, HELD, f"{HELD}1")
     client.settle()
@@ -516,14 +517,14 @@ def test_what_no_listener_asks_for_is_waited_for_once(snapshots):
     assert client.settle() == [f"CDS +{HELD}"]
     snapshots.update("shop", {CLUSTER: blobs(f"{HELD}1")})
     assert client.settle() == [f"CDS +{HELD}1"]
-    # Made anew, it may be for a listener that is new.
+    # A changed route may be for a new listener.
     client.ask(CLUSTER, f"{HELD}2")
     snapshots.update("shop", {CLUSTER: blobs(f"{HELD}2"), ROUTE: blobs("of nobody", version="2")})
     assert client.settle() == []
 
 
 def call(snapshots, client, number):
-    """Somebody is called: a name is waited for, and there is what its call is to meet."""
+    """Hold a call: the client requests its cluster, and the snapshot gets the resources that the call needs."""
     name, host = f"hold|15001|10.96.1.{number}", f"s{number}"
     client.ask(CLUSTER, name)
     snapshots.update("shop", {
@@ -532,8 +533,8 @@ def call(snapshots, client, number):
     return name
 
 
-def test_who_is_held_goes_on_though_others_are_called_all_the_time(snapshots):
-    """Each of them is new to the client, and is to be taken before its call goes on: but no other call waits for it."""
+def test_held_calls_continue_though_new_calls_arrive_all_the_time(snapshots):
+    """The resources of a new call must be acknowledged before that call continues, but no other call waits for them."""
     client = envoy(snapshots)
     began = {call(snapshots, client, 0): 0}
     out, took = [], []
@@ -549,7 +550,7 @@ def test_who_is_held_goes_on_though_others_are_called_all_the_time(snapshots):
     assert len(took) > 150 and max(took) <= 10, took
 
 
-def test_who_is_held_does_not_wait_for_news_of_endpoints(snapshots):
+def test_held_calls_do_not_wait_for_endpoint_changes(snapshots):
     client = envoy(snapshots)
     client.ask(CLUSTER, HELD)
     snapshots.update("shop", {CLUSTER: blobs(HELD), LISTENER: blobs("m"), ENDPOINT: blobs("a", version="0")})
@@ -563,8 +564,9 @@ def test_who_is_held_does_not_wait_for_news_of_endpoints(snapshots):
     assert HELD in client.have[CLUSTER]
 
 
-def test_who_is_held_waits_for_a_client_that_is_slow_however_slow(snapshots):
-    """Before its listener is there it would pass that by, and leave unprotected. If it takes too long, it is closed."""
+def test_held_calls_wait_for_a_slow_client_however_slow(snapshots):
+    """Without its listener the call would leave the pod unprotected. If it takes too long, the application closes
+    it."""
     client = envoy(snapshots)
     client.ask(CLUSTER, HELD)
     snapshots.update("shop", {CLUSTER: blobs(HELD, "b"), ENDPOINT: blobs("b"), LISTENER: blobs("m"), ROUTE: blobs("s")})
@@ -585,8 +587,8 @@ def test_who_is_held_waits_for_a_client_that_is_slow_however_slow(snapshots):
     assert client.settle() == ["RDS +s", f"CDS +{HELD}"]
 
 
-def test_what_changes_while_somebody_is_held_comes_after_it_and_in_order(snapshots):
-    """A route that leads to a new cluster does not go before that, though a route of its name is due."""
+def test_changes_while_a_call_is_held_are_sent_after_it_and_in_order(snapshots):
+    """A route to a new cluster is not sent before that cluster, though an older version of the route is due."""
     client = envoy(snapshots)
     client.ask(CLUSTER, HELD)
     snapshots.update("shop", {CLUSTER: blobs(HELD, "b"), ROUTE: blobs("r", version="2"), LISTENER: blobs("m")})
@@ -601,8 +603,9 @@ def test_what_changes_while_somebody_is_held_comes_after_it_and_in_order(snapsho
     assert client.have[ROUTE] == {"r": "3"}
 
 
-def test_who_asks_for_what_others_wait_for_is_not_answered_with_them(snapshots):
-    """Another proxy of the group has called it: it is there, but what the call is to meet has not been looked at."""
+def test_a_call_held_later_is_not_released_in_the_round_of_earlier_ones(snapshots):
+    """The cluster exists because another proxy of the group has called it, but the resources of this call were not sent
+    yet."""
     client = envoy(snapshots)
     client.ask(CLUSTER, HELD)
     snapshots.update("shop", {CLUSTER: blobs(HELD), LISTENER: blobs("m")})
@@ -623,7 +626,7 @@ def test_routes_of_others_are_not_waited_for(snapshots):
     assert client.settle() == [f"CDS +{HELD}"]
 
 
-def test_a_slow_client_is_told_of_what_changes_while_somebody_is_held(snapshots):
+def test_a_slow_client_gets_changes_while_a_call_is_held(snapshots):
     client = envoy(snapshots)
     client.ask(CLUSTER, HELD)
     snapshots.update("shop", {CLUSTER: blobs(HELD), ROUTE: blobs("r", version="2")})
@@ -638,7 +641,7 @@ def test_a_slow_client_is_told_of_what_changes_while_somebody_is_held(snapshots)
 
 
 @pytest.mark.parametrize("type_url", [CLUSTER, LISTENER, ROUTE])
-def test_who_is_held_goes_on_when_the_one_that_is_refused_was_found(snapshots, type_url):
+def test_held_calls_continue_when_the_rejected_resource_was_found(snapshots, type_url):
     client = envoy(snapshots)
     client.bad = {("bad", "1")}
     client.ask(CLUSTER, HELD)
@@ -654,14 +657,14 @@ def test_who_is_held_goes_on_when_the_one_that_is_refused_was_found(snapshots, t
     assert snapshots.rejected("shop").keys() == {(type_url, "bad")}
 
 
-def test_endpoints_that_go_and_somebody_who_is_held_do_not_wait_for_each_other(snapshots):
+def test_removed_endpoints_and_held_calls_do_not_wait_for_each_other(snapshots):
     client = envoy(snapshots)
     client.ask(CLUSTER, HELD)
     snapshots.update("shop", {CLUSTER: blobs(HELD), ENDPOINT: {"a": None}})
     assert client.settle() == ["EDS -a", f"CDS +{HELD}"]
 
 
-def test_only_who_asked_for_a_held_name_is_sent_it(snapshots):
+def test_a_held_cluster_is_sent_only_to_clients_that_requested_it(snapshots):
     asking, other = envoy(snapshots), envoy(snapshots)
     asking.ask(CLUSTER, HELD)
     snapshots.update("shop", {CLUSTER: blobs(HELD)})
@@ -670,7 +673,7 @@ def test_only_who_asked_for_a_held_name_is_sent_it(snapshots):
     assert envoy(snapshots).have[CLUSTER].keys() == {"a"}
 
 
-def test_a_client_that_comes_back_keeps_what_was_held_for_it(snapshots):
+def test_a_reconnecting_client_keeps_the_clusters_of_its_held_calls(snapshots):
     client = envoy(snapshots)
     client.ask(CLUSTER, HELD)
     snapshots.update("shop", {CLUSTER: blobs(HELD)})
@@ -684,7 +687,7 @@ def test_a_client_that_comes_back_keeps_what_was_held_for_it(snapshots):
     assert HELD in client.have[CLUSTER]
 
 
-def test_a_held_name_that_is_no_longer_asked_for_is_not_owed(snapshots):
+def test_a_held_cluster_that_is_unsubscribed_is_not_owed(snapshots):
     client = envoy(snapshots)
     client.ask(CLUSTER, HELD)
     snapshots.update("shop", {CLUSTER: blobs(HELD)})
@@ -694,7 +697,7 @@ def test_a_held_name_that_is_no_longer_asked_for_is_not_owed(snapshots):
     assert client.stream.synced()
 
 
-def test_held_names_of_a_refused_response_are_not_owed_when_nobody_asks_for_them(snapshots):
+def test_held_clusters_of_a_rejected_response_are_not_owed_after_unsubscribing(snapshots):
     client = envoy(snapshots)
     client.ask(CLUSTER, HELD, f"{HELD}1")
     snapshots.update("shop", {CLUSTER: blobs(HELD, f"{HELD}1")})
@@ -705,8 +708,8 @@ def test_held_names_of_a_refused_response_are_not_owed_when_nobody_asks_for_them
     assert client.stream.synced()
 
 
-def test_a_turn_is_not_due_for_a_call_that_waits_no_more(snapshots):
-    """While something else is owed: a removal, behind a listener that the client does not answer for."""
+def test_no_turn_is_due_for_a_call_that_no_longer_waits(snapshots):
+    """A removal is still owed, because the client does not acknowledge a listener."""
     client = envoy(snapshots)
     client.ask(CLUSTER, HELD)
     snapshots.update("shop", {CLUSTER: blobs(HELD), ROUTE: blobs("of nobody")})
@@ -718,7 +721,7 @@ def test_a_turn_is_not_due_for_a_call_that_waits_no_more(snapshots):
     assert client.stream.wake_at is None
 
 
-def test_a_route_that_goes_and_comes_again_while_somebody_is_held_does_not_keep_listeners_waiting(snapshots):
+def test_a_route_removed_and_added_while_a_call_is_held_does_not_delay_listeners(snapshots):
     client = envoy(snapshots)
     client.ask(CLUSTER, HELD)
     snapshots.update("shop", {CLUSTER: blobs(HELD, "b"), ROUTE: {"r": None}, LISTENER: blobs("m")})
@@ -728,8 +731,8 @@ def test_a_route_that_goes_and_comes_again_while_somebody_is_held_does_not_keep_
     assert client.settle() == ["LDS +m", "RDS -r", f"CDS +{HELD}", "RDS +r"]
 
 
-def test_nobody_is_held_who_speaks_state_of_the_world(snapshots):
-    """No Envoy asks so on demand; and of what nobody asked for, it is told nothing."""
+def test_no_call_is_held_for_a_state_of_the_world_client(snapshots):
+    """Envoy's on-demand discovery uses delta only. A client gets no held clusters that it has not requested."""
     client = Client(snapshots, SOTW)
     client.ask(CLUSTER, WILDCARD, HELD)
     snapshots.update("shop", {CLUSTER: blobs(HELD, f"{HELD}1")})

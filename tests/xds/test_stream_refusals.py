@@ -1,4 +1,4 @@
-"""Conversations in which a client refuses something: who is at fault is found, and nobody else goes without."""
+"""Conversations in which a client rejects a resource: it is found by bisection, and all others are delivered."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def snapshots() -> Snapshots:
 
 
 @both
-def test_the_one_at_fault_among_many_is_found_and_the_others_get_through(snapshots, dialect):
+def test_the_rejected_resource_among_many_is_found_and_the_others_are_accepted(snapshots, dialect):
     names = [f"c{number:02}" for number in range(20)]
     client = envoy(snapshots, dialect)
     client.bad = {("c13", "1")}
@@ -25,11 +25,11 @@ def test_the_one_at_fault_among_many_is_found_and_the_others_get_through(snapsho
     assert set(client.have[CLUSTER]) == {"a", *names} - {"c13"}
     culprits = [each.resource for each in client.outcomes if isinstance(each, Nacked) and each.resource]
     assert culprits == [NackedResource("shop", CLUSTER, "c13", "1", "no", "node-1")]
-    assert len(client.seen) < 2 * 2 * 5  # it is searched for by halves
+    assert len(client.seen) < 2 * 2 * 5  # the number of responses shows a search by halves
 
 
 @both
-def test_the_last_good_one_stays_and_the_bad_one_is_sent_to_nobody_again(snapshots, dialect):
+def test_the_last_good_version_stays_and_the_bad_one_is_not_sent_again(snapshots, dialect):
     client = envoy(snapshots, dialect)
     client.bad = {("a", "2")}
     snapshots.update("shop", {CLUSTER: {"a": blob("a", "2"), "b": blob("b")}})
@@ -44,8 +44,8 @@ def test_the_last_good_one_stays_and_the_bad_one_is_sent_to_nobody_again(snapsho
     assert client.have[CLUSTER]["a"] == "3"
 
 
-def test_a_proxy_keeps_its_own_last_good_one_where_the_server_knows_none(snapshots):
-    client = Client(Snapshots(), DELTA)  # a control plane that has just started: nobody has accepted anything yet
+def test_a_proxy_keeps_its_last_good_version_if_the_server_has_none(snapshots):
+    client = Client(Snapshots(), DELTA)  # a control plane that has just started: no version is recorded as accepted
     client.have[CLUSTER] = {"a": "1", "b": "1"}
     client.asked[CLUSTER] = {WILDCARD}
     client.bad = {("a", "2")}
@@ -54,13 +54,13 @@ def test_a_proxy_keeps_its_own_last_good_one_where_the_server_knows_none(snapsho
     client.settle()
     assert client.have[CLUSTER] == {"a": "1", "b": "2"}
     client.reconnect()
-    assert client.settle() == ["CDS"]  # and it is not told that `a` is gone
+    assert client.settle() == ["CDS"]  # the client gets no removal of `a`
     client.snapshots.replace("shop", {CLUSTER: blobs("b", version="2")})
-    assert client.settle() == ["CDS -a"]  # until it is
+    assert client.settle() == ["CDS -a"]  # until `a` is really removed
 
 
 @both
-def test_what_others_accepted_is_withheld_from_the_one_who_refuses_and_from_nobody_else(snapshots, dialect):
+def test_a_version_that_others_accepted_is_withheld_only_from_the_client_that_rejects_it(snapshots, dialect):
     strange, usual = envoy(snapshots, dialect), envoy(snapshots, dialect)
     strange.bad = {("a", "2")}
     snapshots.update("shop", {CLUSTER: blobs("a", version="2")})
@@ -77,7 +77,7 @@ def test_what_others_accepted_is_withheld_from_the_one_who_refuses_and_from_nobo
 
 
 @both
-def test_what_was_refused_and_taken_back_is_refused_and_reported_again_when_it_comes_again(snapshots, dialect):
+def test_a_rejected_version_that_was_removed_and_added_again_is_reported_again(snapshots, dialect):
     client = envoy(snapshots, dialect)
     client.bad = {("a", "2")}
     for _ in range(2):
@@ -90,7 +90,7 @@ def test_what_was_refused_and_taken_back_is_refused_and_reported_again_when_it_c
     assert sum(1 for each in client.outcomes if isinstance(each, Nacked) and each.resource) == 2
 
 
-def test_a_refusal_is_forgotten_with_what_was_refused(snapshots):
+def test_a_rejection_is_dropped_with_the_rejected_version(snapshots):
     client = envoy(snapshots)
     client.bad = {("a", "2")}
     snapshots.update("shop", {CLUSTER: blobs("a", version="2")})
@@ -101,7 +101,7 @@ def test_a_refusal_is_forgotten_with_what_was_refused(snapshots):
     assert client.stream.subscriptions[CLUSTER].error is None
 
 
-def test_after_the_fault_is_found_changes_go_out_together_again(snapshots):
+def test_after_the_rejected_resource_is_found_changes_are_sent_together_again(snapshots):
     client = envoy(snapshots)
     client.bad = {("b", "1"), ("c", "1")}
     snapshots.update("shop", {ENDPOINT: blobs("b", "c")})
@@ -111,7 +111,7 @@ def test_after_the_fault_is_found_changes_go_out_together_again(snapshots):
     assert client.settle() == ["EDS +a +b +c"]
 
 
-def test_a_removal_that_went_with_a_refused_listener_is_said_again(snapshots):
+def test_a_removal_sent_with_a_rejected_listener_is_sent_again(snapshots):
     client = envoy(snapshots)
     client.bad = {("m", "1")}
     snapshots.update("shop", {LISTENER: {"l": None, "m": blob("m")}})
@@ -119,7 +119,7 @@ def test_a_removal_that_went_with_a_refused_listener_is_said_again(snapshots):
     assert client.have[LISTENER] == {}
 
 
-def test_a_removal_that_went_with_several_of_which_one_is_refused_is_said_again(snapshots):
+def test_a_removal_sent_with_several_listeners_is_sent_again_if_one_is_rejected(snapshots):
     client = envoy(snapshots)
     client.bad = {("m", "1")}
     snapshots.update("shop", {LISTENER: {"l": None, "m": blob("m"), "n": blob("n")}})
@@ -128,7 +128,7 @@ def test_a_removal_that_went_with_several_of_which_one_is_refused_is_said_again(
 
 
 @both
-def test_a_bad_one_that_came_and_went_unseen_is_not_carried_along_with_others(snapshots, dialect):
+def test_a_bad_resource_removed_before_it_was_sent_is_never_sent(snapshots, dialect):
     client = envoy(snapshots, dialect)
     client.bad = {("c", "1")}
     snapshots.update("shop", {CLUSTER: blobs("c")})
@@ -138,7 +138,7 @@ def test_a_bad_one_that_came_and_went_unseen_is_not_carried_along_with_others(sn
     assert not [each for each in client.outcomes if isinstance(each, Nacked)]
 
 
-def test_what_a_reconnecting_client_says_it_has_counts_as_accepted():
+def test_versions_that_a_reconnecting_client_has_count_as_accepted():
     before = Snapshots()
     before.replace("shop", {CLUSTER: blobs("a")})
     client = Client(before)
@@ -154,7 +154,7 @@ def test_what_a_reconnecting_client_says_it_has_counts_as_accepted():
     assert client.snapshots.resources("shop", CLUSTER)["a"].version == "1"
 
 
-def test_asking_again_for_what_is_quarantined_takes_nothing_from_a_client_that_has_an_older_one():
+def test_subscribing_again_to_a_quarantined_name_does_not_remove_an_older_version():
     client = Client(Snapshots())
     client.have[ENDPOINT] = {"a": "1"}
     client.asked[ENDPOINT] = {"a"}
@@ -166,10 +166,10 @@ def test_asking_again_for_what_is_quarantined_takes_nothing_from_a_client_that_h
     assert client.settle() == []
     other = Client(client.snapshots)
     other.ask(ENDPOINT, "a")
-    assert other.settle() == ["EDS -a"]  # one that has none is told that there is none
+    assert other.settle() == ["EDS -a"]  # a client without the resource gets "does not exist"
 
 
-def test_a_client_that_let_go_of_what_it_refused_may_try_again(snapshots):
+def test_a_client_that_unsubscribes_a_rejected_name_may_try_it_again(snapshots):
     client, usual = envoy(snapshots), envoy(snapshots)
     client.bad = {("a", "2")}
     snapshots.update("shop", {ENDPOINT: blobs("a", version="2")})
@@ -182,7 +182,7 @@ def test_a_client_that_let_go_of_what_it_refused_may_try_again(snapshots):
     assert client.have[ENDPOINT] == {"a": "2"}
 
 
-def test_many_who_search_for_the_same_fault_stop_when_one_has_found_it(snapshots):
+def test_streams_that_bisect_the_same_fault_stop_when_one_has_found_it(snapshots):
     clients = [envoy(snapshots) for _ in range(5)]
     for client in clients:
         client.bad = {("a", "2")}
@@ -194,7 +194,7 @@ def test_many_who_search_for_the_same_fault_stop_when_one_has_found_it(snapshots
 
 
 @both
-def test_a_refused_cluster_holds_back_no_listener_and_no_route(snapshots, dialect):
+def test_a_rejected_cluster_delays_no_listener_and_no_route(snapshots, dialect):
     client = envoy(snapshots, dialect)
     client.bad = {("b", "1")}
     snapshots.update(
@@ -211,7 +211,7 @@ def test_a_refused_cluster_holds_back_no_listener_and_no_route(snapshots, dialec
 
 
 @both
-def test_a_refused_listener_does_not_keep_an_old_cluster_for_good(snapshots, dialect):
+def test_a_rejected_listener_does_not_keep_an_old_cluster_for_ever(snapshots, dialect):
     client = envoy(snapshots, dialect)
     client.bad = {("l", "2")}
     snapshots.update("shop", {CLUSTER: {"a": None, "b": blob("b")}, LISTENER: blobs("l", version="2")})
@@ -220,7 +220,7 @@ def test_a_refused_listener_does_not_keep_an_old_cluster_for_good(snapshots, dia
     assert client.have[LISTENER] == {"l": "1"}
 
 
-def test_the_error_is_kept_until_what_caused_it_has_gone(snapshots):
+def test_the_error_is_kept_until_its_cause_is_removed(snapshots):
     client = envoy(snapshots)
     client.bad = {("a", "2")}
     snapshots.update("shop", {CLUSTER: blobs("a", version="2")})

@@ -24,7 +24,7 @@ def snapshots() -> Snapshots:
 
 
 @both
-def test_naming_nothing_at_first_means_everything(snapshots, dialect):
+def test_an_empty_list_at_first_means_everything(snapshots, dialect):
     snapshots.replace("shop", {CLUSTER: blobs("a", "b")})
     client = Client(snapshots, dialect)
     client.ask(CLUSTER)
@@ -43,7 +43,7 @@ def test_an_explicit_wildcard_means_everything(snapshots, dialect):
 
 
 @both
-def test_a_wildcard_is_answered_even_when_there_is_nothing(snapshots, dialect):
+def test_a_wildcard_gets_a_response_even_if_it_is_empty(snapshots, dialect):
     snapshots.replace("shop", {})
     client = Client(snapshots, dialect)
     client.ask(LISTENER)
@@ -51,7 +51,7 @@ def test_a_wildcard_is_answered_even_when_there_is_nothing(snapshots, dialect):
 
 
 @both
-def test_nothing_is_said_before_the_group_has_its_state(snapshots, dialect):
+def test_nothing_is_sent_before_the_group_has_its_first_state(snapshots, dialect):
     client = Client(snapshots, dialect)
     client.ask(CLUSTER)
     assert client.settle() == []
@@ -62,7 +62,7 @@ def test_nothing_is_said_before_the_group_has_its_state(snapshots, dialect):
 
 
 @both
-def test_a_subscription_by_name_brings_that_name_only(snapshots, dialect):
+def test_a_subscription_by_name_gets_that_name_only(snapshots, dialect):
     snapshots.replace("shop", {ENDPOINT: blobs("a", "b", "c")})
     client = Client(snapshots, dialect)
     client.ask(ENDPOINT, "a")
@@ -85,14 +85,14 @@ def test_after_unsubscribing_a_change_is_not_sent(snapshots, dialect):
 
 
 @both
-def test_naming_nothing_for_a_type_without_legacy_wildcard_means_nothing(snapshots, dialect):
+def test_an_empty_list_for_a_type_without_legacy_wildcard_means_nothing(snapshots, dialect):
     snapshots.replace("shop", {ENDPOINT: blobs("a")})
     client = Client(snapshots, dialect)
     client.send(ENDPOINT)
     assert client.settle() == []
 
 
-def test_naming_nothing_after_having_named_something_means_nothing():
+def test_an_empty_list_after_a_name_means_nothing():
     snapshots = Snapshots()
     snapshots.replace("shop", {CLUSTER: blobs("a", "b")})
     client = Client(snapshots, SOTW)
@@ -103,7 +103,7 @@ def test_naming_nothing_after_having_named_something_means_nothing():
     assert client.settle() == []
 
 
-def test_a_name_that_does_not_exist_is_answered_at_once_in_delta(snapshots):
+def test_delta_reports_a_missing_name_at_once(snapshots):
     snapshots.replace("shop", {ENDPOINT: blobs("a")})
     client = Client(snapshots, DELTA)
     client.ask(ENDPOINT, "a", "nobody")
@@ -112,14 +112,14 @@ def test_a_name_that_does_not_exist_is_answered_at_once_in_delta(snapshots):
     assert client.settle() == ["EDS +nobody"]
 
 
-def test_a_cluster_that_does_not_exist_is_answered_by_its_absence_in_state_of_the_world(snapshots):
+def test_state_of_the_world_shows_a_missing_cluster_by_its_absence(snapshots):
     snapshots.replace("shop", {CLUSTER: blobs("a")})
     client = Client(snapshots, SOTW)
     client.ask(CLUSTER, "nobody")
     assert client.settle() == ["CDS"]
 
 
-def test_state_of_the_world_cannot_remove_endpoints_and_says_nothing(snapshots):
+def test_state_of_the_world_cannot_remove_endpoints_and_sends_nothing(snapshots):
     snapshots.replace("shop", {ENDPOINT: blobs("a", "b")})
     client = Client(snapshots, SOTW)
     client.ask(ENDPOINT, "a", "b")
@@ -161,7 +161,7 @@ def test_delta_sends_only_what_changed(snapshots):
     assert client.settle() == ["CDS +a", "CDS -b"]
 
 
-def test_a_delta_client_that_asks_again_is_sent_again(snapshots):
+def test_a_delta_client_that_subscribes_again_is_sent_the_resource_again(snapshots):
     snapshots.replace("shop", {ENDPOINT: blobs("a")})
     client = Client(snapshots, DELTA)
     client.ask(ENDPOINT, "a")
@@ -170,7 +170,7 @@ def test_a_delta_client_that_asks_again_is_sent_again(snapshots):
     assert client.settle() == ["EDS +a"]
 
 
-def test_unsubscribing_a_name_under_a_wildcard_is_answered_with_what_it_is(snapshots):
+def test_unsubscribing_a_name_under_a_wildcard_gets_its_current_version(snapshots):
     snapshots.replace("shop", {CLUSTER: blobs("a")})
     client = Client(snapshots, DELTA)
     client.ask(CLUSTER, WILDCARD, "a", "gone")
@@ -191,7 +191,7 @@ def test_unsubscribing_the_wildcard_leaves_the_names(snapshots):
 
 
 @both
-def test_what_was_asked_for_and_unsubscribed_before_it_was_sent_is_not_sent(snapshots, dialect):
+def test_a_name_unsubscribed_before_it_was_sent_is_not_sent(snapshots, dialect):
     snapshots.replace("shop", {ENDPOINT: blobs("a", "b")})
     client = Client(snapshots, dialect)
     client.ask(ENDPOINT, "a")
@@ -201,7 +201,7 @@ def test_what_was_asked_for_and_unsubscribed_before_it_was_sent_is_not_sent(snap
     assert client.settle() == []
 
 
-def test_a_wildcard_unsubscribed_before_it_was_answered_is_not_answered(snapshots):
+def test_a_wildcard_unsubscribed_before_its_response_gets_none(snapshots):
     snapshots.replace("shop", {CLUSTER: blobs("a", "b")})
     client = Client(snapshots, DELTA)
     client.ask(CLUSTER, "a")
@@ -232,7 +232,7 @@ def test_a_reconnecting_delta_client_with_names_is_sent_nothing_it_has(snapshots
     assert client.stream.synced(frozenset({ENDPOINT}))
 
 
-def test_a_control_plane_that_has_just_started_takes_nothing_from_a_reconnecting_client():
+def test_a_control_plane_that_has_just_started_removes_nothing_from_a_reconnecting_client():
     before = Snapshots()
     before.replace("shop", {CLUSTER: blobs("a")})
     client = Client(before, DELTA)
@@ -264,9 +264,9 @@ def test_the_names_of_one_stream_are_bounded_over_all_its_requests(snapshots, di
         client.ask(ENDPOINT, "c", "d")
 
 
-def test_names_are_shared_by_who_asks_for_the_same_and_no_set_outlives_its_use(snapshots):
-    """An Envoy asks for one name after the other: each time for another set of them."""
-    gc.collect()  # what other tests have left
+def test_clients_with_equal_subscriptions_share_one_set_and_no_set_outlives_its_use(snapshots):
+    """Envoy subscribes to one name after the other, so each request makes another set."""
+    gc.collect()  # free objects of other tests
     before = len(module._names)
     clients = [Client(snapshots, DELTA) for _ in range(2)]
     for number in range(100):
@@ -277,7 +277,7 @@ def test_names_are_shared_by_who_asks_for_the_same_and_no_set_outlives_its_use(s
     assert len(module._names) == before + 1
 
 
-def test_one_proxy_may_wait_for_more_addresses_than_a_group_calls_before_it_is_told_of_everything(snapshots):
+def test_a_proxy_may_wait_for_more_addresses_than_are_kept_for_its_group(snapshots):
     client = Client(snapshots, DELTA)
     called = [str(ip_address("10.96.0.0") + number) for number in range(MOST + 1)]
     client.ask(CLUSTER, *(name for address in called[:-1] for name in held(address)))
@@ -286,9 +286,7 @@ def test_one_proxy_may_wait_for_more_addresses_than_a_group_calls_before_it_is_t
     assert waited == set(called)
 
 
-def test_an_application_that_tries_every_address_neither_ends_its_stream_nor_is_remembered_whole(
-    snapshots, monkeypatch
-):
+def test_an_application_that_calls_every_address_neither_ends_its_stream_nor_fills_memory(snapshots, monkeypatch):
     monkeypatch.setattr(module, "HELD", 3)
     monkeypatch.setattr(module, "NAMES", 5)
     snapshots.replace("shop", {CLUSTER: blobs("a")})

@@ -6,7 +6,7 @@ class Named:
         self.name, self.version, self.body = name, version, b""
 
 
-def test_what_changed_last_is_told_first_and_no_further_back_than_asked():
+def test_changed_since_returns_the_latest_changes_first():
     table = ResourceTable()
     for revision, name in enumerate("abc", start=1):
         table.put(name, Named(name, "1"), revision)
@@ -15,7 +15,7 @@ def test_what_changed_last_is_told_first_and_no_further_back_than_asked():
     assert table.changed_at("a") == 4
 
 
-def test_a_refused_version_makes_room_for_the_one_that_was_taken():
+def test_a_rejected_version_is_replaced_by_the_accepted_one():
     table = ResourceTable()
     table.put("a", Named("a", "1"), 1)
     table.accept(Named("a", "1"))
@@ -25,5 +25,5 @@ def test_a_refused_version_makes_room_for_the_one_that_was_taken():
     assert not table.put("a", Named("a", "2"), 4)
 
 
-def test_most_bodies_are_of_one_part():
+def test_most_bodies_have_one_part():
     assert parts_of(Named("a", "1")) == ()

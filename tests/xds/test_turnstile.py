@@ -3,7 +3,7 @@ import asyncio
 from weft.xds.turnstile import Turnstile
 
 
-async def test_so_many_are_inside_and_the_next_comes_when_one_leaves():
+async def test_the_number_of_tasks_is_limited_and_the_next_enters_when_one_leaves():
     turnstile, leave = Turnstile(2, 60), [asyncio.Event() for _ in range(3)]
     inside = []
 
@@ -24,7 +24,7 @@ async def test_so_many_are_inside_and_the_next_comes_when_one_leaves():
     await asyncio.gather(*visits)
 
 
-async def test_who_takes_too_long_keeps_nobody_out_and_gives_its_place_back_once():
+async def test_a_slow_task_blocks_no_other_and_releases_its_place_once():
     turnstile = Turnstile(1, 0.01)
     async with asyncio.timeout(30), turnstile.inside(), turnstile.inside():
         pass
@@ -37,7 +37,7 @@ async def test_who_takes_too_long_keeps_nobody_out_and_gives_its_place_back_once
     assert await waiting
 
 
-async def test_who_goes_away_while_it_waits_or_fails_inside_gives_its_place_back():
+async def test_a_task_that_is_cancelled_or_fails_releases_its_place():
     turnstile = Turnstile(1, 60)
 
     async def visit():

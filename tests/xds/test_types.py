@@ -9,7 +9,7 @@ def position(type_url: str, part: PushPart) -> int:
     )
 
 
-def test_clusters_and_endpoints_come_before_what_points_at_them_and_go_after_it():
+def test_clusters_and_endpoints_are_sent_before_what_refers_to_them_and_removed_after_it():
     made = [position(each, PushPart.UPSERTS) for each in (CLUSTER, ENDPOINT, ROUTE, LISTENER)]
     broken = [position(each, PushPart.REMOVALS) for each in (LISTENER, ROUTE, CLUSTER, ENDPOINT)]
     assert made == sorted(made)
@@ -21,5 +21,5 @@ def test_a_step_waits_only_for_types_that_had_their_turn_before_it():
         assert set(step.after) <= {earlier.type_url for earlier in PUSH_ORDER[:index]}
 
 
-def test_every_step_says_why():
+def test_every_step_has_a_reason():
     assert all(step.why for step in PUSH_ORDER)

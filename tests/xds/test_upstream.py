@@ -1,4 +1,4 @@
-"""The agent's call to a control plane that is away, comes back, and misbehaves."""
+"""The agent's stream to a control plane that is down, starts again, or sends malformed messages."""
 
 import asyncio
 import contextlib
@@ -53,7 +53,7 @@ def to(path):
     return line
 
 
-async def test_calls_again_until_somebody_answers_and_when_the_line_breaks(tmp_path, caplog):
+async def test_reconnects_until_the_control_plane_responds_and_when_the_stream_breaks(tmp_path, caplog):
     path = tmp_path / "control.sock"
     control = Control({"web-0": "web"})
     control.put("web", CLUSTER, a="1")
@@ -72,10 +72,10 @@ async def test_calls_again_until_somebody_answers_and_when_the_line_breaks(tmp_p
         async with serving(path, nodes.handlers(anybody)):
             await until(lambda: copy.snapshots.resources("web", CLUSTER)["a"].version == "2")
     said = [record.getMessage() for record in caplog.records if "proxies keep their config" in record.getMessage()]
-    assert 1 <= len(said) <= 3  # once for each reason, not for each try
+    assert 1 <= len(said) <= 3  # once per reason, not per attempt
 
 
-async def test_waits_for_a_certificate_and_asks_for_it_before_every_call(tmp_path):
+async def test_waits_for_a_certificate_and_reads_it_before_every_connection(tmp_path):
     asked = 0
 
     async def line():
@@ -88,7 +88,7 @@ async def test_waits_for_a_certificate_and_asks_for_it_before_every_call(tmp_pat
         assert upstream.trouble == "no certificate yet" and upstream.calls == 0
 
 
-async def test_looks_again_soon_however_long_it_had_nothing_to_call_with(monkeypatch):
+async def test_checks_again_soon_however_long_it_had_no_certificate(monkeypatch):
     monkeypatch.setattr("weft.xds.upstream._NO_LINE_DELAY", 0.01)
     asked = 0
 
@@ -101,7 +101,7 @@ async def test_looks_again_soon_however_long_it_had_nothing_to_call_with(monkeyp
         await until(lambda: asked >= 20)  # with growing delays this would take minutes
 
 
-async def test_calls_nobody_on_the_network_without_a_root_to_know_them_by():
+async def test_does_not_connect_over_tcp_without_a_root_certificate():
     async def line():
         return Line(target="127.0.0.1:1")
 
@@ -114,7 +114,7 @@ async def test_calls_nobody_on_the_network_without_a_root_to_know_them_by():
     [b"\xc1", frames.encode(frames.Update(1, (frames.GroupUpdate("web", 1, {CLUSTER: [frames.Entry("a", "1")]}),)))],
     ids=["garbage", "a reference to nothing"],
 )
-async def test_a_control_plane_that_makes_no_sense_is_left_and_called_again(tmp_path, payload):
+async def test_the_agent_reconnects_after_a_malformed_message(tmp_path, payload):
     async def nonsense(_requests, context):
         await context.read()
         await context.write(payload)
@@ -128,7 +128,7 @@ async def test_a_control_plane_that_makes_no_sense_is_left_and_called_again(tmp_
         assert upstream.trouble and copy.snapshots.groups() == []
 
 
-async def test_says_why_it_was_refused_though_it_was_speaking_at_that_moment(tmp_path, caplog, monkeypatch):
+async def test_the_reason_of_a_rejection_is_reported_even_during_a_write(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr("weft.xds.upstream._MOST_DELAY", 0.1)
     speaking = 0
 
@@ -136,7 +136,7 @@ async def test_says_why_it_was_refused_though_it_was_speaking_at_that_moment(tmp
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, "show a certificate")
 
     async def speak_on(upstream, call, _taken):
-        """As an agent does whose pods come one after the other."""
+        """Write all the time, as an agent does whose pods are added one after the other."""
         nonlocal speaking
         while True:
             await upstream._send(call, b"x")
@@ -158,7 +158,7 @@ async def test_says_why_it_was_refused_though_it_was_speaking_at_that_moment(tmp
     assert said <= reasons
 
 
-async def test_reports_are_gathered_and_say_nothing_twice(tmp_path):
+async def test_reports_are_gathered_and_repeat_nothing(tmp_path):
     heard = []
 
     async def listen(_requests, context):
@@ -183,13 +183,14 @@ async def test_reports_are_gathered_and_say_nothing_twice(tmp_path):
         assert heard[2].acceptances == (frames.Acceptance("web", CLUSTER, None, 5),)
 
 
-def test_a_line_prints_without_what_is_shown_on_it():
+def test_the_repr_of_a_line_has_no_credentials():
     line = Line(target="control:15012", roots="r", chain="c", key=b"secret key", token="secret token")
     assert "secret" not in f"{line!r} {line} {[line]}"
 
 
-async def test_a_report_of_everything_that_a_large_mesh_has_gets_through(tmp_path):
-    """One message would be longer than the control plane takes: the agent would be sent away, and say it again."""
+async def test_a_report_of_a_large_mesh_is_accepted(tmp_path):
+    """As one message it would be longer than the control plane accepts, and the stream would be ended at every
+    attempt."""
     path = tmp_path / "control.sock"
     control = Control({"web-0": "web"})
     control.put("web", CLUSTER, a="1")

@@ -27,7 +27,7 @@ def url(kind):
 
 
 def names(update):
-    """type → name → content, None where it goes"""
+    """Return type → name → content; None for a removed resource."""
     return {
         type_url.rpartition("/")[2]: {
             name: made and made.body.decode(errors="replace") for name, made in resources.items()
@@ -61,7 +61,7 @@ def test_hosts_on_one_port_share_a_route_configuration_and_a_listener():
     assert set(names(update)[CLUSTER]) == {"outbound|80||a", "outbound|80||b"}
 
 
-def test_only_what_differs_leaves():
+def test_only_differences_are_returned():
     one = compiled()
     one.contribute({"a": http("a"), "b": http("b")})
     assert names(one.contribute({"a": http("a", cluster_content="new")})) == {
@@ -133,7 +133,7 @@ def test_endpoints_change_without_anything_else():
     assert names(one.assign({"a": ()})) == {ENDPOINTS: {"outbound|80||a": None}}
 
 
-def test_finds_who_made_a_resource():
+def test_finds_the_objects_that_a_resource_was_made_from():
     one = compiled()
     one.contribute({"a": http("a")})
     assert one.resource(url(CLUSTER), "outbound|80||a").name == "outbound|80||a"
@@ -152,7 +152,7 @@ def test_a_group_keeps_only_what_it_has_not_in_common_with_others():
     assert own.resource(url(ROUTE), "80").body == b"80=ALLOW_ANY:a"
 
 
-def test_what_a_group_has_a_part_in_follows_what_is_common():
+def test_a_resource_with_a_part_of_the_group_follows_the_shared_config():
     common = compiled()
     common.contribute({"a": http("a")})
     own = Compiled(view(), common._configure, common)
@@ -163,7 +163,7 @@ def test_what_a_group_has_a_part_in_follows_what_is_common():
     assert names(own.rest_upon(other)) == {ROUTE: {"80": "80=ALLOW_ANY:c"}}
 
 
-def test_what_a_group_has_suspended_is_its_own_until_it_changes():
+def test_suspended_hosts_are_specific_to_a_group_until_they_change():
     common = compiled()
     common.contribute({"a": http("a"), "b": http("b")})
     own, other = (Compiled(view(), common._configure, common) for _ in range(2))

@@ -44,7 +44,7 @@ def test_equal_views_are_translated_once_and_other_settings_are_another_view():
     assert not rig.step.settle(), "there is nothing new to report"
 
 
-def test_what_may_have_changed_is_translated_anew_and_so_are_hosts_whose_routes_name_it():
+def test_changed_hosts_and_hosts_whose_routes_name_them_are_translated_again():
     route = HttpRoute(route=(WeightedDestination(Destination(ORDERS)),))
     rig = Rig(service("orders"), service("cart"), VirtualService("cart", "shop", hosts=(CART,), http=(route,)))
     orders, cart = rig.contribution(), rig.contribution(CART)
@@ -66,7 +66,7 @@ def test_endpoints_are_looked_up_once_until_they_change():
     assert gone.assignments == {ORDERS: ()} and gone.contributions == {ORDERS: NOTHING}
 
 
-def test_what_no_viewer_sees_is_not_kept():
+def test_translations_without_a_viewer_are_dropped():
     rig = Rig(service("orders"))
     orders = rig.contribution()
     rig.step.forget(WEB)

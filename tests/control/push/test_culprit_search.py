@@ -1,5 +1,5 @@
-"""A proxy that refuses every trial with somebody of these in it; the inquiry is judged by whom it finds, and by what it
-leaves behind."""
+"""The search, with a model of a proxy that rejects every trial that contains a bad suspect. Checked are the suspects
+that are found, and what the search leaves in the snapshot."""
 
 import pytest
 from envoy.config.listener.v3.listener_pb2 import Listener
@@ -34,7 +34,7 @@ class Proxy:
         return self.snapshots.resources(WEB, LISTENER).get(TRIAL)
 
     def answer(self):
-        """Whatever is there to be tried, until there is nothing more."""
+        """Accept or reject trials until there are no more."""
         while (trial := self.live()) is not None:
             held = Listener.FromString(trial.body).stat_prefix
             self.tried.append(held)
@@ -48,7 +48,7 @@ class Proxy:
 
 
 @pytest.mark.parametrize("bad", [(0,), (8,), (3, 4), (0, 8), tuple(range(9)), ()])
-def test_everybody_who_is_refused_alone_is_found_with_what_was_said(bad):
+def test_every_suspect_that_is_rejected_alone_is_found_with_its_error(bad):
     proxy = Proxy(*bad)
     proxy.inquiries.open(WEB, "topic", proxy.lineup(), proxy.found.append)
     proxy.answer()
@@ -67,14 +67,14 @@ def test_one_among_many_takes_few_trials():
     assert len(proxy.tried) <= 22
 
 
-def test_what_was_tried_last_is_taken_so_that_no_refusal_is_left_to_be_seen():
+def test_the_last_trial_is_accepted_so_that_config_dump_shows_no_rejection():
     proxy = Proxy(8)
     proxy.inquiries.open(WEB, "topic", proxy.lineup(), proxy.found.append)
     proxy.answer()
     assert proxy.tried[-1] == ""
 
 
-def test_inquiries_of_a_group_wait_for_each_other_and_a_closed_one_is_never_told():
+def test_searches_of_a_group_wait_for_each_other_and_a_closed_one_has_no_result():
     proxy, told = Proxy(1), []
     proxy.inquiries.open(WEB, "first", proxy.lineup(), lambda found: told.append("first"))
     proxy.inquiries.open(WEB, "second", proxy.lineup(), lambda found: told.append("second"))
@@ -86,7 +86,7 @@ def test_inquiries_of_a_group_wait_for_each_other_and_a_closed_one_is_never_told
     assert proxy.live() is None
 
 
-def test_a_group_that_is_gone_is_tried_no_more():
+def test_a_dropped_group_is_not_tried_again():
     proxy = Proxy(1)
     proxy.inquiries.open(WEB, "topic", proxy.lineup(), proxy.found.append)
     proxy.inquiries.forget(WEB)
@@ -94,7 +94,7 @@ def test_a_group_that_is_gone_is_tried_no_more():
     assert proxy.found == []
 
 
-def test_nobody_to_suspect_is_no_inquiry():
+def test_no_suspects_means_no_search():
     proxy = Proxy()
     proxy.inquiries.open(WEB, "topic", proxy.lineup(()), proxy.found.append)
     assert proxy.live() is None

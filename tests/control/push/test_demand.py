@@ -1,4 +1,4 @@
-"""Groups that are told of a service when they call it, whatever happens around them."""
+"""On-demand groups, which get a service when they call it."""
 
 import asyncio
 import random
@@ -42,7 +42,7 @@ def set_to(rig, settings):
 
 
 def clusters(rig, of=WEB):
-    """Hosts, and what was held."""
+    """Return the hosts of a group's outbound clusters, and the names of held clusters."""
     return {name.rpartition("|")[2] for name in rig.snapshots.resources(of, CLUSTER) if name.count("|") in (2, 3)} - {
         ""
     }
@@ -53,7 +53,7 @@ def listener_names(rig, of=WEB):
 
 
 def held_by(rig, of=WEB):
-    """Listeners that hold calls."""
+    """Return the listeners of a group that hold calls."""
     found = rig.snapshots.resources(of, LISTENER)
     listeners = [(name, Listener.FromString(each.body)) for name, each in found.items()]
     return {name for name, each in listeners if any(chain.name == "hold" for chain in each.filter_chains)}
@@ -82,14 +82,14 @@ async def test_a_group_has_nothing_of_a_service_until_it_calls_its_address(rig):
     assert "80" in rig.snapshots.resources(WEB, ROUTE)
 
 
-async def test_a_call_over_either_family_is_told_of_both(rig):
+async def test_a_call_to_one_address_family_brings_the_listeners_of_both(rig):
     shop(rig)
     rig.push.call(WEB, ["hold|15001|fd00::2"], soon=False)
     assert clusters(rig) == {CART, "fd00::2"}
     assert {"10.96.0.2_80", "fd00::2_80"} <= rig.snapshots.resources(WEB, LISTENER).keys()
 
 
-async def test_calls_of_one_turn_are_one_push_and_what_is_known_is_none(rig):
+async def test_calls_of_one_turn_are_one_push_and_known_calls_are_none(rig):
     shop(rig)
     before = rig.snapshots.push
     for name in ("hold|15001|10.96.0.1", "hold|15001|10.96.0.2", "hold|15001|10.96.0.1"):
@@ -102,8 +102,8 @@ async def test_calls_of_one_turn_are_one_push_and_what_is_known_is_none(rig):
     assert rig.snapshots.push == before + 1
 
 
-async def test_who_comes_to_a_called_address_is_told_of_though_the_caller_looks_from_elsewhere_now(rig):
-    """Else the call would go on to nobody's listener, and leave the pod unprotected."""
+async def test_a_service_added_at_a_called_address_is_sent_though_the_caller_has_moved_to_another_viewpoint(rig):
+    """Otherwise the call would continue without a listener, and leave the pod unprotected."""
     shop(rig)
     rig.push.join(group("other"))
     rig.push.call(WEB, ["hold|15001|10.96.0.9"], soon=False)
@@ -112,7 +112,7 @@ async def test_who_comes_to_a_called_address_is_told_of_though_the_caller_looks_
 
 
 @pytest.mark.parametrize("other", [Sidecar("all", "shop"), service("far", addresses=("10.99.0.1",))])
-async def test_who_was_called_and_is_gone_is_taken_away_though_all_is_looked_at_anew(rig, other):
+async def test_a_called_service_that_was_deleted_is_removed_when_all_hosts_are_viewed_again(rig, other):
     shop(rig)
     rig.push.call(WEB, ["hold|15001|10.96.0.1"], soon=False)
     rig.push.touch(rig.mesh.apply(ObjectKey("Service", "shop", "orders"), ()))
@@ -120,8 +120,8 @@ async def test_who_was_called_and_is_gone_is_taken_away_though_all_is_looked_at_
     assert ORDERS not in clusters(rig) and "10.96.0.1_80" not in listener_names(rig)
 
 
-async def test_who_was_told_of_to_all_is_kept_by_who_lives_when_a_new_range_covers_it(rig):
-    """It may be called by now, and nobody knows."""
+async def test_a_service_shown_to_all_stays_with_existing_groups_when_a_new_range_covers_it(rig):
+    """A proxy may have called the service, which is not recorded."""
     entry = Origin(ObjectKey("ServiceEntry", "shop", "ext"), "", "ext.yaml", 1)
     shop(rig)
     rig.put(service("ext", addresses=("10.99.0.7",), origin=entry))
@@ -133,7 +133,7 @@ async def test_who_was_told_of_to_all_is_kept_by_who_lives_when_a_new_range_cove
     assert host not in clusters(rig, group("new"))
 
 
-async def test_who_was_told_of_to_all_is_kept_by_who_lives_when_he_gets_an_address_that_tells_him_apart(rig):
+async def test_a_service_shown_to_all_stays_with_existing_groups_when_it_gets_a_unique_address(rig):
     entry = Origin(ObjectKey("ServiceEntry", "shop", "ext"), "", "ext.yaml", 1)
     host = "ext.shop.svc.cluster.local"
     shop(rig)
@@ -151,8 +151,8 @@ async def test_who_was_told_of_to_all_is_kept_by_who_lives_when_he_gets_an_addre
     assert host not in clusters(rig), "it is gone"
 
 
-async def test_who_was_called_and_hidden_is_told_of_when_the_caller_may_see_him(rig):
-    """From where others look already, or from a place of its own."""
+async def test_a_called_hidden_service_is_sent_once_the_caller_may_see_it(rig):
+    """The caller moves to an existing viewpoint, or to a new one."""
     alone = Sidecar("alone", "shop", selector=WEB.labels, egress=(EgressListener(("./*",)),))
     shop(rig)
     rig.put(service("far", "bank", addresses=("10.96.0.8",)), alone)
@@ -164,7 +164,7 @@ async def test_who_was_called_and_hidden_is_told_of_when_the_caller_may_see_him(
     assert "10.96.0.8_80" in listener_names(rig) and "far.bank.svc.cluster.local" in clusters(rig)
 
 
-async def test_who_comes_first_into_an_empty_mesh_is_met_as_the_settings_are_by_then():
+async def test_enabling_on_demand_in_an_empty_mesh_applies_to_its_first_group():
     rig = Rig()
     open_ranges(rig.mesh)
     rig.push.join(WEB)
@@ -174,7 +174,7 @@ async def test_who_comes_first_into_an_empty_mesh_is_met_as_the_settings_are_by_
     rig.push.close()
 
 
-async def test_a_group_whose_call_cannot_be_answered_keeps_no_other_waiting(rig, monkeypatch, caplog):
+async def test_a_group_whose_held_call_cannot_be_released_delays_no_other(rig, monkeypatch, caplog):
     shop(rig)
     rig.push.join(group("other"))
     answer = rig.push._answer_calls
@@ -196,7 +196,7 @@ async def test_clusters_that_a_proxy_subscribes_to_are_calls_that_it_holds_or_ho
     assert rig.push.calls.of(WEB).hosts[CART].why is CallReason.HAD
 
 
-async def test_another_group_knows_nothing_of_the_calls(rig):
+async def test_calls_of_a_group_have_no_effect_on_another_group(rig):
     shop(rig)
     rig.push.join(group("other"))
     rig.push.call(WEB, ["hold|15001|10.96.0.1"], soon=False)
@@ -212,7 +212,7 @@ async def test_names_that_mean_no_address_are_no_calls(rig, name):
     assert clusters(rig) == set()
 
 
-async def test_where_routes_lead_goes_with_the_call_and_comes_and_goes_with_the_routes(rig):
+async def test_destinations_of_routes_are_sent_with_the_call_and_follow_the_routes(rig):
     shop(rig)
     rig.push.call(WEB, ["hold|15001|10.96.0.1"], soon=False)
     rig.put(routes("orders", ORDERS, CART), routes("cart", CART, ORDERS))
@@ -221,13 +221,13 @@ async def test_where_routes_lead_goes_with_the_call_and_comes_and_goes_with_the_
     assert clusters(rig) == {ORDERS, "10.96.0.1"}
 
 
-async def test_a_host_that_only_routes_speak_for_is_told_of_with_whom_it_leads_to(rig):
+async def test_a_host_defined_only_by_routes_is_shown_with_its_destinations(rig):
     shop(rig)
     rig.put(routes("elsewhere", "elsewhere.example", CART))
     assert clusters(rig) == {CART}
 
 
-async def test_a_service_that_comes_to_an_address_that_was_called_is_told_of(rig):
+async def test_a_service_added_at_a_called_address_is_sent(rig):
     shop(rig)
     rig.push.call(WEB, ["hold|15001|10.96.0.9"], soon=False)
     assert clusters(rig) == {"10.96.0.9"}
@@ -237,7 +237,7 @@ async def test_a_service_that_comes_to_an_address_that_was_called_is_told_of(rig
     assert clusters(rig) == {"10.96.0.9"}
 
 
-async def test_what_a_sidecar_names_is_told_of_and_what_it_hides_cannot_be_called(rig):
+async def test_hosts_that_a_sidecar_names_are_sent_and_hidden_hosts_cannot_be_called(rig):
     shop(rig)
     rig.put(Sidecar("default", "shop", egress=(EgressListener((f"*/{ORDERS}",)),)))
     assert clusters(rig) == {ORDERS}
@@ -247,19 +247,19 @@ async def test_what_a_sidecar_names_is_told_of_and_what_it_hides_cannot_be_calle
     assert clusters(rig) == {CART, "10.96.0.2"}, "a Sidecar that names nobody narrows nothing"
 
 
-async def test_who_calls_too_many_is_told_of_everything_and_nothing_of_it_is_held():
+async def test_a_group_that_calls_too_many_addresses_gets_every_service():
     rig = Rig()
     rig.push._demand.calls = Calls(most=2)
     set_to(rig, ON)
     shop(rig)
     rig.push.join(group("other"))
-    rig.put(service("outside", selector=None, external=True))  # for its sake a port is shared
+    rig.put(service("outside", selector=None, external=True))  # this service makes the port shared
     for last in (1, 7, 8):
         assert held_by(rig) == {"virtualOutbound", "0.0.0.0_80"}
         rig.push.call(WEB, [f"hold|15001|10.96.0.{last}"], soon=False)
     assert clusters(rig) >= {ORDERS, CART, DB, "10.96.0.7", "10.96.0.8"}, "who waits goes on"
     assert held_by(rig) == set()
-    for last in (10, 11):  # who was held by a proxy that did not know yet
+    for last in (10, 11):  # calls held by a proxy that did not have the service yet
         rig.push.call(WEB, [f"hold|15001|10.96.0.{last}"], soon=False)
     assert "10.96.0.10" in clusters(rig) and "10.96.0.11" not in clusters(rig), "what is not kept is not answered"
     assert "virtualOutboundAgain" in listener_names(rig), "connections that were held go that way"
@@ -270,7 +270,7 @@ async def test_who_calls_too_many_is_told_of_everything_and_nothing_of_it_is_hel
     rig.push.close()
 
 
-async def test_what_a_group_has_called_outlives_it(rig):
+async def test_calls_of_a_group_are_kept_after_it_is_dropped(rig):
     shop(rig)
     rig.push.call(WEB, ["hold|15001|10.96.0.1"], soon=False)
     rig.push.leave(WEB)
@@ -279,7 +279,7 @@ async def test_what_a_group_has_called_outlives_it(rig):
     assert clusters(rig) == {ORDERS, CART, "10.96.0.1"}
 
 
-async def test_an_http_port_is_shared_only_where_somebody_has_no_address(rig):
+async def test_an_http_port_is_shared_only_if_a_service_has_no_address(rig):
     shop(rig)
     rig.push.call(WEB, ["hold|15001|10.96.0.1"], soon=False)
     assert "0.0.0.0_80" not in rig.snapshots.resources(WEB, LISTENER)
@@ -292,12 +292,12 @@ async def test_an_http_port_is_shared_only_where_somebody_has_no_address(rig):
     assert "0.0.0.0_80" in rig.snapshots.resources(WEB, LISTENER)
 
 
-# Where little can be called
+# Meshes with few services
 
 
 @pytest.fixture
 async def few():
-    """Three services are few."""
+    """A mesh that sends every service up to three services."""
     rig = Rig(Mesh(few=3))
     yield rig
     rig.push.close()
@@ -308,7 +308,7 @@ def drop(rig, name):
     rig.push.flush()
 
 
-async def test_a_few_services_are_told_of_at_once_and_one_more_makes_it_on_demand_for_those_who_come(few):
+async def test_few_services_are_sent_at_once_and_one_more_makes_new_groups_on_demand(few):
     shop(few)
     before = few.versions(WEB)
     assert clusters(few) == {ORDERS, CART, DB}
@@ -327,7 +327,7 @@ async def test_a_few_services_are_told_of_at_once_and_one_more_makes_it_on_deman
     assert clusters(few) == {ORDERS, CART, DB, LATE, "10.96.0.9"}
 
 
-async def test_one_less_tells_of_everything_again_and_takes_no_listener(few):
+async def test_one_service_less_sends_every_service_again_and_removes_no_listener(few):
     shop(few)
     few.put(LATER)
     other = group("other")
@@ -345,7 +345,7 @@ async def test_one_less_tells_of_everything_again_and_takes_no_listener(few):
     assert not held_by(few, group("new")) and clusters(few, group("new")) == {ORDERS, CART, LATE}
 
 
-async def test_going_up_and_down_for_ever_takes_nothing_and_adds_up_to_nothing(few):
+async def test_crossing_the_on_demand_threshold_repeatedly_removes_and_leaks_nothing(few):
     shop(few)
     few.put(LATER)
     drop(few, "late")
@@ -360,7 +360,7 @@ async def test_going_up_and_down_for_ever_takes_nothing_and_adds_up_to_nothing(f
     assert len(few.push._viewpoints.all()) == 1
 
 
-async def test_it_is_counted_from_where_a_group_looks(few):
+async def test_services_are_counted_per_scope(few):
     shop(few)
     few.put(service("own", "bank", addresses=("10.96.0.20",), export_to=(".",)))
     few.push.join(group("teller", "bank"))
@@ -381,7 +381,7 @@ async def test_what_a_sidecar_names_and_what_has_no_address_does_not_count(few):
     assert not held_by(few, group("third")) and CART in clusters(few, group("third"))
 
 
-async def test_a_setting_that_is_switched_on_takes_nothing_from_who_lives(rig):
+async def test_enabling_on_demand_removes_nothing_from_existing_groups(rig):
     set_to(rig, Settings(on_demand=OnDemand.OFF))
     shop(rig)
     before = rig.versions(WEB)
@@ -399,8 +399,9 @@ async def test_a_setting_that_is_switched_on_takes_nothing_from_who_lives(rig):
 
 
 @pytest.mark.parametrize("joined", [True, False])
-async def test_who_comes_back_loses_no_listener_though_nobody_knows_how_it_was_told(few, joined):
-    """To a control plane that has just started, by itself or by an agent, which speaks for it before it is there."""
+async def test_a_reconnecting_proxy_loses_no_listener_though_its_on_demand_state_is_unknown(few, joined):
+    """The control plane has just started. The proxy connects directly, or its agent reports what it has before the
+    group joins."""
     shop(few)
     other = group("other")
     if joined:
@@ -425,7 +426,7 @@ async def test_who_comes_back_loses_no_listener_though_nobody_knows_how_it_was_t
 
 
 @pytest.mark.parametrize("joined", [True, False])
-async def test_who_held_calls_and_was_told_of_everything_before_keeps_the_listeners_of_both_elsewhere(few, joined):
+async def test_a_proxy_that_was_on_demand_and_not_keeps_both_kinds_of_listeners_at_another_replica(few, joined):
     shop(few)
     few.put(LATER)
     few.push.call(WEB, ["hold|15001|10.96.0.9"], soon=False)
@@ -449,14 +450,14 @@ async def test_who_held_calls_and_was_told_of_everything_before_keeps_the_listen
     elsewhere.push.close()
 
 
-async def test_whether_it_will_be_on_demand_is_known_before_it_comes(few):
+async def test_whether_a_group_will_be_on_demand_is_known_before_it_joins(few):
     shop(few)
     assert not few.push.is_on_demand(group("other"))
     few.put(LATER)
     assert few.push.is_on_demand(group("other")) and few.push.is_on_demand(WEB)
 
 
-async def test_what_it_costs_depends_on_the_change_and_not_on_what_is_called(rig, monkeypatch):
+async def test_the_cost_depends_on_the_change_and_not_on_the_number_of_calls(rig, monkeypatch):
     rig.put(*(service(f"s{number}", addresses=(f"10.96.1.{number}",)) for number in range(50)))
     rig.push.join(WEB)
     rig.push.call(WEB, [f"hold|15001|10.96.1.{number}" for number in range(50)], soon=False)
@@ -493,14 +494,15 @@ EVENTS = {
 
 
 @pytest.mark.parametrize("seed", range(40))
-async def test_whatever_happened_a_group_has_what_one_that_comes_now_would_get(seed):
-    """With what it had when it was on demand no more, or again. And nothing of it leads to something that it lacks."""
+async def test_whatever_happened_a_group_has_the_config_of_a_new_group(seed):
+    """It also keeps what it had before it changed to or from on demand, and its resources refer to no missing
+    cluster."""
     chance = random.Random(seed)
     rig = Rig(Mesh(few=seed % 4))
     open_ranges(rig.mesh)
     groups = [group("a"), group("b"), group("a", "bank")]
     for _ in range(40):
-        for _ in range(chance.choice((1, 1, 2, 3))):  # of one push
+        for _ in range(chance.choice((1, 1, 2, 3))):  # changes of one push
             value = EVENTS[chance.choice(sorted(EVENTS))](chance)
             name = ("istio-system", "istio") if isinstance(value, Settings) else (value.namespace, value.name)
             rig.push.touch(
@@ -534,14 +536,14 @@ async def test_whatever_happened_a_group_has_what_one_that_comes_now_would_get(s
 
 
 def open_ranges(mesh):
-    """Those that any service will have its address in: they stay when it goes."""
+    """Add the address ranges of all services, which stay when a service is deleted."""
     key = ObjectKey("Service", "shop", "first")
     mesh.apply(key, (service("first", addresses=("10.96.0.99", "10.97.0.99", "fd00::99")),))
     mesh.apply(key, ())
 
 
 def replayed(mesh, chance, few):
-    """The same objects, in another order."""
+    """Return a mesh with the same objects, applied in another order."""
     values = list(mesh.values())
     chance.shuffle(values)
     again = Mesh(few=few)
@@ -552,7 +554,7 @@ def replayed(mesh, chance, few):
 
 
 def named_clusters(rig, of):
-    """Those that its listeners and routes name, and that there is somebody for."""
+    """Return the clusters that the group's listeners and routes name and whose service exists."""
     bodies = [each.body for kind in (ROUTE, LISTENER) for each in rig.snapshots.resources(of, kind).values()]
     names = {name.decode() for body in bodies for name in re.findall(rb"outbound\|\d+\|\w*\|[a-z.]+", body)}
     scope = rig.mesh.scope(of)

@@ -46,14 +46,14 @@ async def test_a_wildcard_stands_for_the_hosts_it_covers(rig):
     assert change(rig, DestinationRule("all", "shop", wide)).hosts == {wide, ORDERS, CART}
 
 
-async def test_a_namespace_that_sees_something_else_looks_at_everything_and_keeps_its_viewpoint(rig):
+async def test_a_namespace_with_a_new_scope_views_all_hosts_and_keeps_its_viewpoint(rig):
     viewpoint = rig.push._viewpoints.of(WEB)
     due = change(rig, Sidecar("default", "shop", egress=(EgressListener((f"./{CART}",)),)))
     assert looks(due) == {"shop": {ORDERS, CART}} and due.views.keys() == {WEB, group("cart")}
     assert not due.moves and rig.push._viewpoints.of(WEB) is viewpoint
 
 
-async def test_a_group_that_parts_from_the_others_moves_to_a_viewpoint_that_looks_at_everything(rig):
+async def test_a_group_with_a_new_key_moves_to_a_viewpoint_that_views_all_hosts(rig):
     due = change(rig, Sidecar("own", "shop", WEB.labels, egress=(EgressListener((f"./{CART}",)),)))
     target = due.moves[WEB]
     assert due.moves.keys() == {WEB} and not target.groups
@@ -75,14 +75,14 @@ async def test_a_group_whose_view_cannot_be_computed_is_named_and_the_others_are
     assert due.failed.keys() == {WEB} and due.views.keys() == {group("cart"), BANK}
 
 
-async def test_the_first_group_of_a_viewpoint_looks_at_everything_and_others_at_nothing(rig):
+async def test_the_first_group_of_a_viewpoint_views_all_hosts_and_later_ones_none(rig):
     (look,) = rig.push._due.arrival(group("new", "elsewhere")).looks
     assert look.hosts == {ORDERS, CART}
     due = rig.push._due.arrival(group("new"))
     assert not due.looks and due.moves == {group("new"): rig.push._viewpoints.of(WEB)}
 
 
-async def test_calls_that_are_held_may_go_on(rig):
+async def test_held_calls_may_continue(rig):
     due = rig.push._due.calls(WEB, ["10.96.0.1"])
     assert due.calling == {WEB: rig.push._viewpoints.of(WEB)} and due.held[WEB]
     assert all("10.96.0.1" in name for name in due.held[WEB])

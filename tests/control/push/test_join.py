@@ -56,7 +56,7 @@ def rig():
     return Rig()
 
 
-def test_a_group_has_its_own_config_upon_that_of_its_viewpoint(rig):
+def test_a_group_has_its_own_config_on_top_of_its_viewpoints(rig):
     update = rig.first[rig.viewpoint]
     assert update.rerouted == {"a"} == update.touched and set(names(update.update)[ROUTE]) == {"80"}
     assert {group: set(names(update)[LISTENER]) for group, update in rig.arrived.items()} == {
@@ -66,7 +66,7 @@ def test_a_group_has_its_own_config_upon_that_of_its_viewpoint(rig):
     assert rig.step.resource(WEB, url(ROUTE), "80") is rig.step.resource(CART, url(ROUTE), "80") is not None
 
 
-def test_a_group_with_pieces_of_a_common_resource_follows_what_is_common(rig):
+def test_a_group_that_contributes_to_a_shared_resource_follows_its_changes(rig):
     rig.groups({}, hosts=[pieces(WEB, c=http("c"))])
     updates = rig.groups(rig.common(b=http("b")))
     assert set(names(updates[WEB])) == {ROUTE} and updates[CART] == {}

@@ -73,7 +73,7 @@ async def rig():
     rig.push.close()
 
 
-async def test_a_group_whose_push_fails_takes_nothing_from_the_others(rig, monkeypatch, caplog):
+async def test_a_group_whose_push_fails_does_not_affect_others(rig, monkeypatch, caplog):
     for name in ("bad", "web"):
         rig.push.join(group(name))
     translate = contribute.base
@@ -90,7 +90,7 @@ async def test_a_group_whose_push_fails_takes_nothing_from_the_others(rig, monke
     assert "proxies keep their config" in caplog.text
 
 
-async def test_a_viewpoint_whose_push_fails_takes_nothing_from_the_others(rig, monkeypatch, caplog):
+async def test_a_viewpoint_whose_push_fails_does_not_affect_others(rig, monkeypatch, caplog):
     for namespace in ("bad", "shop"):
         rig.push.join(group("web", namespace))
     translate = rig.push._view._from_viewpoint
@@ -107,7 +107,7 @@ async def test_a_viewpoint_whose_push_fails_takes_nothing_from_the_others(rig, m
     assert "proxies of bad failed" in caplog.text
 
 
-async def test_a_viewpoint_that_cannot_be_looked_from_is_forgotten(rig, monkeypatch):
+async def test_a_viewpoint_whose_view_fails_is_dropped(rig, monkeypatch):
     rig.put(service("orders"))
     look_from = rig.push._view._from_viewpoint
     monkeypatch.setattr(rig.push._view, "_from_viewpoint", lambda *_: 1 / 0)
@@ -119,7 +119,7 @@ async def test_a_viewpoint_that_cannot_be_looked_from_is_forgotten(rig, monkeypa
     assert (CLUSTER, f"outbound|80||{ORDERS}") in rig.versions(group("api"))
 
 
-async def test_a_group_whose_new_viewpoint_cannot_be_looked_from_stays_where_it_is(rig, monkeypatch, caplog):
+async def test_a_group_whose_new_viewpoint_fails_stays_at_its_old_one(rig, monkeypatch, caplog):
     rig.put(service("orders"), service("cart"))
     for name in ("web", "api"):
         rig.push.join(group(name))
@@ -197,7 +197,7 @@ async def test_equal_groups_share_the_same_bytes(rig):
     assert one is two
 
 
-async def test_groups_of_other_namespaces_share_what_does_not_depend_on_who_asks(rig):
+async def test_groups_of_other_namespaces_share_what_does_not_depend_on_the_caller(rig):
     rig.put(service("orders"))
     for namespace in ("one", "two"):
         rig.push.join(group("web", namespace))
@@ -221,7 +221,7 @@ async def test_routes_follow_the_service_they_send_to(rig):
     assert (ROUTE, "80") in changed
 
 
-async def test_a_route_to_a_headless_service_brings_the_cluster_of_its_pods_and_takes_it_along(rig):
+async def test_a_route_to_a_headless_service_adds_and_removes_the_cluster_of_its_pods(rig):
     rig.put(service("orders"), service("cart", headless=True), instance("cart-0", "cart"))
     rig.push.join(group("web"))
     before, pods = rig.versions(group("web")), (CLUSTER, f"outbound|80|~|{CART}")
@@ -243,7 +243,7 @@ async def test_a_wildcard_rule_touches_every_host_it_covers(rig):
     assert {(CLUSTER, f"outbound|80|v1|{ORDERS}"), (CLUSTER, f"outbound|80|v1|{CART}")} <= changed
 
 
-async def test_a_service_that_goes_takes_everything_of_its_own_along(rig):
+async def test_a_deleted_service_takes_all_its_resources_along(rig):
     rig.put(service("orders"), instance("orders-0", "orders"))
     rig.push.join(group("web"))
     before = rig.versions(group("web"))
@@ -253,7 +253,7 @@ async def test_a_service_that_goes_takes_everything_of_its_own_along(rig):
     assert rig.versions(group("web")) == before
 
 
-async def test_a_new_sidecar_changes_what_its_namespace_sees_and_nobody_else(rig):
+async def test_a_new_sidecar_changes_what_its_namespace_sees_and_no_other(rig):
     rig.put(service("orders"), service("cart"))
     rig.push.join(group("web"))
     rig.push.join(group("web", "other"))
@@ -291,7 +291,7 @@ async def test_endpoints_do_not_wait_for_the_quiet_that_other_changes_wait_for()
 
 
 @pytest.mark.parametrize("timing", [PushTiming(0.001, 0.03, 0.1), PushTiming(0.03, 0.001, 0.1)])
-async def test_who_waits_for_a_push_finds_everything_that_came_before_in_the_snapshots(timing):
+async def test_after_waiting_for_a_push_all_earlier_changes_are_in_the_snapshots(timing):
     mesh, snapshots = Mesh(), Snapshots()
     push = Push(mesh, snapshots, Problems(), timing)
     put(mesh, service("orders"))
@@ -309,7 +309,7 @@ async def test_who_waits_for_a_push_finds_everything_that_came_before_in_the_sna
         push.touch(put(mesh, service("more")))
         waiting = asyncio.ensure_future(push.pushed())
         await asyncio.sleep(0)
-        push.close()  # nobody waits for ever
+        push.close()  # no waiter is left
         await waiting
 
 
@@ -335,13 +335,13 @@ async def test_what_is_translated_step_by_step_equals_what_is_translated_afresh(
     assert rig.versions(group("orders", version="v1")) == fresh.versions(group("orders", version="v1"))
 
 
-async def test_changes_that_never_pause_are_pushed_all_the_same(rig):
+async def test_changes_that_never_pause_are_still_pushed(rig):
     rig.push._schedule._timing = PushTiming(quiet=3600, most=60)
     rig.push.touch(put(rig.mesh, service("orders")))
     assert rig.push._schedule._timer.when() <= asyncio.get_running_loop().time() + 60
 
 
-async def test_a_policy_changes_the_way_in_of_whom_it_selects_and_nothing_else(rig):
+async def test_a_policy_changes_the_inbound_listener_of_selected_workloads_and_nothing_else(rig):
     rig.put(service("orders"), service("cart"))
     rig.push.join(group("orders"))
     rig.push.join(group("cart"))
@@ -349,7 +349,7 @@ async def test_a_policy_changes_the_way_in_of_whom_it_selects_and_nothing_else(r
     assert changed == {group("orders"): {(LISTENER, "virtualInbound")}}
 
 
-async def test_who_has_to_ask_an_authorizer_sees_it_whatever_its_sidecar_shows(rig):
+async def test_an_external_authorizer_is_visible_whatever_the_sidecar_shows(rig):
     checker = "checker.auth.svc.cluster.local"
     provider = Authorizer(name="checker", host=checker, port=9000, grpc=True)
     policy = AuthorizationPolicy(
@@ -417,7 +417,7 @@ async def test_groups_that_log_alike_share_all_work_and_old_settings_are_forgott
 
 
 async def test_a_rule_for_some_workloads_alone_reaches_these_and_no_others(rig):
-    """Whoever of the namespace comes first, and whichever comes first, the rule or the proxies."""
+    """In any order of the groups, and of the rule and the proxies."""
     picky = DestinationRule(
         "picky", "shop", ORDERS, TrafficPolicy(), (Subset("v1"),), workload_selector=labels_of({"app": "b"})
     )
@@ -489,7 +489,7 @@ HISTORIES = {
 
 
 @pytest.mark.parametrize("seed", range(25))
-async def test_whatever_happened_a_group_has_what_one_that_comes_now_would_get(rig, seed):
+async def test_whatever_happened_a_group_has_the_config_of_a_new_group(rig, seed):
     chance = random.Random(seed)
     groups = [group("a"), group("b"), group("c"), group("a", "bank")]
     for _ in range(30):
@@ -533,7 +533,7 @@ def _ranks(rig, group):
     return {each.locality.region: each.priority for each in assignment.endpoints}
 
 
-async def test_only_where_a_rule_asks_does_it_matter_where_a_group_is(rig):
+async def test_the_locality_of_a_group_matters_only_if_a_rule_uses_it(rig):
     here, there = (msgspec.structs.replace(group("web"), locality=region) for region in ("eu", "us"))
     rig.put(
         service("orders"),
@@ -619,7 +619,7 @@ async def test_a_route_for_gateways_alone_is_nothing_to_sidecars(rig, monkeypatc
     assert changed.keys() == {EDGE}
 
 
-async def test_what_comes_in_another_order_is_the_same_at_a_gateway():
+async def test_the_order_of_changes_does_not_matter_at_a_gateway():
     values = [
         service("orders"),
         service("cart"),

@@ -18,7 +18,7 @@ WEB, CART = group("web"), group("cart")
 ONE, TWO = from_bytes("m", "a", b"1"), from_bytes("m", "a", b"2")
 
 
-def test_what_goes_from_all_stays_with_a_group_that_has_it_itself():
+def test_a_resource_removed_from_the_layer_stays_with_a_group_that_has_its_own():
     mine, added = from_bytes("m", "a", b"1"), from_bytes("m", "b", b"1")
     update = {"type": {"a": mine, "b": added, "c": None}}
     assert staying(update, {"type": {"a": None, "c": None, "d": None}}) == {"type": {"a": mine}}
@@ -56,7 +56,7 @@ def test_what_is_common_is_recorded_once_for_all_groups(recorded):
     assert recorded.has(WEB) is recorded.has(CART) is TWO and recorded.snapshots.push == before + 1
 
 
-def test_a_resource_that_becomes_a_groups_own_is_never_gone(recorded, monkeypatch):
+def test_a_resource_that_moves_to_a_group_is_never_removed(recorded, monkeypatch):
     seen = []
     update_layer = recorded.snapshots.update_layer
 
@@ -74,7 +74,7 @@ def test_endpoints_are_recorded_for_viewpoints_and_groups(recorded):
     assert (recorded.has(WEB), recorded.has(CART)) == (TWO, ONE)
 
 
-def test_problems_stand_until_the_host_has_none(recorded):
+def test_problems_stay_until_the_host_has_none(recorded):
     problem = Problem(Where(), "what", "hint")
     recorded.record.problems({"orders": [problem]})
     assert recorded.problems.all() == (problem,)

@@ -6,7 +6,7 @@ from weft.mesh.touched import Touched
 
 
 class Taker:
-    """Gathers, and takes what was gathered when the schedule says so."""
+    """Gathers changes, and takes them when the schedule calls."""
 
     def __init__(self, **timing):
         self.taken, self.endpoints, self.answered = [], [], []
@@ -45,14 +45,14 @@ async def test_changes_that_follow_one_another_are_one_push():
     assert not taker.schedule.pending
 
 
-async def test_changes_that_never_end_are_pushed_all_the_same():
+async def test_changes_that_never_end_are_pushed_after_the_longest_delay():
     taker = Taker(quiet=10, most=0.02)
     taker.add(hosts("a"))
     await taker.schedule.done()
     assert taker.taken
 
 
-async def test_who_answers_waits_for_nothing_else_and_goes_along_with_what_is_due():
+async def test_endpoints_wait_for_no_other_change_and_are_part_of_a_full_push():
     taker = Taker(endpoints=0.0, quiet=10, most=10)
     taker.add(hosts("a"))
     taker.add(Touched(endpoints=frozenset({"b"})))
@@ -64,7 +64,7 @@ async def test_who_answers_waits_for_nothing_else_and_goes_along_with_what_is_du
     assert not taker.schedule.pending
 
 
-async def test_nobody_waits_for_what_was_given_up():
+async def test_no_waiter_is_left_after_close():
     taker = Taker(quiet=10, most=10)
     taker.add(hosts("a"))
     waiting = asyncio.create_task(taker.schedule.done())
@@ -73,7 +73,7 @@ async def test_nobody_waits_for_what_was_given_up():
     await asyncio.wait_for(waiting, 5)
 
 
-async def test_calls_of_one_turn_of_the_loop_are_answered_together():
+async def test_calls_of_one_turn_of_the_loop_are_released_together():
     taker = Taker()
     for address in ("10.96.0.1", "10.96.0.2"):
         taker.gather.add_calls("web", [address])
@@ -86,6 +86,6 @@ async def test_calls_of_one_turn_of_the_loop_are_answered_together():
     assert len(taker.answered) == 2
 
 
-def test_a_step_that_fails_is_logged_and_stops_nobody(caplog):
+def test_a_push_that_fails_is_logged_and_stops_no_other(caplog):
     safely(lambda: 1 / 0)
     assert "a push failed" in caplog.text

@@ -60,7 +60,7 @@ def test_hosts_that_depend_on_labels_are_each_groups_own():
     assert not rig.hosts.per_group(rig.viewpoint)
 
 
-def test_only_translations_that_somebody_sees_are_kept():
+def test_only_translations_that_a_viewer_sees_are_kept():
     rig = Rig()
     seen, unseen = rig.translated(CART), rig.translated(CART, Settings(trust_domain="other"))
     rig.hosts.show(WEB, CART, seen)
@@ -70,7 +70,7 @@ def test_only_translations_that_somebody_sees_are_kept():
     assert not rig.hosts.prune(CART) and rig.hosts.readers({ORDERS}) == set()
 
 
-def test_the_view_of_a_group_goes_with_it():
+def test_the_view_of_a_group_is_dropped_with_it():
     rig = Rig()
     rig.hosts.show_group(WEB, group_view(rig.mesh, WEB))
     assert rig.hosts.group_view(WEB) is not None

@@ -1,4 +1,4 @@
-"""What a proxy refuses because of its files is sent again, each time in other words. With a real Envoy:
+"""Secrets that a proxy rejects because of their files are sent again, each time in different bytes. With a real Envoy:
 `tests/translate/test_gateway_tls.py`."""
 
 import asyncio
@@ -21,7 +21,7 @@ GROUP = Group(ProxyKind.GATEWAY, "edge")
 
 
 class Rig:
-    """A quarantine, and a proxy that answers what it is sent when it is told to."""
+    """A quarantine, and a proxy that accepts or rejects a secret when the test calls it."""
 
     def __init__(self, secret):
         self.snapshots = Snapshots()
@@ -69,7 +69,7 @@ def watched(resource):
     return Secret.FromString(resource.body).tls_certificate.watched_directory.path
 
 
-async def test_each_try_is_in_other_words_than_the_last_until_it_is_taken():
+async def test_each_retry_has_different_bytes_until_it_is_accepted():
     rig = Rig(in_files())
     rig.refuse()
     assert rig.sent is None
@@ -96,7 +96,7 @@ async def test_it_stays_a_problem_while_it_is_tried_again():
     assert rig.told() == []
 
 
-async def test_what_is_in_no_file_waits_for_its_object():
+async def test_a_rejected_secret_that_is_not_in_files_is_not_retried():
     secret = Secret(name="shown")
     secret.tls_certificate.private_key.inline_bytes = b"none"
     rig = Rig(secret)

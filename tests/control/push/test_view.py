@@ -17,7 +17,7 @@ async def rig():
     rig.push.close()
 
 
-async def test_findings_are_told_whoever_comes_first_the_objects_or_the_proxy(rig):
+async def test_findings_are_reported_in_any_order_of_objects_and_proxies(rig):
     rig.put(service("orders"), routes("orders", ORDERS, to="absent.shop.svc.cluster.local"))
     rig.push.join(group("web"))
     assert "absent.shop.svc.cluster.local" in rig.problems.all()[0].what
@@ -25,7 +25,7 @@ async def test_findings_are_told_whoever_comes_first_the_objects_or_the_proxy(ri
     assert rig.problems.all() == ()
 
 
-async def test_a_host_that_translation_chokes_on_does_not_take_others_along(rig, monkeypatch):
+async def test_a_host_that_cannot_be_translated_does_not_affect_others(rig, monkeypatch):
     def choke(view, settings):
         if view.host == ORDERS:
             raise ValueError("a defect")
@@ -39,7 +39,7 @@ async def test_a_host_that_translation_chokes_on_does_not_take_others_along(rig,
     assert f"outbound|80||{ORDERS}" in rig.snapshots.resources(group("web"), CLUSTER)
 
 
-async def test_findings_go_with_those_who_would_meet_them(rig):
+async def test_translation_problems_are_cleared_with_the_last_group_that_sees_the_host(rig):
     rig.put(service("orders"), routes("orders", ORDERS, to="absent.shop.svc.cluster.local"))
     rig.push.join(group("web"))
     rig.push.join(group("web", "other"))
@@ -50,7 +50,7 @@ async def test_findings_go_with_those_who_would_meet_them(rig):
     assert rig.problems.all() == ()
 
 
-async def test_groups_of_a_namespace_look_at_a_host_once(rig, monkeypatch):
+async def test_groups_of_a_namespace_share_one_view_of_a_host(rig, monkeypatch):
     looked = []
     look = view.service_view
     monkeypatch.setattr(view, "service_view", lambda *asked, **more: looked.append(asked[3]) or look(*asked, **more))
@@ -64,7 +64,7 @@ async def test_groups_of_a_namespace_look_at_a_host_once(rig, monkeypatch):
     assert set(changed) == {group("a"), group("b"), group("c")}
 
 
-async def test_a_group_sees_a_host_for_itself_or_with_all_who_look_from_its_viewpoint(rig):
+async def test_a_host_is_translated_for_a_group_alone_or_for_its_viewpoint(rig):
     web, seen = group("web"), rig.push._translated
     rig.put(service("orders"))
     rig.push.join(web)

@@ -19,14 +19,14 @@ def key(namespace="shop", policy=OutboundPolicy.ALLOW_ANY):
     return viewpoint_key(WEB, Scope(namespace), view(policy))
 
 
-def test_groups_look_from_one_viewpoint_whatever_their_labels():
+def test_groups_share_a_viewpoint_whatever_their_labels():
     one, other = (viewpoint_key(group(name), Scope("shop"), view()) for name in ("web", "orders"))
     assert one == other
     assert one != viewpoint_key(group("web"), Scope("bank"), view())
     assert one != viewpoint_key(group("web"), Scope("shop"), view(OutboundPolicy.REGISTRY_ONLY))
 
 
-def test_a_viewpoint_knows_what_decides_about_it():
+def test_a_viewpoint_has_the_scope_and_settings_of_its_key():
     viewpoint = Viewpoints(Mesh()).at(viewpoint_key(group("web"), Scope("shop"), view()))
     assert (viewpoint.key.scope, viewpoint.key.settings) == (Scope("shop"), Settings())
 
@@ -51,7 +51,7 @@ def test_a_viewpoint_takes_the_key_that_all_of_its_groups_have_now():
     assert viewpoint.key == key("bank") and viewpoints.at(key("bank")) is viewpoint
 
 
-def test_groups_that_part_from_others_move_to_another_viewpoint():
+def test_groups_with_a_new_key_move_to_another_viewpoint():
     viewpoints, viewpoint = looking(WEB, CART, ORDERS)
     moves = viewpoints.move({WEB: key("bank"), CART: key()})
     assert not moves.rekeyed and moves.groups.keys() == {WEB}
@@ -61,7 +61,7 @@ def test_groups_that_part_from_others_move_to_another_viewpoint():
     assert viewpoints.of(WEB) is target and set(viewpoint.groups) == {CART, ORDERS}
 
 
-def test_groups_that_come_to_a_key_that_others_have_join_them():
+def test_groups_that_get_an_existing_key_join_its_viewpoint():
     viewpoints, viewpoint = looking(WEB)
     viewpoints.put({CART: viewpoints.at(key("bank"))})
     moves = viewpoints.move({WEB: key("bank")})
@@ -70,7 +70,7 @@ def test_groups_that_come_to_a_key_that_others_have_join_them():
     assert not viewpoint.groups and viewpoints.all() == (viewpoints.of(CART),)
 
 
-def test_a_viewpoint_goes_with_its_last_group():
+def test_a_viewpoint_is_dropped_with_its_last_group():
     viewpoints, viewpoint = looking(WEB)
     assert viewpoints.remove(WEB) == [viewpoint]
     assert viewpoints.remove(WEB) == [] and not viewpoints.all() and not viewpoints.groups()
