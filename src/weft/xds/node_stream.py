@@ -30,13 +30,13 @@ from weft.xds.frames import (
     WantedFrame,
 )
 from weft.xds.layer import unlike
-from weft.xds.on_demand import cluster_host
+from weft.xds.on_demand import cluster_host, is_whole_port
 from weft.xds.patch import Patch, difference
 from weft.xds.request import NAME_LENGTH, NAMES, StreamRefused
 from weft.xds.snapshot import GroupTables, Snapshots
 from weft.xds.stream import NackedResource
 from weft.xds.table import Behind, Resource, ResourceTable, parts_of
-from weft.xds.types import CLUSTER
+from weft.xds.types import CLUSTER, LISTENER
 
 # An update of at least this size is sent, and further groups wait for the next one; a group is never split.
 BATCH_BYTES = 1 << 20
@@ -415,8 +415,10 @@ class NodeStream:
 
 
 def _everything(hello: Hello) -> tuple[str, ...]:
-    """One cluster of each host that the agent has in any group; a group is still sent only what it may see."""
-    return tuple({host: name for name, _ in hello.bodies.get(CLUSTER, ()) if (host := cluster_host(name))}.values())
+    """One cluster of each host that the agent has in any group, and the listeners of whole ports. A group is still sent
+    only what it may see."""
+    by_host = {host: name for name, _ in hello.bodies.get(CLUSTER, ()) if (host := cluster_host(name))}
+    return (*by_host.values(), *(name for name, _ in hello.bodies.get(LISTENER, ()) if is_whole_port(name)))
 
 
 class _Joined:

@@ -22,6 +22,7 @@ import grpc.aio
 from weft.xds.access import Authenticate, Context, admitted
 from weft.xds.clients import Peer, StreamStatus, type_status
 from weft.xds.debug import Debugger, is_question, serve_questions
+from weft.xds.on_demand import is_whole_port
 from weft.xds.request import REQUEST_BYTES, NodeInfo, StreamRefused, XdsRequest, parse
 from weft.xds.response import CACHE_BYTES, Dialect, Responses
 from weft.xds.snapshot import Snapshots
@@ -48,8 +49,9 @@ class StreamObserver(Protocol):
     def nacked(self, stream_id: int, type_url: str, nonce: str, message: str) -> None: ...
 
     def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> Awaitable[None] | None:
-        """A client requests these clusters by name, and has those in `had` from an earlier stream. Names that held
-        calls wait for (`types.is_held`) are never reported as missing; the observer may arrange that they arrive.
+        """A client requests these clusters by name, and has the clusters, or the listeners of whole ports, in `had`
+        from an earlier stream. Names that held calls wait for (`types.is_held`) are never reported as missing; the
+        observer may arrange that they arrive.
         Nothing is sent to the client until the returned awaitable is done: what it has may still be on its way here."""
 
     def on_nack(self, resource: NackedResource) -> None:
@@ -347,6 +349,8 @@ class _Session:
             asked = tuple(name for name in request.names if is_held(CLUSTER, name) and name in kept)
             if asked or had:
                 tell(lambda: self._await(observer.wanted(self.stream_id, asked, had)))
+        elif request.type_url == LISTENER and (had := tuple(name for name in had if is_whole_port(name))):
+            tell(lambda: self._await(observer.wanted(self.stream_id, (), had)))
         if isinstance(outcome, Acked):
             tell(lambda: observer.acked(self.stream_id, outcome.type_url, outcome.nonce))
         elif isinstance(outcome, Nacked):

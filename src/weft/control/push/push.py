@@ -46,6 +46,7 @@ from weft.translate import names
 from weft.translate.built import Built
 from weft.translate.contribution import VirtualHost
 from weft.translate.suspects import Lineup, of_cluster, of_guards, of_routes
+from weft.xds.on_demand import is_whole_port
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER, LISTENER, is_held
 
@@ -146,6 +147,7 @@ class Push:
             self._bring_hosts(
                 group, (host for host, call in self.calls.of(group).hosts.items() if call.why is CallReason.HAD)
             )
+        self._bring_listeners(group, self.calls.take_listeners(group))
 
     def leave(self, group: Group) -> None:
         """The last proxy of this group is gone."""
@@ -197,13 +199,15 @@ class Push:
         """Whether the group is sent services on demand."""
         return self._demand.is_on(group)
 
-    def want(self, group: Group, clusters: Iterable[str], *, with_hosts: bool, soon: bool = True) -> None:
+    def want(self, group: Group, resources: Iterable[str], *, with_hosts: bool, soon: bool = True) -> None:
         """Proxies of a group have subscribed to these clusters by name: they hold calls for some, and have had others
-        before. `with_hosts`: whether the hosts of the clusters matter."""
-        clusters = tuple(clusters)
-        hosts = {host for name in clusters if (host := names.called_host(name))} if with_hosts else set()
-        held = (name for name in clusters if is_held(CLUSTER, name))
+        before. Or they have these listeners of whole ports. `with_hosts`: whether the hosts of the clusters matter."""
+        resources = tuple(resources)
+        hosts = {host for name in resources if (host := names.called_host(name))} if with_hosts else set()
+        held = (name for name in resources if is_held(CLUSTER, name))
         self.call(group, held, hosts, CallReason.HAD if hosts else CallReason.CALLED, soon=soon)
+        if listeners := frozenset(name for name in resources if is_whole_port(name)):
+            self._bring_listeners(group, listeners)
 
     def call(
         self,
@@ -237,6 +241,16 @@ class Push:
 
     def _bring_hosts(self, group: Group, hosts: Iterable[str]) -> None:
         if self._demand.bring_hosts(group, self._viewpoint(group), hosts):
+            self._retell(group)
+
+    def _bring_listeners(self, group: Group, listeners: frozenset[str]) -> None:
+        """Proxies of the group have these listeners, and may have connections there. If the group lacks one of them,
+        another replica has sent it to them."""
+        if self._viewpoints.of(group) is None:
+            self.calls.bring_listeners(group, listeners)
+        elif any(self._join.resource(group, LISTENER, name) is None for name in listeners) and self._demand.bring(
+            group, Brought.HOSTS
+        ):
             self._retell(group)
 
     def _retell(self, group: Group) -> None:
