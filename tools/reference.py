@@ -1,6 +1,6 @@
 """Writes docs/resources.md: for each kind, which fields weft acts on, which it accepts with a warning or without any
-effect, and which it refuses. The readers in src/weft/api are asked themselves: they are run against a document that has
-every field they look for. `python tools/reference.py` writes the page; a test compares it.
+effect, and which it rejects. The page is derived from the readers in src/weft/api: they run on a document that has every
+field that they look up. `python tools/reference.py` writes the page; a test compares it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from weft.model.settings import Settings
 
 PAGE = File(__file__).resolve().parent.parent / "docs" / "resources.md"
 
-ACTED_ON, WARNED, IGNORED, REFUSED = "acted on", "accepted with a warning", "accepted without effect", "refused"
+ACTED_ON, WARNED, IGNORED, REFUSED = "acted on", "accepted with a warning", "accepted without effect", "rejected"
 DEPRECATED = "acted on, with a warning that it is deprecated"
 
 _INTRODUCTION = """\
 # What weft reads
 
 Generated from the code by `tools/reference.py`; do not edit. For every kind: the fields that weft acts on, those it
-accepts with a warning because it does not act on them, those it accepts because they mean nothing to a mesh, and those
-it refuses. A field that is in none of these lists is unknown, and an object with an unknown field is refused, with a
-guess at what was meant. A refused object never takes away what was good before.
+accepts with a warning because it does not act on them, those it accepts although they have no effect in a mesh, and
+those it rejects. A field that is in none of these lists is unknown. An object with an unknown field is rejected, and the
+message suggests the field that was probably meant. While a new version of an object is rejected, the last valid version
+stays in effect.
 
-`[]` is an item of a list, `*` any name. In brackets: what can be written there.
+`[]` is an item of a list, `*` any name. In brackets: the allowed values.
 """
 
 
@@ -46,10 +47,10 @@ _NOTES = {
 
 
 class _Way(NamedTuple):
-    """Another way to write a kind, in which a field may be refused that is not otherwise, or the other way round."""
+    """A second form of a kind, in which other fields are rejected than in its usual form."""
 
-    answers: Mapping[str, str | None]  # what is written where; None: the field is not there
-    refusing: str  # which of the two ways refuses, in words
+    answers: Mapping[str, str | None]  # values by field of the second form; None: the field is absent
+    refusing: str  # the form that rejects, as text for the page
 
 
 WAYS = {
@@ -65,10 +66,10 @@ class Book:
     def __init__(self) -> None:
         self.fates: dict[str, str] = {}
         self.choices: dict[str, str] = {}
-        self.sometimes: set[str] = set()  # refused in one way of writing the kind
+        self.sometimes: set[str] = set()  # rejected in one of the two forms of the kind
 
     def note(self, path: Path, fate: str) -> None:
-        """A stronger fate stays: a field that is refused may have been looked at before."""
+        """Record what happens to a field. The strongest outcome stays: a rejected field may have been read before."""
         order = (ACTED_ON, DEPRECATED, IGNORED, WARNED, REFUSED)
         name = _pattern(path)
         if order.index(fate) >= order.index(self.fates.get(name, ACTED_ON)):
@@ -127,7 +128,7 @@ class Probe(Fields):
         known = sorted(choices) if isinstance(choices, frozenset) else choices
         words = ", ".join(str(choice) for choice in known)
         never = ", ".join(refused)
-        self._book.choices[_pattern((*self.path, name))] = f"{words}; refused: {never}" if never else words
+        self._book.choices[_pattern((*self.path, name))] = f"{words}; rejected: {never}" if never else words
         return default
 
     def string_map(self, name: str) -> dict[str, str]:
@@ -209,7 +210,7 @@ def page() -> str:
                 parts.append(f"{fate.capitalize()}:\n\n" + "\n".join(lines) + "\n")
         if book.sometimes:
             lines = _lines(book, book.sometimes)
-            parts.append(f"Refused {WAYS[kind].refusing}:\n\n" + "\n".join(lines) + "\n")
+            parts.append(f"Rejected {WAYS[kind].refusing}:\n\n" + "\n".join(lines) + "\n")
     parts.append(f"## Every kind\n\nOf `metadata`, weft acts on {_list(_metadata())}.\n")
     parts.append(
         f"## Other kinds\n\nPassed over with a warning: {_list(NOT_READ)}.\n\nA `RequestTest` is for `weft test` "

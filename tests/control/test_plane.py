@@ -203,6 +203,20 @@ async def test_a_reconnecting_proxy_gets_the_clusters_that_it_had(tmp_path):
         assert (outbound, response.removed_resources) == ({orders, orders.replace("orders", "cart")}, [])
 
 
+async def test_a_proxy_that_reconnects_keeps_the_listener_of_a_whole_port(tmp_path):
+    orders = "outbound|80||orders.shop.svc.cluster.local"
+    async with serving(tmp_path) as (plane, channel):
+        plane.apply(changes(ON_DEMAND))
+        client = Client(channel)
+        await client.subscribe(CLUSTER, had={orders: "1", "hold|15001|10.96.0.1": "1"})
+        assert (await client.read()).type_url == CLUSTER
+        await client.subscribe(LISTENER, had={"0.0.0.0_80": "1", "virtualOutbound": "1"})
+        while (response := await client.read()).type_url != LISTENER:
+            pass
+        assert "0.0.0.0_80" in {each.name for each in response.resources}
+        assert "0.0.0.0_80" not in response.removed_resources
+
+
 async def test_a_saved_object_is_parsed_once(tmp_path, monkeypatch):
     parsed = []
     for module in (directory, intake):

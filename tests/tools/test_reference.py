@@ -39,7 +39,7 @@ def test_what_is_refused_in_one_way_of_writing_a_kind_is_listed_with_that_way(re
     assert "spec.command" in reference.asked("Workload").sometimes
     assert "spec.env[].valueFrom" in fields(reference, "Workload", reference.REFUSED)
     assert reference.asked("GatewayClass").sometimes == {"spec.parametersRef"}
-    assert "Refused beside `gateway`:" in reference.page()
+    assert "Rejected beside `gateway`:" in reference.page()
 
 
 @pytest.mark.parametrize("kind", ["VirtualService", "DestinationRule", "ServiceEntry", "Sidecar"])

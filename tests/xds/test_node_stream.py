@@ -290,6 +290,21 @@ def test_clusters_that_the_copy_has_or_gets_without_a_call_are_not_requested(rig
     assert rig.control.wanted == [("web", (HELD,), True)]
 
 
+def test_the_listener_of_a_whole_port_that_a_proxy_has_is_requested_and_is_in_the_next_hello(rig):
+    on_demand(rig)
+    rig.control.put("web", CLUSTER, **{"outbound|80||a": "1"})
+    rig.settle()
+    number = rig.copy.had("web", ["0.0.0.0_80", "10.96.0.1_80"])
+    assert number and not rig.copy.is_answered("web", number)
+    rig.settle()
+    assert rig.control.wanted == [("web", ("0.0.0.0_80",), True)] and rig.copy.is_answered("web", number)
+    rig.control.put("web", LISTENER, **{"0.0.0.0_80": "1", "0.0.0.0_81": "1", "10.96.0.1_80": "1"})
+    rig.settle()
+    assert rig.copy.had("web", ["0.0.0.0_80"]) == 0
+    assert {"0.0.0.0_80", "0.0.0.0_81"} <= set(rig.copy.hello("node-1").wanted["web"])
+    assert "10.96.0.1_80" not in rig.copy.hello("node-1").wanted["web"]
+
+
 def test_a_request_lost_with_its_stream_is_in_the_next_hello_and_answered_by_the_first_update(rig):
     on_demand(rig)
     number = rig.copy.had("web", ["outbound|80||a"])

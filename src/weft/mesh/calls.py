@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
+from itertools import islice
 
 import msgspec
 
@@ -51,6 +52,7 @@ class Calls:
         self._groups: dict[Group, Called] = {}
         self._tellings: dict[Group, Telling] = {}  # for groups that have proxies
         self._brought: dict[Group, Brought] = {}
+        self._listeners: dict[Group, frozenset[str]] = {}  # of proxies whose group has not joined yet
         self._gone: dict[Group, None] = {}  # kept groups without proxies, the longest gone first
 
     # While a group has proxies
@@ -66,6 +68,7 @@ class Calls:
     def leave(self, group: Group) -> None:
         """The group's last proxy is gone; forget the hosts that it had without calling them."""
         self._brought.pop(group, None)
+        self._listeners.pop(group, None)
         if self._tellings.pop(group, None) is not None and group in self._groups:
             self._gone[group] = None
 
@@ -75,6 +78,15 @@ class Calls:
 
     def brought(self, group: Group) -> Brought | None:
         return self._brought.get(group)
+
+    def bring_listeners(self, group: Group, listeners: frozenset[str]) -> None:
+        """Remember listeners that proxies of a group have, until the group joins."""
+        known = self._listeners.get(group, frozenset())
+        if len(known) < self._most and (known or len(self._listeners) < _MOST_GROUPS):
+            self._listeners[group] = known.union(islice(listeners, self._most))
+
+    def take_listeners(self, group: Group) -> frozenset[str]:
+        return self._listeners.pop(group, frozenset())
 
     # What it calls
 
@@ -132,5 +144,5 @@ class Calls:
             same = result._groups[group] = Called()
             same.addresses, same.hosts, same.everything = dict(called.addresses), dict(called.hosts), called.everything
         result._tellings, result._gone = dict(self._tellings), dict(self._gone)
-        result._brought = dict(self._brought)
+        result._brought, result._listeners = dict(self._brought), dict(self._listeners)
         return result

@@ -78,7 +78,7 @@ class Brought(StrEnum):
     """What the subscriptions of reconnecting proxies show to a control plane that does not know them."""
 
     HOLDING = "holding"  # they hold calls, or did
-    HOSTS = "hosts"  # they have hosts and have held no call: they had every service
+    HOSTS = "hosts"  # they have hosts without a held call, or listeners of whole ports: they had every service
 
 
 def with_brought(telling: Telling, brought: Brought | None, ranges: tuple[str, ...]) -> Telling:

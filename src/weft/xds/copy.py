@@ -28,7 +28,7 @@ from weft.xds.frames import (
     Update,
     WantedFrame,
 )
-from weft.xds.on_demand import CALLED, RESUMED, cluster_host, held_address
+from weft.xds.on_demand import CALLED, RESUMED, cluster_host, held_address, is_whole_port
 from weft.xds.patch import Mismatch, patched
 from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
@@ -202,20 +202,23 @@ class Copy:
         self.changed()
         return True
 
-    def had(self, group: Hashable, clusters: Iterable[str]) -> int:
-        """Record that a proxy of `group` has reconnected and has `clusters` from before. Clusters of hosts that the
-        copy of an on-demand group lacks are requested from the control plane, which sends them once they count as
-        called. Returns the number of the request, for `is_answered`, or 0 if there is nothing to wait for."""
+    def had(self, group: Hashable, resources: Iterable[str]) -> int:
+        """Record that a proxy of `group` has reconnected and has these clusters and listeners of whole ports from
+        before. Clusters of hosts, and listeners, that the copy of an on-demand group lacks are requested from the
+        control plane, which adds them because proxies have them. Returns the number of the request, for `is_answered`,
+        or 0 if there is nothing to wait for."""
         name = str(group)
-        clusters = tuple(clusters)
-        self.want(name, (each for each in clusters if is_held(CLUSTER, each)))
+        resources = tuple(resources)
+        self.want(name, (each for each in resources if is_held(CLUSTER, each)))
         if not (there := self._there(name)):
             return 0  # the group gets every service, so a missing cluster no longer exists
         known = {cluster_host(each) for each in there}
-        by_host = {host: each for each in clusters if (host := cluster_host(each)) and host not in known}
-        if self.want(name, by_host.values()):
+        by_host = {host: each for each in resources if (host := cluster_host(each)) and host not in known}
+        listeners = self._mirrors[name].tables[LISTENER]
+        missing = (*by_host.values(), *(each for each in resources if is_whole_port(each) and each not in listeners))
+        if self.want(name, missing):
             self._asked[name] = self._unasked[name] = next(self._numbers)
-        number = self._asked.get(name, 0) if by_host else 0
+        number = self._asked.get(name, 0) if missing else 0
         return 0 if self.is_answered(name, number) else number
 
     def is_answered(self, group: Hashable, number: int) -> bool:
@@ -234,12 +237,13 @@ class Copy:
         return unsaid
 
     def _held(self, group: str) -> dict[str, None]:
-        """Return the clusters that calls of the group have waited for, and one cluster of each other host that the
-        group calls."""
+        """Return the clusters that calls of the group have waited for, one cluster of each other host that the group
+        calls, and its listeners of whole ports."""
         there = self._there(group)
         held = (name for name in there if is_held(CLUSTER, name))
         by_host = {host: name for name in there if (host := cluster_host(name))}
-        return {**dict.fromkeys(held), **dict.fromkeys(by_host.values()), **self._wanted.get(group, {})}
+        ports = (name for name in self._mirrors[group].tables[LISTENER] if is_whole_port(name)) if there else ()
+        return {**dict.fromkeys((*held, *by_host.values(), *ports)), **self._wanted.get(group, {})}
 
     def _there(self, group: str) -> Collection[str]:
         """Return the clusters of an on-demand group, all of which it has because it calls them; none for any other

@@ -30,13 +30,13 @@ from weft.xds.frames import (
     WantedFrame,
 )
 from weft.xds.layer import unlike
-from weft.xds.on_demand import cluster_host
+from weft.xds.on_demand import cluster_host, is_whole_port
 from weft.xds.patch import Patch, difference
 from weft.xds.request import NAME_LENGTH, NAMES, StreamRefused
 from weft.xds.snapshot import GroupTables, Snapshots
 from weft.xds.stream import NackedResource
 from weft.xds.table import Behind, Resource, ResourceTable, parts_of
-from weft.xds.types import CLUSTER
+from weft.xds.types import CLUSTER, LISTENER
 
 # An update that has reached this size is sent without further groups, which follow in the next update. A group is never
 # split.
@@ -70,8 +70,9 @@ class NodeObserver(Protocol):
     def release(self, group: Hashable) -> None: ...
 
     def want(self, group: Hashable, names: Iterable[str], had: tuple[str, ...] = ()) -> None:
-        """Record that proxies of the group wait for clusters `names`, and already have clusters `had`. When this
-        returns, the group contains all clusters of `had` that exist. May be called before `hold`."""
+        """Record that proxies of the group wait for clusters `names`, and already have the clusters and the listeners of
+        whole ports in `had`. When this returns, the group contains all of `had` that exist. May be called before
+        `hold`."""
 
     def taken(self, group: Hashable, type_url: str) -> None:
         """Called when a proxy of the group has accepted current resources of this type."""
@@ -419,9 +420,10 @@ class NodeStream:
 
 
 def _everything(hello: Hello) -> tuple[str, ...]:
-    """Return one cluster of each host that the agent lists in its Hello, for any group. A group still gets only what it
-    may see."""
-    return tuple({host: name for name, _ in hello.bodies.get(CLUSTER, ()) if (host := cluster_host(name))}.values())
+    """Return one cluster of each host that the agent lists in its Hello, for any group, and the listeners of whole
+    ports. A group still gets only what it may see."""
+    by_host = {host: name for name, _ in hello.bodies.get(CLUSTER, ()) if (host := cluster_host(name))}
+    return (*by_host.values(), *(name for name, _ in hello.bodies.get(LISTENER, ()) if is_whole_port(name)))
 
 
 class _Joined:

@@ -1,5 +1,5 @@
-"""Parses the cluster names of on-demand discovery: the address that a held call waits for, and the host of an outbound
-cluster.
+"""Parses the names of on-demand discovery: the address that a held call waits for, the host of an outbound cluster, and
+which listeners serve a whole port.
 
 `weft.translate` builds these names and `weft.mesh` limits how many a group may have. `weft.xds` imports neither of
 them, so the constants are repeated here; tests/control/test_xds_names.py checks that they are equal.
@@ -11,6 +11,7 @@ from ipaddress import ip_address
 
 HOLD = "hold|"  # prefix of hold|PORT|ADDRESS, a cluster that a held call waits for and Envoy requests by name
 RESUMED = "virtualOutboundAgain"  # the listener that continues held calls; only groups that are on demand have it
+WHOLE_PORT = "0.0.0.0_"  # prefix of 0.0.0.0_PORT, the listener for calls to a port that have no listener of their own
 CALLED = 5_000  # the most addresses and hosts that a control plane records for one group
 
 
@@ -33,3 +34,8 @@ def held_address(cluster: str) -> str:
 def cluster_host(cluster: str) -> str:
     """Return the host in the name of an outbound cluster; empty for any other cluster."""
     return cluster.rpartition("|")[2] if cluster.startswith("outbound|") else ""
+
+
+def is_whole_port(listener: str) -> bool:
+    """Whether this is the name of a listener of a whole port. No cluster has such a name."""
+    return listener.startswith(WHOLE_PORT)

@@ -22,6 +22,7 @@ import grpc.aio
 from weft.xds.access import Authenticate, Context, admitted
 from weft.xds.clients import Peer, StreamStatus, type_status
 from weft.xds.debug import Debugger, is_question, serve_questions
+from weft.xds.on_demand import is_whole_port
 from weft.xds.request import REQUEST_BYTES, NodeInfo, StreamRefused, XdsRequest, parse
 from weft.xds.response import CACHE_BYTES, Dialect, Responses
 from weft.xds.snapshot import Snapshots
@@ -48,10 +49,10 @@ class StreamObserver(Protocol):
     def nacked(self, stream_id: int, type_url: str, nonce: str, message: str) -> None: ...
 
     def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> Awaitable[None] | None:
-        """Called when a client requests clusters `names` for held calls (`types.is_held`), or has clusters `had` from
-        an earlier stream. Names that held calls wait for are never reported to the client as missing; the observer
-        may add these clusters to the group. Nothing is sent to the client until the returned awaitable is done,
-        because clusters that it has may not have arrived here yet."""
+        """Called when a client requests clusters `names` for held calls (`types.is_held`), or has the clusters, or the
+        listeners of whole ports, in `had` from an earlier stream. Names that held calls wait for are never reported to
+        the client as missing; the observer may add these clusters to the group. Nothing is sent to the client until the
+        returned awaitable is done, because resources that it has may not have arrived here yet."""
 
     def on_nack(self, resource: NackedResource) -> None:
         """Called with the one resource that a client rejects. It is not sent to this client again."""
@@ -353,6 +354,8 @@ class _Session:
             requested = tuple(name for name in request.names if is_held(CLUSTER, name) and name in subscribed)
             if requested or had:
                 tell(lambda: self._await(observer.wanted(self.stream_id, requested, had)))
+        elif request.type_url == LISTENER and (had := tuple(name for name in had if is_whole_port(name))):
+            tell(lambda: self._await(observer.wanted(self.stream_id, (), had)))
         if isinstance(outcome, Acked):
             tell(lambda: observer.acked(self.stream_id, outcome.type_url, outcome.nonce))
         elif isinstance(outcome, Nacked):

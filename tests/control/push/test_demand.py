@@ -450,6 +450,24 @@ async def test_a_proxy_that_was_on_demand_and_not_keeps_both_kinds_of_listeners_
     elsewhere.push.close()
 
 
+@pytest.mark.parametrize("joined", [True, False])
+async def test_a_reconnecting_proxy_keeps_the_listener_of_a_whole_port_that_another_replica_sent(rig, joined):
+    shop(rig)
+    other, calls = group("other"), ["hold|15001|10.96.0.1", f"outbound|80||{ORDERS}"]
+    if joined:
+        rig.push.join(other)
+        rig.push.want(other, calls, with_hosts=True, soon=False)
+        rig.push.want(other, ["10.96.0.1_80", "0.0.0.0_80"], with_hosts=True, soon=False)
+    else:
+        rig.push.want(other, [*calls, "0.0.0.0_80"], with_hosts=True, soon=False)
+        rig.push.join(other)
+    assert "0.0.0.0_80" in listener_names(rig, other)
+    third = group("third")
+    rig.push.join(third)
+    rig.push.want(third, [*calls, "10.96.0.1_80"], with_hosts=True, soon=False)
+    assert "0.0.0.0_80" not in listener_names(rig, third), "its proxies do not have the listener"
+
+
 async def test_whether_a_group_will_be_on_demand_is_known_before_it_joins(few):
     shop(few)
     assert not few.push.is_on_demand(group("other"))

@@ -47,6 +47,7 @@ from weft.translate import names
 from weft.translate.built import Built
 from weft.translate.contribution import VirtualHost
 from weft.translate.suspects import Lineup, of_cluster, of_guards, of_routes
+from weft.xds.on_demand import is_whole_port
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER, LISTENER, is_held
 
@@ -147,6 +148,7 @@ class Push:
             self._bring_hosts(
                 group, (host for host, call in self.calls.of(group).hosts.items() if call.why is CallReason.HAD)
             )
+        self._bring_listeners(group, self.calls.take_listeners(group))
 
     def leave(self, group: Group) -> None:
         """Drop the config of a group whose last proxy has disconnected."""
@@ -199,14 +201,16 @@ class Push:
         """Whether the group is sent services on demand."""
         return self._demand.is_on(group)
 
-    def want(self, group: Group, clusters: Iterable[str], *, with_hosts: bool, soon: bool = True) -> None:
+    def want(self, group: Group, resources: Iterable[str], *, with_hosts: bool, soon: bool = True) -> None:
         """Record that proxies of a group have subscribed to these clusters by name: clusters that held calls wait for,
-        and clusters that the proxies had before. `with_hosts`: whether the hosts of the latter count as called.
-        `soon` is that of `call`."""
-        clusters = tuple(clusters)
-        hosts = {host for name in clusters if (host := names.called_host(name))} if with_hosts else set()
-        held = (name for name in clusters if is_held(CLUSTER, name))
+        and clusters that the proxies had before. Or the proxies had these listeners of whole ports. `with_hosts`:
+        whether the hosts of clusters that the proxies had count as called. `soon` is that of `call`."""
+        resources = tuple(resources)
+        hosts = {host for name in resources if (host := names.called_host(name))} if with_hosts else set()
+        held = (name for name in resources if is_held(CLUSTER, name))
         self.call(group, held, hosts, CallReason.HAD if hosts else CallReason.CALLED, soon=soon)
+        if listeners := frozenset(name for name in resources if is_whole_port(name)):
+            self._bring_listeners(group, listeners)
 
     def call(
         self,
@@ -241,6 +245,16 @@ class Push:
 
     def _bring_hosts(self, group: Group, hosts: Iterable[str]) -> None:
         if self._demand.bring_hosts(group, self._viewpoint(group), hosts):
+            self._retell(group)
+
+    def _bring_listeners(self, group: Group, listeners: frozenset[str]) -> None:
+        """Record that proxies of the group have these listeners, and may have connections on them. If the group lacks
+        one of the listeners, another replica has sent it."""
+        if self._viewpoints.of(group) is None:
+            self.calls.bring_listeners(group, listeners)
+        elif any(self._join.resource(group, LISTENER, name) is None for name in listeners) and self._demand.bring(
+            group, Brought.HOSTS
+        ):
             self._retell(group)
 
     def _retell(self, group: Group) -> None:
