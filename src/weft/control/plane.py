@@ -346,8 +346,9 @@ class ControlPlane:
             self.want(group, names, had)
 
     def want(self, group: Group, names: Iterable[str], had: tuple[str, ...] = ()) -> None:
-        """Record that proxies of a group wait for the clusters `names`, and have the clusters and the listeners of whole
-        ports in `had` from an earlier stream. The group has called these hosts, so the resources must not be removed."""
+        """Record that proxies of a group wait for the clusters `names`, and have the clusters and the listeners of
+        whole ports in `had` from an earlier stream. The group has called these hosts, so the resources must not be
+        removed."""
         self._push.want(
             group, (*names, *had), with_hosts=not self._loaded or self._push.is_on_demand(group), soon=not had
         )

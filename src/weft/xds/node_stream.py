@@ -70,8 +70,8 @@ class NodeObserver(Protocol):
     def release(self, group: Hashable) -> None: ...
 
     def want(self, group: Hashable, names: Iterable[str], had: tuple[str, ...] = ()) -> None:
-        """Record that proxies of the group wait for clusters `names`, and already have the clusters and the listeners of
-        whole ports in `had`. When this returns, the group contains all of `had` that exist. May be called before
+        """Record that proxies of the group wait for clusters `names`, and already have the clusters and the listeners
+        of whole ports in `had`. When this returns, the group contains all of `had` that exist. May be called before
         `hold`."""
 
     def taken(self, group: Hashable, type_url: str) -> None:
