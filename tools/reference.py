@@ -1,6 +1,6 @@
 """Writes docs/resources.md: for each kind, which fields weft acts on, which it accepts with a warning or without any
-effect, and which it rejects. The page is derived from the readers in src/weft/api: they run on a document that has every
-field that they look up. `python tools/reference.py` writes the page; a test compares it.
+effect, and which it rejects. The page is derived from the readers in src/weft/api: they run on a document that has
+every field that they look up. `python tools/reference.py` writes the page; a test compares it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _INTRODUCTION = """\
 
 Generated from the code by `tools/reference.py`; do not edit. For every kind: the fields that weft acts on, those it
 accepts with a warning because it does not act on them, those it accepts although they have no effect in a mesh, and
-those it rejects. A field that is in none of these lists is unknown. An object with an unknown field is rejected, and the
-message suggests the field that was probably meant. While a new version of an object is rejected, the last valid version
+those it rejects. A field that is in none of these lists is unknown. An object with an unknown field is rejected, and
+the message suggests the field that was probably meant. While a new version of an object is rejected, the last valid version
 stays in effect.
 
 `[]` is an item of a list, `*` any name. In brackets: the allowed values.
