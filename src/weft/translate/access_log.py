@@ -1,10 +1,11 @@
-"""Access logs. There are none by default: a line per request has a cost, so logs must be configured.
+"""Translates the access log settings of a proxy to Envoy's access loggers. By default there is no access log: a line
+per request has a cost, so logs must be configured.
 
-Responses that a proxy sends itself are always counted, by a logger that writes nothing: no upstream's statistics
-include them.
+Responses that a proxy sends itself, without an upstream, are always counted, by a logger that writes no lines: no
+upstream's statistics include them.
 
-/dev/stdout and /dev/stderr are Envoy's stdout and stderr loggers, not files: another process opened what they point to,
-and a proxy that runs as another user may not open it again.
+The paths /dev/stdout and /dev/stderr become Envoy's stdout and stderr loggers instead of file loggers: another process
+opened the files behind them, and a proxy that runs as another user may not open them again.
 """
 
 from __future__ import annotations
@@ -41,16 +42,19 @@ from weft.translate.authorization import (
 from weft.translate.filters import ANSWERED, MARKS
 from weft.translate.protos import packed
 
-# The counter's name and tags; weft's own view of traffic reads it, and so may a Prometheus.
+# Name and tags of the counter of responses that a proxy sends itself. weft's own traffic commands read it, and
+# Prometheus may.
 _COUNTER = {
     "stats_scope": {"prefix": "weft"},
     "counters": [
         {
-            "value_fixed": "1",  # as Envoy itself writes a 64-bit number, so that its dump equals what was sent
+            # Text, as Envoy's JSON has 64-bit numbers, so that Envoy's config dump equals what was sent.
+            "value_fixed": "1",
             "stat": {
                 "name": "answered_by_proxy",
                 "tags": [
-                    # Known before an upstream is called, also for weighted clusters; empty if there is none.
+                    # The cluster is known before an upstream is called, also for weighted clusters; empty if the route
+                    # has no cluster.
                     {"name": "cluster", "value_format": "%UPSTREAM_CLUSTER_RAW%"},
                     {"name": "virtual_host", "value_format": "%CEL(xds.virtual_host_name)%"},
                     {"name": "response_code", "value_format": "%RESPONSE_CODE%"},
@@ -59,10 +63,12 @@ _COUNTER = {
         }
     ],
 }
-# An injected fault, no route, no cluster. The router counts all other failures for the upstream.
+# Envoy's response flags for an injected fault, no route and no cluster. The router counts all other failures in the
+# statistics of the upstream cluster.
 _FLAGS = ("FI", "NR", "NC")
 
-# Istio's fields first and in Istio's order, so that parsers of Istio's lines work; weft's own follow by name.
+# Istio's fields come first and in Istio's order, so that parsers of Istio's log lines work. weft's own fields follow as
+# NAME=VALUE.
 _TEXT = (
     '[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% '
     '%RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% "%UPSTREAM_TRANSPORT_FAILURE_REASON%" %BYTES_RECEIVED% '
@@ -102,10 +108,11 @@ _OURS = {
     "downstream_transport_failure_reason": "%DOWNSTREAM_TRANSPORT_FAILURE_REASON%",
     "upstream_peer": "%UPSTREAM_PEER_URI_SAN%",
 }
-# Fields about the local application, which presents no certificate.
+# Prefixes of the fields about the proxy's own application, which presents no certificate: text logs omit these fields.
 _NEVER = {Reporter.CLIENT: "downstream_", Reporter.SERVER: "upstream_"}
-# Results of policies, by the prefixes and keys in the metadata of Envoy's RBAC filter. For TCP, a policy that allows a
-# connection leaves no metadata, and one that denies it is named in the termination details.
+# Log fields with the results of policies: the prefix and the key of each in the metadata of Envoy's RBAC filter. For
+# TCP, a policy that allows a connection writes no metadata, and a policy that denies a connection is named in the
+# connection termination details.
 _RESULT, _POLICY = "shadow_engine_result", "shadow_effective_policy_id"
 _OF_POLICIES = {
     "policy": ("", "enforced_effective_policy_id"),
@@ -118,8 +125,9 @@ _OF_POLICIES = {
     "audit_policy": (AUDITED, _POLICY),
 }
 
-# A connection that failed before the handshake was complete. A later failure is the system's, not TLS's. For accepted
-# plaintext, the TLS inspector also records why it is not TLS, without the colon.
+# CEL condition: the connection failed before its TLS handshake was complete. A failure after the handshake is an error
+# of the system library, not of TLS. For accepted plaintext, the TLS inspector also records a reason why the connection
+# is not TLS; that reason has no colon after `TLS_error`.
 _NO_HANDSHAKE = (
     "connection.transport_failure_reason.startsWith('TLS_error:|') && "
     "!connection.transport_failure_reason.contains('system library')"
@@ -130,13 +138,15 @@ _WITHOUT_QUERY = "REQ_WITHOUT_QUERY"
 
 @lru_cache(maxsize=64)
 def access_logs(settings: Settings, noted: frozenset[str] = frozenset()) -> tuple[AccessLog, ...]:
-    """A line for each request. `noted`: what its guards may write into the metadata, see `authorization.noted`."""
+    """Return the loggers that write a line for each HTTP request. `noted`: the metadata prefixes under which the guards
+    of these requests may write results, see `authorization.noted`."""
     return tuple(_written(log, _ours(settings, HTTP_FILTER, noted, log)) for log in settings.logs)
 
 
 @lru_cache(maxsize=64)
 def connection_logs(settings: Settings, noted: frozenset[str] = frozenset()) -> tuple[AccessLog, ...]:
-    """A line for each connection that is not HTTP, except for those that the listener logs."""
+    """Return the loggers that write a line for each connection that is not HTTP. Connections that `listener_logs`
+    already logs are left out."""
     by_listener = settings.reporter is Reporter.SERVER and settings.listener_logs
     only = (_by_expression(_HANDSHAKE),) if by_listener else ()
     return tuple(_written(log, _ours(settings, NETWORK_FILTER, noted, log), *only) for log in settings.logs)
@@ -144,8 +154,8 @@ def connection_logs(settings: Settings, noted: frozenset[str] = frozenset()) -> 
 
 @lru_cache(maxsize=64)
 def listener_logs(settings: Settings) -> tuple[AccessLog, ...]:
-    """A line for each connection that ended before any network filter: no filter chain matched (NR), such as for
-    plaintext where only TLS is accepted, or the TLS handshake failed."""
+    """Return the loggers of a listener. They write a line for each connection that ended before any network filter: no
+    filter chain matched (NR), such as for plaintext where only TLS is accepted, or the TLS handshake failed."""
     if not settings.listener_logs:
         return ()
     refused = AccessLogFilter(response_flag_filter=ResponseFlagFilter(flags=("NR",)))
@@ -175,7 +185,8 @@ def _written(log: FileLog, ours: dict[str, str], *only: AccessLogFilter) -> Acce
 
 
 def _ours(settings: Settings, policies: str, noted: frozenset[str], log: FileLog) -> dict[str, str]:
-    """Text has only the fields that this proxy can fill; JSON has the same names everywhere."""
+    """Return weft's own log fields: name to format. A text log has only the fields that this proxy can fill; a JSON log
+    has the same names at every proxy."""
     more = sorted(prefix for prefix in noted if prefix.startswith(ASKED) and prefix != ASKED)
     found = {**_OF_POLICIES, **{f"asked_policy_{number}": (each, _POLICY) for number, each in enumerate(more, start=2)}}
     results = {
@@ -197,8 +208,8 @@ def _by_expression(expression: str) -> AccessLogFilter:
 
 @lru_cache(maxsize=1)
 def own_answers() -> AccessLog:
-    """Counts the requests that no upstream has received. For other requests it only checks the flags and one key of the
-    metadata, and formats nothing."""
+    """Return the logger that counts the requests that no upstream has received. For other requests it only checks the
+    response flags and one metadata key, and formats nothing."""
     marked = MetadataFilter()
     marked.matcher.filter = MARKS
     marked.matcher.path.add().key = ANSWERED
@@ -206,7 +217,7 @@ def own_answers() -> AccessLog:
     marked.match_if_key_not_found.value = False
     flagged = ResponseFlagFilter(flags=_FLAGS)
     either = OrFilter(filters=[AccessLogFilter(response_flag_filter=flagged), AccessLogFilter(metadata_filter=marked)])
-    # As JSON, because the generated messages lack `stats_scope`, and Envoy warns about its predecessor.
+    # The config is JSON, because the generated messages lack `stats_scope`, and Envoy warns about the older field.
     config = TypedStruct(type_url="type.googleapis.com/envoy.extensions.access_loggers.stats.v3.Config")
     config.value.update(_COUNTER)
     result = AccessLog(name="envoy.access_loggers.stats", typed_config=packed(config))

@@ -1,5 +1,5 @@
-"""Translates the action of a route: destinations, timeout, retries, rewrites and header changes; or a redirect or
-direct response."""
+"""Translates the action of an http route: destinations, timeout, retries, rewrites and header changes; or a redirect or
+a direct response."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ _AUTHORITY = frozenset({"host", ":authority"})
 
 
 def act(route: Route, written: HttpRoute, view: ServiceView, port: int) -> None:
-    """Fill in one of Envoy's three actions and the header changes."""
+    """Set the action of an Envoy route (forward, redirect or direct response) and its header changes, as the configured
+    route `written` declares."""
     change_headers(route, written.headers)
     if written.redirect is not None:
         route.redirect.CopyFrom(_redirect(written.redirect, port, route.match, encrypted=view.caller.encrypted))
@@ -55,7 +56,8 @@ def act(route: Route, written: HttpRoute, view: ServiceView, port: int) -> None:
 
 
 def plain(view: ServiceView, port: int) -> RouteAction:
-    """The action without a VirtualService: to the service itself."""
+    """Return the action for requests to a service without a VirtualService: forward to the service itself, with the
+    default retries and no timeout."""
     action = RouteAction(cluster=names.outbound_cluster(view.host, port))
     wait(action, None)
     action.retry_policy.CopyFrom(retries.by_default())
@@ -64,9 +66,10 @@ def plain(view: ServiceView, port: int) -> RouteAction:
 
 
 def wait(action: RouteAction, timeout: timedelta | None) -> None:
-    """No timeout unless one is written; a gRPC caller's own deadline counts, up to that timeout."""
+    """Set the timeout of an action; None means no timeout. The deadline that a gRPC caller sends also applies, up to
+    the configured timeout."""
     action.timeout.CopyFrom(duration(timeout or timedelta(0)))
-    # Its successor, max_stream_duration, would make Envoy ignore `timeout`.
+    # max_grpc_timeout is deprecated, but its successor, max_stream_duration, would make Envoy ignore `timeout`.
     action.max_grpc_timeout.CopyFrom(duration(timeout or timedelta(0)))
 
 
@@ -78,7 +81,8 @@ def destination_cluster(view: ServiceView, destination: Destination, port: int) 
 
 
 def destination_port(view: ServiceView, destination: Destination, port: int) -> int:
-    """The configured port; else the service's only port; else the called port."""
+    """Return the port of a destination: the configured port; else the only port of the destination's service; else
+    `port`, the called port."""
     if destination.port:
         return destination.port
     if view.service is not None and destination.host == view.host:
@@ -101,7 +105,8 @@ def change_headers(message: Route | WeightedCluster.ClusterWeight, headers: Head
 
 
 def taking_part(destinations: tuple[WeightedDestination, ...]) -> tuple[WeightedDestination, ...]:
-    """The destinations with weight; if all have weight 0, the first one."""
+    """Return the destinations that get requests: those with a weight above 0, or the first destination if all weights
+    are 0."""
     return tuple(entry for entry in destinations if entry.weight > 0) or destinations[:1]
 
 
@@ -115,7 +120,7 @@ def _forward(route: Route, written: HttpRoute, view: ServiceView, port: int) -> 
         change_headers(route, only.headers)
         host = host or _authority(
             only.headers
-        )  # as with several destinations, where Envoy applies the route's value last
+        )  # the route's value wins, as with several destinations, where Envoy applies it last
     else:
         for entry in destinations:
             cluster = action.weighted_clusters.clusters.add()
@@ -148,18 +153,19 @@ def _forward(route: Route, written: HttpRoute, view: ServiceView, port: int) -> 
             shadow = action.request_mirror_policies.add()
             shadow.cluster = destination_cluster(view, mirror.destination, port)
             shadow.runtime_fraction.CopyFrom(RuntimeFractionalPercent(default_value=fraction(mirror.percentage)))
-            shadow.disable_shadow_host_suffix_append = True  # the mirror sees the request as it was
+            shadow.disable_shadow_host_suffix_append = True  # the mirror gets the request with its original authority
             shadow.trace_sampled.value = False
     for entry in destinations:
         _hash_by(action, view, entry.destination, port)
 
 
 def replace_prefix(action: RouteAction | RedirectAction, new: str, match: RouteMatch) -> None:
-    """Replaces the matched prefix, so that there is exactly one slash between the two parts."""
+    """Make an action replace the path prefix that `match` matches by `new`, with exactly one slash before the rest of
+    the path."""
     matched, kept = match.path_separated_prefix, new.rstrip("/")
     if not matched:
         if kept:
-            action.prefix_rewrite = f"{kept}/"  # "/" itself was matched, and its slash is replaced too
+            action.prefix_rewrite = f"{kept}/"  # the matched prefix is "/", so its slash is replaced too
     elif kept:
         action.prefix_rewrite = kept
     else:
@@ -217,7 +223,7 @@ def _redirect(redirect: Redirect, port: int, match: RouteMatch, *, encrypted: bo
     ):
         result.port_redirect = port  # a route belongs to one port, so this is the request's port
     elif redirect.derive_port == "FROM_PROTOCOL_DEFAULT" and redirect.scheme and port not in _USUAL.values():
-        result.port_redirect = _USUAL[redirect.scheme]  # else Envoy would keep the port that the request names
+        result.port_redirect = _USUAL[redirect.scheme]  # without it, Envoy would keep the request's port
     return result
 
 
@@ -252,6 +258,7 @@ def _addition(name: str, value: str, action: HeaderValueOption.HeaderAppendActio
 
 
 def _authority(headers: Headers) -> str:
-    """Setting or adding the Host header becomes a rewrite of the authority; there can be only one."""
+    """Return the value of the Host header that these changes set or add, "" if they do not change it. The value becomes
+    a rewrite of the authority; if there are several values, the first one counts."""
     changes = (*headers.request.set, *headers.request.add)
     return next((value for name, value in changes if name.lower() in _AUTHORITY), "")

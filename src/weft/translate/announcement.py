@@ -1,5 +1,5 @@
-"""The PROXY protocol header, which gives an upstream the address of the client. Each connection of the cluster begins
-with it, before TLS."""
+"""Adds the PROXY protocol header to the connections of a cluster. The header gives the upstream the address of the
+client; it is sent first on each connection, before TLS."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _VERSIONS = {ProxyProtocol.V1: ProxyProtocolConfig.V1, ProxyProtocol.V2: ProxyPr
 
 
 def announce_caller(cluster: Cluster, version: ProxyProtocol) -> None:
-    """Wraps the transport sockets that the cluster has so far."""
+    """Make all connections of a cluster begin with a PROXY header of this version: each transport socket that the
+    cluster already has is wrapped. Call it after TLS is configured."""
     if not cluster.transport_socket_matches:
         cluster.transport_socket.CopyFrom(_around(cluster.transport_socket, version))
     for match in cluster.transport_socket_matches:

@@ -1,8 +1,9 @@
 """Translates AuthorizationPolicies to RBAC and ext_authz filters, in the order of their actions: CUSTOM, AUDIT, DENY,
 ALLOW.
 
-A DENY that matches denies; an ALLOW policy that selects the workload denies whatever no ALLOW rule matches. What a dry
-run or an AUDIT policy matches is only written into the request's metadata, under the prefixes below.
+A matching DENY rule denies a request. If an ALLOW policy selects the workload, requests that match no ALLOW rule are
+denied. Matches of a dry run or of an AUDIT policy are only written into the request's metadata, under the prefixes
+below.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from weft.translate.protos import packed
 from weft.translate.rbac import nothing, rbac_policy
 from weft.translate.view import GroupView
 
-HTTP_FILTER = "envoy.filters.http.rbac"  # also the name under which its results are found in a request's metadata
+HTTP_FILTER = "envoy.filters.http.rbac"  # the filter's name, and the metadata namespace of its results
 NETWORK_FILTER = "envoy.filters.network.rbac"
 
 # Prefixes of `shadow_engine_result` and `shadow_effective_policy_id` in the metadata, and in the statistics.
@@ -38,11 +39,11 @@ AUDITED = "istio_audit_"
 ASKED = "istio_ext_authz_"
 
 DISGUISED_PATH, DISGUISED_HEADER = "weft-disguised-path", "weft-disguised-header"
-_MOST_SPELLED_OUT = 4  # dashes of a header's name, each of which may also be an underscore
+_MOST_SPELLED_OUT = 4  # a header name with up to this many dashes is denied in all spellings, with `_` for any of them
 
 
 class _Decision(msgspec.Struct, frozen=True):
-    """One RBAC filter: the rules that it enforces, and its shadow rules."""
+    """The config of one RBAC filter: the rules that it enforces, and its shadow rules."""
 
     rules: RBAC | None = None
     shadow: RBAC | None = None
@@ -50,7 +51,8 @@ class _Decision(msgspec.Struct, frozen=True):
 
 
 def http_filters(view: GroupView, *, published: int = 0) -> tuple[HttpFilter, ...]:
-    """`published`: the port of a gateway whose published socket these filters guard, see `rbac.py`."""
+    """Return the HTTP filters that enforce the policies of a group. `published`: the port of a gateway if the filters
+    are for the Unix socket on which that port is published, see `rbac.py`; else 0."""
     policies = _in_force(view)
     result: list[HttpFilter] = []
     if disguises := _disguises(policies):
@@ -81,10 +83,11 @@ def network_filters(view: GroupView, *, published: int = 0) -> tuple[Filter, ...
 
 
 def noted(view: GroupView) -> frozenset[str]:
-    """The prefixes under which these filters write their results into a request's metadata; "" for enforced rules."""
+    """Return the prefixes under which the policies' filters write their results into a request's metadata; "" for
+    enforced rules."""
     policies = _in_force(view)
     found = {prefix for _, _, prefix in _by_provider(policies)}
-    found |= {"" for each in view.authentication if each.refused}  # enforced by an RBAC filter, too
+    found |= {"" for each in view.authentication if each.refused}  # an RBAC filter, too, enforces a rejected one
     for policy in policies:
         if policy.dry_run:
             tried = {Action.ALLOW: DRY_RUN_ALLOW, Action.DENY: DRY_RUN_DENY, Action.CUSTOM: DRY_RUN_CUSTOM}
@@ -95,7 +98,7 @@ def noted(view: GroupView) -> frozenset[str]:
 
 
 def rule_id(policy: AuthorizationPolicy, number: int) -> str:
-    """The name of a rule in Envoy's config, logs and explanations."""
+    """Return the name that a policy's rule has in Envoy's config, in access logs and in explanations."""
     name = f"ns[{policy.namespace}]-policy[{policy.name}]"
     return f"{name}-refused" if policy.refused else f"{name}-rule[{number}]"
 
@@ -132,7 +135,8 @@ def _decisions(
 def _by_provider(
     policies: tuple[AuthorizationPolicy, ...],
 ) -> Iterable[tuple[str, list[AuthorizationPolicy], str]]:
-    """Per external authorizer: its name, its policies, and the metadata prefix that marks requests for it."""
+    """Yield for each external authorizer: its name, its CUSTOM policies, and the metadata prefix that marks the
+    requests that it must decide."""
     chosen = [policy for policy in policies if policy.action is Action.CUSTOM and not policy.dry_run]
     for number, name in enumerate(dict.fromkeys(policy.provider for policy in chosen)):
         prefix = f"{ASKED}{number}_" if number else ASKED
@@ -142,7 +146,8 @@ def _by_provider(
 def _question(
     policies: list[AuthorizationPolicy], provider: str, prefix: str, settings: Settings, *, http: bool, published: int
 ) -> _Decision:
-    """Marks the requests for an authorizer. The mark names authorizer and rule, because its denial names neither."""
+    """Return the shadow rules that mark in the metadata which requests an external authorizer must decide. The mark
+    names the authorizer and the rule, because the response of an authorizer that denies names neither."""
     rules = _named(_rules(policies, settings, http=http, published=published), f"provider[{provider}]")
     return _Decision(shadow=rules, prefix=prefix)
 
@@ -150,7 +155,8 @@ def _question(
 def _unanswered(
     policies: list[AuthorizationPolicy], provider: str, settings: Settings, *, http: bool, published: int
 ) -> _Decision:
-    """The authorizer does not exist: requests that need its decision are denied."""
+    """Return rules that deny all requests that an external authorizer would have to decide. They are used if no such
+    authorizer exists, or if it cannot decide about connections."""
     return _Decision(
         _named(_rules(policies, settings, http=http, published=published), f"provider[{provider}]-not-available")
     )
@@ -164,7 +170,7 @@ def _named(rules: RBAC, more: str) -> RBAC:
 
 
 def _rules(policies: Iterable[AuthorizationPolicy], settings: Settings, *, http: bool, published: int) -> RBAC:
-    """The rules of policies with one action."""
+    """Translate policies, all with the same action, to one set of RBAC rules."""
     result = RBAC()
     for policy in policies:
         if policy.action is not Action.ALLOW:
@@ -179,9 +185,10 @@ def _rules(policies: Iterable[AuthorizationPolicy], settings: Settings, *, http:
 
 
 def _disguises(policies: Iterable[AuthorizationPolicy]) -> Mapping[str, RbacPolicy]:
-    """Denies spellings that only serve to bypass a policy: dot segments that normalization misses, a header that some
-    servers treat as the one that a policy matches, and a header value between spaces, which HTTP/2 carries and servers
-    strip. Only where an enforced policy matches paths or headers at all."""
+    """Return RBAC policies that deny requests with spellings that only serve to bypass a policy: dot segments in a path
+    that Envoy's normalization misses; a header name that some servers treat as one that a policy matches; and a
+    header value between spaces, which HTTP/2 transports and servers strip. Empty if no enforced policy matches paths
+    or headers."""
     enforced = (policy for policy in policies if not policy.dry_run and policy.action is not Action.AUDIT)
     rules = [rule for policy in enforced for rule in policy.rules]
     result: dict[str, RbacPolicy] = {}
@@ -203,7 +210,8 @@ def _disguises(policies: Iterable[AuthorizationPolicy]) -> Mapping[str, RbacPoli
 
 
 def _spellings(header: str) -> Iterable[str]:
-    """The spellings of a header with underscores: CGI and its successors read `x_role` as `x-role`."""
+    """Return the spellings of a header's name with underscores instead of dashes: CGI and its successors read `x_role`
+    as `x-role`."""
     parts = header.split("-")
     if len(parts) - 1 > _MOST_SPELLED_OUT:
         return [header.replace("-", "_")]
@@ -224,7 +232,7 @@ def _filled(config: http_rbac.RBAC | network_rbac.RBAC, decision: _Decision) -> 
     if decision.rules is not None:
         config.rules.CopyFrom(decision.rules)
         if decision.rules.action == RBAC.LOG and isinstance(config, http_rbac.RBAC):
-            config.rules_stat_prefix = decision.prefix  # else the metadata would look like an enforced decision
+            config.rules_stat_prefix = decision.prefix  # else it would look like an enforced decision
     if decision.shadow is not None:
         config.shadow_rules.CopyFrom(decision.shadow)
         config.shadow_rules_stat_prefix = decision.prefix

@@ -1,5 +1,6 @@
-"""Finds the virtual host that caused the rejection of a route configuration. The configuration holds the virtual hosts
-of all services, and Envoy rejects all of it for one of them: one that is not in the last accepted version."""
+"""Finds the virtual hosts that may have caused the rejection of a route configuration. A route configuration contains
+the virtual hosts of many services, and Envoy rejects all of it for one wrong virtual host. Only virtual hosts that
+differ from the last accepted configuration can be at fault."""
 
 from __future__ import annotations
 
@@ -12,11 +13,12 @@ from weft.translate.contribution import VirtualHost
 
 
 def put_back(hosts: Iterable[tuple[str, VirtualHost]], accepted: bytes) -> dict[str, VirtualHost | None]:
-    """For each host whose routes differ from the accepted configuration: its accepted version, if there is one."""
+    """Return each host whose routes differ from the accepted route configuration, with its accepted virtual host; None
+    if the accepted configuration does not contain the host."""
     good = {host.name: host for host in RouteConfiguration.FromString(accepted).virtual_hosts}
     result: dict[str, VirtualHost | None] = {}
     for host, new in hosts:
-        if not new.name:  # of no service: it only keeps the configuration in existence
+        if not new.name:  # a placeholder without a service, which only makes the route configuration exist
             continue
         before = good.get(new.name)
         if before is None:
@@ -27,7 +29,8 @@ def put_back(hosts: Iterable[tuple[str, VirtualHost]], accepted: bytes) -> dict[
 
 
 def _routes(host: EnvoyVirtualHost) -> bytes:
-    """The host without its domains: Envoy does not reject a host for losing a domain to another host."""
+    """Return the serialized routes of a virtual host, without its domains: Envoy does not reject a virtual host because
+    it has lost a domain to another one."""
     routes: bytes = EnvoyVirtualHost(routes=host.routes).SerializeToString(deterministic=True)
     return routes
 

@@ -1,7 +1,7 @@
 """The result of translation: a named Envoy resource, ready to send.
 
-The message is serialized once, here; from then on only bytes travel. The version is the content's digest, so equal
-content has the same version everywhere, without a counter.
+The message is serialized once, here; all later steps use only the bytes. The version is the digest of the content, so
+equal content has the same version in every process, without a counter.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from google.protobuf.message import Message
 
 from weft.model.names import ObjectKey
 
-_LARGE = 4096  # bytes; smaller bodies are not kept in parts
+_LARGE = 4096  # bytes; the parts of smaller bodies are joined
 
 
 class Built(msgspec.Struct, frozen=True, eq=False, weakref=True):
     type_url: str
     name: str
     version: str
-    parts: tuple[bytes, ...]  # the body, in pieces; several if it is large and shares pieces with other bodies
-    sources: tuple[ObjectKey, ...] = ()  # the objects that made it, the deciding one first
+    parts: tuple[bytes, ...]  # the pieces of the body; more than one only if the body is large
+    sources: tuple[ObjectKey, ...] = ()  # the objects that the resource is made from, the deciding one first
 
     @property
     def body(self) -> bytes:
-        """The serialized resource itself, not wrapped in an Any. A large one is joined at each access: a thousand hosts
-        seen from a hundred namespaces are the same few parts, but would be a hundred bodies."""
+        """The serialized resource, not wrapped in an Any. The parts are joined at each access and the result is not
+        kept: a thousand hosts, seen from a hundred namespaces, share the same few parts but would be a hundred large
+        bodies."""
         return b"".join(self.parts)
 
 
@@ -36,7 +37,8 @@ def build(name: str, message: Message, sources: tuple[ObjectKey, ...] = ()) -> B
 
 
 def from_parts(message_name: str, name: str, parts: Iterable[bytes], sources: tuple[ObjectKey, ...] = ()) -> Built:
-    """In protobuf, concatenated serialized messages are one message with the fields of all of them."""
+    """Build a resource from serialized messages of one type. In protobuf, the concatenated bytes of several messages
+    are one message with the fields of all of them."""
     parts = tuple(parts)
     if sum(map(len, parts)) < _LARGE:
         parts = (b"".join(parts),)

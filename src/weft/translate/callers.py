@@ -1,9 +1,9 @@
-"""The identities that the ALLOW policies of a workload may accept, so that the TLS handshake already rejects a caller
-that no ALLOW rule names.
+"""Computes the identities that the ALLOW policies of a workload may accept, so that the TLS handshake already rejects a
+caller whose identity no ALLOW rule can match.
 
-Envoy evaluates network RBAC when the caller's first bytes arrive; until then, any caller could read what a server that
-speaks first sends. Where identities alone exclude a caller, the handshake rejects it. It is never stricter than the
-policies.
+Envoy evaluates network RBAC only when the caller's first bytes arrive. Until then, any caller could read the first
+bytes of a server-first protocol. So the handshake rejects callers that their identity alone excludes. The handshake is
+never stricter than the policies.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _BY_NAME = ("source.principal", "source.namespace", "source.serviceAccount")
 
 
 def known_callers(view: GroupView) -> tuple[str, ...] | None:
-    """Regular expressions for the identities that may be allowed on ports that are not HTTP; empty: no caller is. None
-    if identities alone do not decide."""
+    """Return regular expressions for the identities that may be allowed on ports that are not HTTP. Empty: no caller is
+    allowed. None: identities alone do not decide, so any caller may be allowed."""
     policies = [
         policy
         for policy in view.authorization
@@ -59,7 +59,8 @@ def _as_source(condition: Condition) -> Source:
 
 
 def _names(source: Source, view: GroupView) -> tuple[str, ...] | None:
-    """All fields of a source must match, so any one of them is a sufficient restriction."""
+    """Return regular expressions for the identities that can match a source; None if the source does not restrict
+    identities. All fields of a source must match, so one field is enough for a restriction."""
     settings = view.inbound_settings
     domains = "|".join(map(re.escape, trust_domains(settings)))
     if source.service_accounts:
@@ -76,7 +77,8 @@ def _names(source: Source, view: GroupView) -> tuple[str, ...] | None:
 
 
 def _is_vague(principal: str) -> bool:
-    """Whether it could match another trust domain, which the mesh never accepts."""
+    """Whether a principal with a wildcard could also match identities of other trust domains; the mesh never accepts
+    those."""
     return principal.startswith("*") or (principal.endswith("*") and "/" not in principal)
 
 

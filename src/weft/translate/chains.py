@@ -30,16 +30,17 @@ from weft.translate.matches import route_match
 from weft.translate.protos import duration, from_control_plane, packed
 from weft.translate.resilience import end_alone, limit_windows
 
-# Protocols that the HTTP inspector detects. HTTP/1.0 is HTTP: old load generators speak nothing else.
+# Protocols that Envoy's HTTP inspector detects. HTTP/1.0 is included, because old load generators support nothing else.
 DETECTED_HTTP = ("http/1.0", "http/1.1", "h2c")
-# Envoy needs the names of upgrades: WebSocket; Kubernetes' `exec` and `port-forward`; `attach` of container engines.
-# CONNECT has routes of its own (`connects.py`).
+# Upgrades that Envoy must have by name: WebSocket; `exec` and `port-forward` of Kubernetes; `attach` of container
+# engines. CONNECT has separate routes (`connects.py`).
 UPGRADES = ("websocket", "spdy/3.1", "tcp")
 
 
-# What Envoy's authors recommend for an edge. A client has its own connection, so it only delays its own requests.
+# Limits for clients outside the mesh, as Envoy's authors recommend for an edge. Each client has its own connection, so
+# a client that reaches a limit only delays its own requests.
 _STREAMS_OUTSIDE = 100
-_WINDOWS_OUTSIDE = (64 << 10, 1 << 20)  # of a stream, of a connection
+_WINDOWS_OUTSIDE = (64 << 10, 1 << 20)  # bytes: of a stream, of a connection
 _QUIET_OUTSIDE = timedelta(minutes=5)
 _IDLE_OUTSIDE = timedelta(hours=1)
 _HEADERS_OUTSIDE = timedelta(seconds=10)
@@ -51,7 +52,7 @@ _UNDERSCORES = {
 
 
 class End(Enum):
-    """The downstream side of a connection manager."""
+    """The kind of client on the downstream side of a connection manager."""
 
     OUTBOUND = "the workload's own application"
     INBOUND = "another proxy of the mesh, or any other client of a workload"
@@ -59,7 +60,7 @@ class End(Enum):
 
 
 def http_by_route(prefix: str, route_name: str, settings: Settings) -> Filter:
-    """Outbound: the routes come from the control plane."""
+    """Return the connection manager of an outbound listener; the control plane sends its routes (RDS)."""
     return _routed(manager(prefix, settings, End.OUTBOUND), route_name, ())
 
 
@@ -72,7 +73,8 @@ def http_at_gateway(
     *,
     grpc_web: bool = False,
 ) -> Filter:
-    """Gateway: guards, then routes that come from the control plane."""
+    """Return the connection manager of a gateway: its guards, then the router; the control plane sends its routes
+    (RDS)."""
     return _routed(manager(prefix, settings, End.GATEWAY, noted), route_name, guards, grpc_web=grpc_web)
 
 
@@ -87,10 +89,12 @@ def http_to_workload(
     certified: bool = False,
     grpc_web: bool = False,
 ) -> Filter:
-    """Inbound: guards, then one route, to the workload. A request on a connection that the workload has just closed is
-    retried if its method allows it (`retries.py`). The identity of a caller with a certificate is appended to
-    `x-forwarded-client-cert`; the header of any other caller is removed, as is that of every application on its way
-    out."""
+    """Return the connection manager of an inbound listener: its guards, then one inline route to the workload.
+
+    A request on a connection that the workload has just closed is retried if its method is idempotent (`retries.py`).
+    If the caller has a certificate (`certified`), its identity is appended to `x-forwarded-client-cert`; for any other
+    caller that header is removed. Outbound proxies remove the header of their applications, too.
+    """
     result = manager(prefix, settings, End.INBOUND, noted)
     if certified:
         result.forward_client_cert_details = HttpConnectionManager.APPEND_FORWARD
@@ -105,18 +109,20 @@ def http_to_workload(
     host = EnvoyVirtualHost(name=host_name, domains=["*"], routes=routes if guards else with_connects(routes))
     result.route_config.CopyFrom(RouteConfiguration(name=cluster, virtual_hosts=[host]))
     result.route_config.validate_clusters.value = False
-    # HTTP/1.0 needs no Host. Outbound, nothing else would name the host; here every request is for the workload.
+    # An HTTP/1.0 request needs no Host header. Outbound, such a request cannot be routed; here every request is for the
+    # workload, so any host will do.
     result.http_protocol_options.default_host_for_http_10 = "localhost"
     return Filter(name="envoy.filters.network.http_connection_manager", typed_config=packed(result))
 
 
 def manager(prefix: str, settings: Settings, end: End, noted: frozenset[str] = frozenset()) -> HttpConnectionManager:
-    """The settings of every connection manager, and those for its downstream side."""
+    """Return a connection manager with the settings that all connection managers share, and those for its kind of
+    client."""
     result = HttpConnectionManager(
         stat_prefix=prefix,
         access_log=access_logs(settings, noted),
         proxy_100_continue=True,
-        # The application's own `server` header stays; only Envoy's own responses have `envoy`.
+        # The `server` header of the application is kept; only Envoy's own responses have `envoy`.
         server_header_transformation=HttpConnectionManager.APPEND_IF_ABSENT,
     )
     _normalize_paths(result, settings.path_normalization)
@@ -127,12 +133,12 @@ def manager(prefix: str, settings: Settings, end: End, noted: frozenset[str] = f
     result.http_protocol_options.enable_trailers = True
     if end is End.GATEWAY:
         _distrust(result)
-        # An application that reads `x_user` as `x-user` would treat it as a header that the mesh has checked.
+        # An application that reads `x_user` as `x-user` would trust `x_user` like the header that the mesh has checked.
         result.common_http_protocol_options.headers_with_underscores_action = _UNDERSCORES[settings.underscores]
         result.xff_num_trusted_hops = settings.trusted_proxies
         return result
-    result.use_remote_address.value = False  # between two proxies of the mesh neither is the edge
-    result.stream_idle_timeout.CopyFrom(duration(timedelta(0)))  # a quiet stream is the application's business
+    result.use_remote_address.value = False  # neither of two proxies in the mesh is at the edge
+    result.stream_idle_timeout.CopyFrom(duration(timedelta(0)))  # the application limits idle streams
     limit_windows(result.http2_protocol_options)
     if end is End.INBOUND:
         end_alone(result.http2_protocol_options)  # one connection carries many callers' requests
@@ -140,9 +146,9 @@ def manager(prefix: str, settings: Settings, end: End, noted: frozenset[str] = f
 
 
 def _distrust(manager: HttpConnectionManager) -> None:
-    """For clients outside the mesh: the client address is that of the connection, not that of a header; timeouts and
-    limits bound connections, streams and memory. `x-forwarded-client-cert` is replaced by the certificate shown
-    here."""
+    """Add the settings for clients outside the mesh. The client address is that of the connection, not that in a
+    header. Timeouts and limits bound connections, streams and memory. `x-forwarded-client-cert` is replaced by the
+    certificate that the client presents to this gateway."""
     manager.use_remote_address.value = True
     manager.forward_client_cert_details = HttpConnectionManager.SANITIZE_SET
     details = manager.set_current_client_cert_details
@@ -173,7 +179,8 @@ def bytes_to(
     hash_source: bool = False,
     tunnel: Tunnel | None = None,
 ) -> Filter:
-    """A TCP proxy to one cluster, or to several by weight; optionally tunneled in HTTP of the cluster's version."""
+    """Return a TCP proxy filter to one cluster, or to several clusters by weight. With `tunnel`, the bytes are sent
+    inside an HTTP request, of the HTTP version of the cluster."""
     proxy = TcpProxy(stat_prefix=clusters[0][0], access_log=connection_logs(settings, noted))
     if len(clusters) == 1:
         proxy.cluster = clusters[0][0]
@@ -198,8 +205,8 @@ def chain(name: str, *filters: Filter) -> FilterChain:
 
 
 def going_round(name: str, port: int, settings: Settings) -> FilterChain:
-    """Closes connections to the listener's own port, which a listener that forwards to the original destination would
-    send to itself for ever."""
+    """Return a filter chain that closes connections to the listener's own port. A listener that forwards to the
+    original destination would send such connections to itself for ever."""
     result = chain(f"{name}-blackhole", bytes_to(((names.BLACK_HOLE, 1),), settings))
     result.filter_chain_match.destination_port.value = port
     return result
@@ -218,9 +225,10 @@ def original_destination() -> ListenerFilter:
 
 
 def _normalize_paths(manager: HttpConnectionManager, wanted: PathNormalization) -> None:
-    """On both sides, so that the caller's routes see the same path as the workload's policies. The application gets the
-    normalized path. Merging and decoding slashes is not the default, because they are different resources to some
-    applications. Policies do not depend on it: `rbac_matchers` knows all these spellings."""
+    """Configure path normalization. Outbound and inbound proxies normalize alike, so that the caller's routes see the
+    same path as the workload's policies; the application gets the normalized path. Merging and decoding slashes is
+    not the default, because paths that differ in slashes are different resources to some applications. Policies do
+    not depend on the setting: `rbac_matchers` matches all these spellings."""
     manager.normalize_path.value = wanted is not PathNormalization.NONE
     if wanted in (PathNormalization.MERGE_SLASHES, PathNormalization.DECODE_AND_MERGE_SLASHES):
         manager.merge_slashes = True

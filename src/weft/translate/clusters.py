@@ -1,7 +1,6 @@
-"""Clusters: one per port of a service and per subset of its DestinationRule, one per inbound port, and three that need
-no service. Between two proxies of the mesh HTTP is HTTP/2, which costs a third less CPU
-than HTTP/1.1; the receiving proxy speaks to its application as the port declares.
-"""
+"""Translates services to clusters: one cluster per port of a service and per subset of its DestinationRule, one per
+inbound port, and three that need no service. Between two proxies of the mesh, HTTP is sent as HTTP/2, which costs a
+third less CPU than HTTP/1.1; the receiving proxy uses the protocol that the port declares towards its application."""
 
 from __future__ import annotations
 
@@ -35,23 +34,24 @@ from weft.translate.retries import IDLE_TO_OUTSIDE, IDLE_TO_WORKLOAD, allow_repl
 from weft.translate.view import ServiceView
 
 _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
-_NEVER = Duration(seconds=9223372035)  # Istio's number: the largest that Envoy's milliseconds can hold
+_NEVER = Duration(seconds=9223372035)  # Istio's value: the largest that fits into Envoy's milliseconds
 _DNS_REFRESH = Duration(seconds=60)
 EDGE_BUFFER = 32 << 10  # bytes per connection, upstream and downstream; what Envoy's authors recommend for an edge
 
 
 class UpstreamHttp(Enum):
-    """The HTTP version of a cluster."""
+    """The HTTP version that a cluster uses towards its upstream."""
 
     HTTP1 = 1
     HTTP2 = 2
-    AS_CALLED = 3  # the caller's version
+    AS_CALLED = 3  # the version of the downstream request
 
 
 def outbound(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Built, ...]:
-    """The cluster of a service port and one for each subset, with the secrets that they name. If routes of other hosts
-    lead to a headless service, the caller has named no pod: they get a second set of clusters, as if the service were
-    not headless. The protocol is that of the service, whatever a Sidecar declares for callers."""
+    """Return the cluster of a service port and one for each subset, with the SDS secrets that they name. If routes of
+    other hosts lead to a headless service, the caller has not chosen a pod: for these routes there is a second set
+    of clusters, as if the service were not headless. The protocol is that of the service, whatever a Sidecar
+    declares for callers."""
     if view.service is None:
         return ()
     port = view.service.port(port.number) or port
@@ -61,15 +61,17 @@ def outbound(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[
 
 
 def together(view: ServiceView) -> ServiceView:
-    """A headless service as routes of other hosts see it: the proxy chooses among all its pods."""
+    """Return the view of a headless service for routes of other hosts: as if it were not headless, so that the proxy
+    chooses among all its pods."""
     service = view.service
     return msgspec.structs.replace(view, service=msgspec.structs.replace(service, headless=False)) if service else view
 
 
 def inbound(port: InboundPort, settings: Settings) -> tuple[Built, ...]:
-    """To the workload itself, which sees 127.0.0.6 as the caller instead of its own address. The protocol is that of a
-    service that declares one; for services that declare none, requests keep their HTTP version, in a second cluster if
-    there is a first."""
+    """Return the clusters from a proxy to its own workload, for one port. The workload sees 127.0.0.6 as the caller
+    instead of its own address. The HTTP version is that of the service that declares a protocol. For services that
+    declare none, requests keep the HTTP version of the caller; if services of both kinds share the port, there is a
+    second cluster for that."""
     made = _inbound(port, settings, names.inbound_cluster(port.number), inbound_upstream(port))
     if not port.carried.both_ways:
         return (made,)
@@ -78,7 +80,7 @@ def inbound(port: InboundPort, settings: Settings) -> tuple[Built, ...]:
 
 
 def inbound_upstream(port: InboundPort) -> UpstreamHttp | None:
-    """None if the port is not HTTP."""
+    """Return the HTTP version for requests to the workload on this port; None if the port is not HTTP."""
     spoken, pool = port.carried.spoken, port.connection_pool
     if spoken is None:
         return UpstreamHttp.AS_CALLED if port.carried.as_called else None
@@ -100,7 +102,8 @@ def _inbound(port: InboundPort, settings: Settings, name: str, spoken: UpstreamH
 
 
 def fixed(settings: Settings) -> tuple[Built, ...]:
-    """To the original destination, to nowhere, and to the workload on a port that no service names."""
+    """Return the three clusters that need no service: to the original destination, to no endpoint (BlackHoleCluster),
+    and to the workload on a port that no service names."""
     passthrough = _original_destination(names.PASSTHROUGH, settings, IDLE_TO_OUTSIDE)
     received = _original_destination(names.INBOUND_PASSTHROUGH, settings, IDLE_TO_WORKLOAD)
     received.upstream_bind_config.CopyFrom(_FROM_LOOPBACK)
@@ -114,10 +117,11 @@ def nowhere(settings: Settings) -> tuple[Built, ...]:
 
 
 def upstream(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> UpstreamHttp | None:
-    """None if it is not HTTP."""
+    """Return the HTTP version for requests to a service port with the effective policy `chosen`; None if the port is
+    not HTTP."""
     pool = chosen.connection_pool
     if port.protocol is Protocol.UNDECLARED:
-        # A gateway's client negotiates its HTTP version with the gateway, not with the upstream.
+        # The HTTP version of a gateway's client was negotiated with the gateway, so the upstream may not support it.
         as_called = view.caller.kind is not ProxyKind.GATEWAY or (pool is not None and pool.use_client_protocol)
         return UpstreamHttp.AS_CALLED if as_called else UpstreamHttp.HTTP1
     if not port.protocol.is_http:
@@ -133,9 +137,9 @@ def upstream(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> Ups
 
 
 def _meets_proxies(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> bool:
-    """Whether all endpoints have a proxy. A headless service is called by address, which may be that of any workload:
-    only the declared protocol is certain. TLS of a DestinationRule is for the application; its proxy does not see
-    inside."""
+    """Whether all endpoints of a port have a proxy that handles its HTTP. A headless service is called by address,
+    which may be that of any workload, so only its declared protocol is certain. If a DestinationRule configures TLS,
+    the application terminates it, and the application's proxy cannot read the HTTP inside."""
     by_address = view.service is None or (view.service.headless and view.caller.kind is not ProxyKind.GATEWAY)
     return port.number in view.meshed and not by_address and not is_foreign(chosen.tls)
 
@@ -170,7 +174,7 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
     cluster.metadata.CopyFrom(of_objects(sources))
     asked_by = (
         keys(*view.rule.origins) if view.rule else sources
-    )  # without the service's: it knows nothing of the files
+    )  # only the rule: the service does not name the certificate files
     held = secrets(name, foreign, asked_by, view.credentials) if foreign is not None else ()
     return (build(name, cluster, sources), *held)
 
@@ -207,11 +211,12 @@ def _locate(
         cluster.cluster_type.typed_config.CopyFrom(
             packed(
                 DnsCluster(
-                    # Each address may be a separate host: one of a family that the pod lacks would fail its share.
+                    # With all addresses, each would be an endpoint: those of an IP family that the pod lacks would fail
+                    # their share of requests.
                     dns_lookup_family=DnsLookupFamily.V4_PREFERRED,
                     dns_refresh_rate=_DNS_REFRESH,
                     respect_dns_ttl=True,
-                    # A logical DNS cluster has one name; Envoy rejects none or several.
+                    # Envoy rejects a logical DNS cluster with no name or with several names.
                     all_addresses_in_single_endpoint=service.resolution is Resolution.DNS_ROUND_ROBIN
                     and len(members) == 1,
                 )
@@ -227,7 +232,7 @@ def _members(view: ServiceView, port: ServicePort, subset: Subset | None) -> tup
 def _assign(
     cluster: Cluster, members: tuple[Endpoint, ...], view: ServiceView, chosen: TrafficPolicy, settings: Settings
 ) -> None:
-    """Puts the endpoints into the cluster itself, those near the caller first."""
+    """Put the endpoints into the cluster itself instead of EDS, those near the caller first."""
     found = near(chosen, members, view.caller.whereabouts, settings.locality)
     cluster.load_assignment.CopyFrom(assignment(cluster.name, found))
 
@@ -240,7 +245,7 @@ def _secure(
     chosen: TrafficPolicy,
     settings: Settings,
 ) -> None:
-    """TLS as the DestinationRule declares; by default mutual TLS to every endpoint that accepts it."""
+    """Configure the TLS that the DestinationRule declares; by default mutual TLS to every endpoint that accepts it."""
     service, written = view.service, chosen.tls
     assert service is not None  # noqa: S101 (the caller has looked)
     if written is None and (service.external or not settings.auto_mtls):
@@ -263,7 +268,7 @@ def _secure(
         cluster.transport_socket.CopyFrom(socket)
     elif not policy.by_callers_address(service, chosen, view.caller.kind):
         tls.automatic(cluster, socket)
-    elif port.number in view.secured:  # an address does not identify its endpoint, so all endpoints must accept it
+    elif port.number in view.secured:  # called by address, so the endpoint is unknown: all must accept mutual TLS
         cluster.transport_socket.CopyFrom(socket)
 
 
@@ -277,7 +282,7 @@ def _locate_inbound(cluster: Cluster, port: InboundPort) -> None:
     else:
         cluster.type = Cluster.ORIGINAL_DST
         cluster.lb_policy = Cluster.CLUSTER_PROVIDED
-        # The only address used here is the pod's own: removing it while idle saves nothing.
+        # The only endpoint of this cluster is the pod itself: removing it while idle would save nothing.
         cluster.cleanup_interval.CopyFrom(_NEVER)
         cluster.upstream_bind_config.CopyFrom(_FROM_LOOPBACK)
         if number and int(number) != port.number:
@@ -347,7 +352,7 @@ def _original_destination(name: str, settings: Settings, idle: timedelta) -> Clu
 
 
 def _idle(timeout: timedelta) -> HttpProtocolOptions:
-    """How long an idle connection is kept; a DestinationRule overrides it."""
+    """Return HTTP options with this idle timeout of connections; a DestinationRule overrides it."""
     result = HttpProtocolOptions()
     result.common_http_protocol_options.idle_timeout.CopyFrom(duration(timeout))
     return result

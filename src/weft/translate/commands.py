@@ -1,7 +1,8 @@
-"""Header values may contain Envoy's command operators: `%DOWNSTREAM_REMOTE_ADDRESS%`, `%REQ(x-user)%`.
+"""Escapes unknown command operators in header values. A configured value may contain Envoy's command operators:
+`%DOWNSTREAM_REMOTE_ADDRESS%`, `%REQ(x-user)%`.
 
-Envoy rejects every route of a port for one command that it does not know, so such a command is sent as plain text
-instead. The names are those that Envoy 1.40 accepts in a header.
+Envoy rejects every route of a port for one unknown command, so such a command is sent as plain text instead. The known
+names are those that Envoy 1.40 accepts in a header.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _TOKEN = re.compile(r"%%|%(?P<name>[A-Z0-9_]+)(?P<given>\([^%()]*(?:%[^%()]*)*\)
 
 
 def harmless(value: str) -> str:
-    """The value, with every command that Envoy would reject escaped as plain text."""
+    """Return the header value with every command that Envoy would reject escaped as plain text."""
     if "%" not in value:
         return value
     parts: list[str] = []

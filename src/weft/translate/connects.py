@@ -1,8 +1,8 @@
-"""CONNECT requests, which a sidecar forwards to an application that is itself a proxy. A CONNECT has no path, and its
-authority is the destination of the tunnel, not the service that is called. So it is forwarded only where the connection
-alone identifies the service: at a listener of one service, and inbound.
+"""Adds routes for CONNECT requests, which a sidecar forwards to an application that is itself a proxy. A CONNECT
+request has no path, and its authority is the destination of the tunnel, not the called service. So CONNECT is
+forwarded only where the connection alone identifies the service: at a listener for a single service, and inbound.
 
-Rule: filters do not see inside a tunnel. Where policies check requests, CONNECT is not forwarded at all.
+Rule: filters cannot read the requests inside a tunnel. Where policies check requests, CONNECT is not forwarded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ CONNECT = "CONNECT"
 
 
 def with_connects(routes: Iterable[Route]) -> list[Route]:
-    """Each route that matches every path also matches CONNECT, under the same conditions."""
+    """Return the routes, preceded by a copy for CONNECT of each route that matches every path. The copy has the same
+    conditions on headers."""
     written = list(routes)
     return [*(_for_connect(route) for route in written if _takes_connect(route)), *written]
 

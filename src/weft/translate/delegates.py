@@ -1,5 +1,6 @@
-"""Expands a route that delegates to another VirtualService: each route of the delegate, with both matches joined. A
-delegate can only narrow the match of the root; a route that would widen it is left out."""
+"""Expands a route that delegates to another VirtualService: into each route of the delegate, with the matches of both
+routes joined. A delegate can only narrow the match of the root route; a delegate's route that would widen the match
+is left out."""
 
 from __future__ import annotations
 
@@ -11,14 +12,15 @@ from weft.model.virtual_service import Headers, HttpMatch, HttpRoute, MatchKind,
 
 
 class DelegatedRoute(msgspec.Struct, frozen=True):
-    """A route and the objects that it comes from: the deciding one first, so that `line` is a line of its file."""
+    """A route and the objects that it comes from. The object that contains the route is first, so that the route's
+    `line` is a line of that object's file."""
 
     route: HttpRoute
     origins: tuple[Origin, ...] = ()
 
 
 class Dropped(msgspec.Struct, frozen=True):
-    """A route that is left out."""
+    """A route that is left out of the config, and the reason."""
 
     routing: VirtualService
     route: HttpRoute
@@ -69,7 +71,8 @@ def _inherited(root: HttpRoute, leaf: HttpRoute, match: tuple[HttpMatch, ...]) -
 
 
 def _joined(roots: tuple[HttpMatch, ...], leaves: tuple[HttpMatch, ...]) -> tuple[HttpMatch, ...] | None:
-    """None if some match of the delegate is within no match of the root."""
+    """Return the matches of a delegate's route joined with those of the root route that they are within; None if a
+    match of the delegate is within no match of the root."""
     if not roots or not leaves:
         return roots or leaves
     joined: list[HttpMatch] = []

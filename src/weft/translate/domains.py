@@ -1,5 +1,6 @@
-"""The names by which a caller may call a host: the full one, with a trailing dot, the short ones of its namespace, and
-the addresses. `NAME` alone exists only inside the host's own namespace; elsewhere it means another service."""
+"""Computes the names by which a caller may call a host: the full name, with and without a trailing dot, its short
+forms, and the addresses. The bare `NAME` is valid only for callers in the host's own namespace; elsewhere it means
+another service."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ def domains(host: str, service: Service | None, namespace: str, domain: str) -> 
 
 
 def addresses(service: Service) -> list[str]:
-    """The virtual addresses as in a Host header; ranges are left out."""
+    """Return the service's virtual addresses as a Host header contains them (IPv6 in brackets); address ranges are left
+    out."""
     return [f"[{address}]" if ip_address(address).version == 6 else address for address in virtual_addresses(service)]
 
 

@@ -1,6 +1,6 @@
-"""The load assignments of a service port and of its subsets. They depend on the caller only where locality load
-balancing is on; else they are built once for the whole mesh. The message of an endpoint is built once, however often
-it is sent."""
+"""Translates the endpoints of a service port and of its subsets to load assignments (EDS). They depend on the caller
+only where locality load balancing is on; otherwise they are built once for the whole mesh. An endpoint is serialized
+once, however many load assignments contain it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weft.translate.provenance import keys
 from weft.translate.tls import ENDPOINT_MATCH, ENDPOINT_METADATA
 
 _MESSAGE = ClusterLoadAssignment.DESCRIPTOR.full_name
-# The tag before each locality: field number and wire type.
+# The protobuf tag before each locality in a load assignment: field number and wire type.
 _ENDPOINTS = bytes([ClusterLoadAssignment.DESCRIPTOR.fields_by_name["endpoints"].number << 3 | 2])
 
 _ALL_ALIKE = LocalitySetting()
@@ -38,10 +38,10 @@ def assignments(
     caller: Whereabouts | None = None,
     mesh: LocalitySetting = _ALL_ALIKE,
 ) -> tuple[Built, ...]:
-    """For the service port itself and each subset; none where the proxy needs no endpoints, as Envoy for the original
-    destination. gRPC's xDS client cannot use that, and gets the endpoints. `mesh`: the locality settings where the rule
-    has none."""
-    # A UDP port may have the number of a TCP port, and so the name of its cluster.
+    """Return the load assignments of a service port and of each subset. There is none where the proxy needs no
+    endpoints, such as where Envoy calls the original destination; gRPC's xDS client cannot do that, and gets the
+    endpoints. `mesh`: the mesh-wide locality settings, which apply where the rule has none."""
+    # A UDP port may have the same number as a TCP port, so its load assignment would have the name of the TCP port's.
     if service.resolution is not Resolution.STATIC or port.protocol is Protocol.UDP:
         return ()
     subsets: tuple[Subset | None, ...] = (None, *(rule.subsets if rule else ()))
@@ -72,7 +72,8 @@ def subset_endpoints(endpoints: tuple[Endpoint, ...], subset: Subset | None) -> 
 def near(
     chosen: TrafficPolicy, endpoints: tuple[Endpoint, ...], caller: Whereabouts | None, mesh: LocalitySetting
 ) -> tuple[LocalityGroup, ...]:
-    """The endpoints by locality, with the priorities that the effective policy gives them for this caller."""
+    """Return the endpoints grouped by locality, with the priorities that the effective policy `chosen` gives them for
+    this caller."""
     return places(endpoints, caller or Whereabouts(), setting_for(chosen, mesh))
 
 
@@ -82,13 +83,13 @@ def assignment(name: str, found: tuple[LocalityGroup, ...]) -> ClusterLoadAssign
 
 
 def _assigned(name: str, found: tuple[LocalityGroup, ...]) -> bytes:
-    """The serialized assignment, joined from the bytes of the endpoints, so that thousands of them are not serialized
-    again."""
+    """Return the serialized load assignment. It is joined from the cached bytes of each endpoint, so that thousands of
+    endpoints are not serialized again."""
     parts: list[bytes] = [ClusterLoadAssignment(cluster_name=name).SerializeToString()]
     for place in found:
         entry = LocalityLbEndpoints(priority=place.priority)
         entry.load_balancing_weight.value = place.weight
-        # Always present, even when empty: gRPC's xDS client rejects endpoints without a locality.
+        # The locality is present even if it is empty: gRPC's xDS client rejects endpoints without one.
         entry.locality.SetInParent()
         entry.locality.region, entry.locality.zone, entry.locality.sub_zone = parts_of(place.locality)
         body = b"".join((*map(_fragment, place.endpoints), entry.SerializeToString()))
@@ -97,7 +98,7 @@ def _assigned(name: str, found: tuple[LocalityGroup, ...]) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """A length in protobuf's encoding."""
+    """Encode a length as a protobuf varint."""
     written = bytearray()
     while number > 0x7F:
         written.append(number & 0x7F | 0x80)
@@ -108,7 +109,8 @@ def _varint(number: int) -> bytes:
 
 @lru_cache(maxsize=65536)
 def _fragment(endpoint: Endpoint) -> bytes:
-    """One endpoint as a locality that contains nothing else: concatenated bytes are a locality with all of them."""
+    """Return one endpoint, serialized as a locality that contains nothing else. The concatenated bytes of several such
+    fragments are a locality with all their endpoints."""
     result = LocalityLbEndpoints()
     entry = result.lb_endpoints.add()
     entry.endpoint.address.CopyFrom(socket_address(endpoint.address, endpoint.port))

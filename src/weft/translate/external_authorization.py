@@ -1,5 +1,6 @@
-"""External authorization (Envoy's ext_authz) of requests or connections. An RBAC filter before it marks in the metadata
-what the authorizer must decide; it is not called for anything else."""
+"""Builds Envoy's ext_authz filters: external authorization of requests or connections. An RBAC filter before the
+ext_authz filter marks in the metadata which requests the authorizer must decide; the authorizer is not called for
+any others."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def _where_noted(noted_by: str, note: str) -> MetadataMatcher:
 def _grpc(provider: Authorizer) -> GrpcService:
     result = GrpcService(timeout=duration(provider.timeout))
     result.envoy_grpc.cluster_name = names.outbound_cluster(provider.host, provider.port)
-    result.envoy_grpc.authority = provider.host  # a cluster's name has characters that an authority may not have
+    result.envoy_grpc.authority = provider.host  # the default, the cluster's name, is no valid authority
     return result
 
 

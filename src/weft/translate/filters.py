@@ -1,9 +1,9 @@
-"""HTTP filters that routes enable: faults, CORS, gRPC-Web, and a metadata mark on responses that the proxy sends
-itself.
+"""Builds the HTTP filters that routes enable: faults, CORS, gRPC-Web, and a metadata mark on responses that the proxy
+sends itself.
 
-These filters are in every outbound connection manager, disabled; the per-route config enables them. A request of any
-other route only costs a lookup per filter in an empty map, and adding a fault to a VirtualService changes routes only:
-no listener is replaced, no connection drained.
+Every outbound connection manager has these filters, disabled; the per-route config enables them. A request of any other
+route only costs a lookup per filter in an empty map. Adding a fault to a VirtualService changes only routes: no
+listener is replaced and no connection is drained.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ GRPC_WEB = "envoy.filters.http.grpc_web"
 MARK = "envoy.filters.http.header_to_metadata"
 ROUTER = "envoy.filters.http.router"
 
-# Redirects and direct responses have no response flag that distinguishes them from an upstream's: their routes set this
-# mark.
+# Metadata namespace and key of the mark. No response flag distinguishes redirects and direct responses of the proxy
+# from responses of an upstream, so their routes set this mark.
 MARKS = "weft"
 ANSWERED = "answered_by_proxy"
 
@@ -47,7 +47,8 @@ _GRPC_STATUS = {name: number for number, name in enumerate(_GRPC_CODES)}
 
 
 def outbound_filters(*, grpc_web: bool = False) -> tuple[HttpFilter, ...]:
-    """`grpc_web`: whether every route's callers may be browsers."""
+    """Return the HTTP filters of outbound and gateway connection managers. `grpc_web`: enable gRPC-Web for all routes,
+    because their callers may be browsers."""
     return (
         HttpFilter(name=FAULT, typed_config=packed(HTTPFault()), disabled=True),
         HttpFilter(name=CORS, typed_config=packed(Cors()), disabled=True),
@@ -58,7 +59,8 @@ def outbound_filters(*, grpc_web: bool = False) -> tuple[HttpFilter, ...]:
 
 
 def inbound_filters(*, grpc_web: bool = False) -> tuple[HttpFilter, ...]:
-    """Without upstream statistics: the caller's proxy has the same ones."""
+    """Return the HTTP filters of inbound connection managers. They collect no upstream statistics, because the caller's
+    proxy has the same ones."""
     router = Router()
     router.dynamic_stats.value = False
     end = HttpFilter(name=ROUTER, typed_config=packed(router))
@@ -75,7 +77,8 @@ def enable(route: Route, written: HttpRoute) -> None:
 
 
 def translate_grpc_web(route: Route) -> None:
-    """Converts gRPC-Web of browsers to gRPC; a caller with a proxy needs no other converter."""
+    """Enable the conversion from gRPC-Web to gRPC for a route, so that browsers can call a gRPC server without another
+    converter."""
     route.typed_per_filter_config[GRPC_WEB].CopyFrom(_as_it_stands())
 
 
@@ -89,7 +92,7 @@ def _as_it_stands() -> Any:
 @lru_cache(maxsize=1)
 def _mark() -> Any:
     config = HeaderToMetadata()
-    rule = config.request_rules.add(header=":path")  # which every request has
+    rule = config.request_rules.add(header=":path")  # every request has a path
     rule.on_header_present.metadata_namespace = MARKS
     rule.on_header_present.key = ANSWERED
     rule.on_header_present.value = "1"
@@ -97,7 +100,7 @@ def _mark() -> Any:
 
 
 def _fault(written: Fault) -> HTTPFault | None:
-    """None if it affects no request, as a fault without a percentage."""
+    """Translate a fault; None if it affects no request, such as a fault without a percentage."""
     result = HTTPFault()
     if written.delay is not None and written.delay.percentage > 0:
         result.delay.CopyFrom(

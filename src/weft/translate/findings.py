@@ -1,5 +1,5 @@
-"""Problems that translation finds: a destination that does not exist, a route that is left out, a port that cannot be
-distinguished from others. Each is a warning: the rest works."""
+"""Finds problems of the objects behind a view: a destination that does not exist, a route that is left out, a port that
+cannot be distinguished from others. Every problem is a warning: the rest of the config works."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _BY_NAME = (Resolution.DNS, Resolution.DNS_ROUND_ROBIN)
 
 
 def problems_of(view: ServiceView, mesh: Mesh) -> tuple[Problem, ...]:
-    """The problems of the objects behind a view; `mesh` only distinguishes hidden hosts from unknown ones."""
+    """Return the problems of the objects behind a view. `mesh` is needed only to distinguish hidden hosts and objects
+    from those that do not exist."""
     return (
         *_of_destinations(view, mesh),
         *_of_routes(view, mesh),
@@ -55,7 +56,8 @@ def _of_routes(view: ServiceView, mesh: Mesh) -> Iterator[Problem]:
 
 
 def _why_not_handed_over(dropped: Dropped, mesh: Mesh) -> str:
-    """Why an existing VirtualService cannot be the delegate; "" if there is no such VirtualService."""
+    """Return why an existing VirtualService cannot be the delegate of a dropped route; "" if there is no such
+    VirtualService."""
     delegate = dropped.route.delegate
     found = mesh.get(ObjectKey("VirtualService", delegate.namespace, delegate.name)) if delegate else ()
     if delegate is None or not found:
@@ -85,7 +87,7 @@ def _taken(view: ServiceView) -> tuple[VirtualService, ...]:
 
 def _of_ports(view: ServiceView) -> Iterator[Problem]:
     service = view.service
-    if service is None or view.caller.kind is ProxyKind.GATEWAY:  # which is called at its own ports
+    if service is None or view.caller.kind is ProxyKind.GATEWAY:  # a gateway is called at its own ports
         return
     for port in view.ports:
         if port.number in TAKEN_PORTS and not (service.addresses or service.headless):
@@ -100,7 +102,8 @@ def _of_ports(view: ServiceView) -> Iterator[Problem]:
 
 
 def _of_grpc_clients(view: ServiceView, mesh: Mesh) -> Iterator[Problem]:
-    """gRPC's own clients have no proxy and no identity, so they can only use plaintext."""
+    """Yield a warning for each port that gRPC's own xDS clients cannot call because it requires TLS: without a proxy
+    they have no identity and can only use plaintext."""
     service = view.service
     if service is None or view.caller.kind is not ProxyKind.GRPC:
         return
@@ -120,7 +123,8 @@ def _of_grpc_clients(view: ServiceView, mesh: Mesh) -> Iterator[Problem]:
 
 
 def _against(destination: Destination, view: ServiceView, mesh: Mesh) -> tuple[str, str, str]:
-    """The code of the check that a destination fails, the message, and a hint; empty if it is valid."""
+    """Return the WFT code of the check that a destination fails, the message, and a hint; three empty strings if the
+    destination is valid."""
     host = destination.host
     if host == view.host and view.service is not None:
         ports = tuple(port.number for port in view.service.ports)
@@ -156,5 +160,5 @@ def _against(destination: Destination, view: ServiceView, mesh: Mesh) -> tuple[s
 
 
 def _warning(code: str, origin: Origin | None, what: str, hint: str, *, line: int = 0, field: str = "") -> Problem:
-    """Codes are those of `weft analyze`, and are listed in its table."""
+    """Return a warning about an object. `code` is a WFT code of `weft analyze` and must be in its table."""
     return Problem(where_of(origin, line=line, field=field), what, hint, Severity.WARNING, code)

@@ -1,5 +1,6 @@
-"""The config of a gateway: the contribution of a host, and the gateway's own listeners. `service.py` calls this module
-for gateways. Rule: a gateway has only what its routes name; its clusters are the same as those of other proxies."""
+"""Builds the config of a gateway: the contribution of one host, and the gateway's own listeners. `service.py` calls
+this module for gateways. Rule: a gateway has only the clusters that its routes name, and they equal those of other
+proxies."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from weft.translate.view import GroupView, ServiceView
 
 
 def contribute(view: ServiceView, settings: Settings) -> Contribution:
-    """The clusters of a host that routes lead to, and the virtual hosts of a host that the gateway serves."""
+    """Return the clusters of a host, if routes lead to it, and its virtual hosts, if the gateway serves it."""
     return Contribution(
         clusters=tuple(
             made
@@ -24,8 +25,8 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
 
 
 def base(view: GroupView) -> Contribution:
-    """The listeners, with their certificates. Route configurations exist even without virtual hosts, so that a server
-    without routes responds, too."""
+    """Return the listeners of a gateway with their certificates, and its route configurations. A route configuration
+    exists even without virtual hosts, so that a server without routes still responds."""
     named = dict.fromkeys(each.bound.route_name for each in view.servers if each.bound.server.is_http)
     return Contribution(
         clusters=(

@@ -1,8 +1,8 @@
-"""Listeners of a gateway: a bound listener for each port that it serves. TLS servers share a port by server name (SNI);
-a connection for any other name is closed.
+"""Builds the listeners of a gateway: one bound listener for each port that it serves. TLS servers share a port by
+server name (SNI); a connection with any other SNI is closed.
 
-Every chain has the same guards. A server whose certificate is missing keeps its names and closes connections: no other
-server may serve them.
+All filter chains have the same guards. A server whose certificate is missing still owns its server names and closes
+their connections: no other server may serve them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def listeners(view: GroupView) -> tuple[Built, ...]:
 
 
 def _published(port: int) -> Listener:
-    """The listener for connections through the machine's port: only there the address in a PROXY header is trusted."""
+    """Return the listener on the Unix socket behind the machine's published port. Only this listener trusts the client
+    address in a PROXY header."""
     result = Listener(name=names.listener("published", port))
     result.address.pipe.path = published_socket(port)
     result.listener_filters.append(
@@ -76,7 +77,7 @@ def _filled(result: Listener, held: list[ServerView], view: GroupView, guards: G
     result.per_connection_buffer_limit_bytes.value = EDGE_BUFFER
     result.filter_chains.extend(_chains(name, held, view, guards))
     if not result.filter_chains:
-        return ()  # Envoy rejects a listener without filter chains; the port stays closed
+        return ()  # Envoy rejects a listener without filter chains; connections to the port are refused
     if any(served.bound.server.encrypted for served in held):
         result.listener_filters.append(tls_inspector())
     sources = keys(*(served.bound.origin for served in held))
@@ -94,15 +95,16 @@ def _chains(name: str, held: list[ServerView], view: GroupView, guards: Guards) 
 
 
 def _apart(found: list[FilterChain]) -> Iterator[FilterChain]:
-    """Envoy rejects a listener with two chains for the same address and name: the first one is kept. Envoy matches
-    addresses before names and never goes back, so each range gets all chains that can match inside it."""
+    """Yield filter chains of which no two match the same address range and server name, because Envoy rejects a
+    listener with such chains: the first one is kept. Envoy matches the address before the server name and does not
+    try a wider range afterwards, so each range gets all chains that can match an address inside it."""
     ranges = dict.fromkeys(_network(each) for made in found for each in made.filter_chain_match.prefix_ranges)
     taken: set[tuple[_Network | None, str]] = set()
     for made in found:
         wanted = made.filter_chain_match.server_names or ("",)
         own = [_network(each) for each in made.filter_chain_match.prefix_ranges]
         kept: dict[tuple[str, ...], list[_Network]] = {}
-        for each in (None, *ranges):  # None: addresses in no range
+        for each in (None, *ranges):  # None stands for addresses in no range
             if own and not any(each is not None and _within(each, wider) for wider in own):
                 continue
             if left := tuple(server_name for server_name in wanted if (each, server_name) not in taken):
@@ -151,7 +153,8 @@ def _of_server(name: str, served: ServerView, view: GroupView, guards: Guards) -
         found.append(chain(bound.route_name, _http(name, [served], view, guards)))
     elif socket is not None:
         found.extend(_streams(served, view, guards))
-    # The server owns its names even without a certificate: connections that no chain before matches are closed.
+    # The server owns its server names even without a certificate: this last chain closes connections that match no
+    # chain before it.
     found.append(chain(bound.route_name if server.is_http else "", _closing(view)))
     for made in found:
         _narrow(made, hosts)
@@ -161,7 +164,7 @@ def _of_server(name: str, served: ServerView, view: GroupView, guards: Guards) -
             made.transport_socket.CopyFrom(socket)
             made.transport_socket_connect_timeout.CopyFrom(
                 _HANDSHAKE
-            )  # no client holds a connection open with an unfinished handshake
+            )  # a client cannot keep a connection open without completing the handshake
         yield made
 
 
@@ -181,7 +184,8 @@ def _http(name: str, sharing: list[ServerView], view: GroupView, guards: Guards)
 
 
 def _streams(served: ServerView, view: GroupView, guards: Guards) -> Iterator[FilterChain]:
-    """By the `tls` routes where TLS is passed through, else by the `tcp` routes."""
+    """Yield the filter chains of a server that is not HTTP: by `tls` routes where TLS is passed through, else by `tcp`
+    routes."""
     seen, bound = served.streams, served.bound
     if seen is None:
         return
@@ -192,7 +196,7 @@ def _streams(served: ServerView, view: GroupView, guards: Guards) -> Iterator[Fi
                 through = not match.gateways or bound.gateway in match.gateways
                 if not through or not applies(_anywhere(match), seen.caller, bound.server.port.number):
                     continue
-                if not route.route and route.failing:  # no other server may serve it
+                if not route.route and route.failing:  # close these connections: no other server may serve them
                     made = chain("", _closing(view))
                     made.filter_chain_match.CopyFrom(matching(match.sni_hosts, match.destination_subnets))
                 elif route.route:
@@ -203,19 +207,20 @@ def _streams(served: ServerView, view: GroupView, guards: Guards) -> Iterator[Fi
                     made.filters.extend([*guards.network, end])
                 else:
                     continue
-                # In the chain and not in the listener: a new route name replaces only this chain.
+                # The metadata is that of the chain, not of the listener, so that a renamed VirtualService replaces only
+                # this chain.
                 made.metadata.CopyFrom(of_objects(keys(routing.origin)))
                 yield made
 
 
 def _anywhere(match: L4Match) -> L4Match:
-    """The match without its gateways, which were checked before. Source labels and namespace stay: a client outside the
-    mesh has neither, so a match with them never applies."""
+    """Return the match without its gateways, which the caller has checked. Source labels and namespace are kept: a
+    client outside the mesh has neither, so a match with them never applies."""
     return L4Match(port=match.port, source_labels=match.source_labels, source_namespace=match.source_namespace)
 
 
 def _narrow(made: FilterChain, hosts: tuple[str, ...]) -> None:
-    """Restricts the chain to the server's names."""
+    """Restrict the server names (SNI) of a chain to those of the server's hosts."""
     wanted = tuple(made.filter_chain_match.server_names) or ("*",)
     found = dict.fromkeys(narrower(host.lower(), name.lower()) for name in wanted for host in hosts)
     made.filter_chain_match.server_names[:] = [] if "*" in found else [name for name in found if name]

@@ -1,5 +1,5 @@
-"""The virtual host of a name at a gateway: the merged routes of all VirtualServices that are bound to it. Independent
-of TLS and of ports to bind."""
+"""Builds the virtual host of a name that a gateway serves: the merged routes of all VirtualServices that are bound to
+it. The result does not depend on TLS settings or on the ports that the gateway binds."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from weft.translate.provenance import keys, of_objects
 from weft.translate.routes import routes
 from weft.translate.view import ServiceView
 
-# Connections buffer little; a request that may be retried or mirrored must be buffered whole.
+# Bytes. Connections of a gateway buffer little, but a request that may be retried or mirrored must be buffered whole.
 _KEPT_BODY = 1 << 20
 
 
 def virtual_host(view: ServiceView, door: ServedName) -> VirtualHost:
     sources = keys(*(routing.origin for routing in door.routes))
-    # A name with a trailing dot is the same name, and must not go to the catch-all host.
+    # A name with a trailing dot is the same name; without it, such requests would match the catch-all virtual host.
     claimed = (view.host,) if view.host == "*" else (view.host, f"{view.host}.")
     host = EnvoyVirtualHost(name=f"{view.host}:{door.port}", domains=claimed)
     if door.misdirected:
@@ -38,13 +38,15 @@ def virtual_host(view: ServiceView, door: ServedName) -> VirtualHost:
 
 
 def _elsewhere() -> Route:
-    """421 (Misdirected Request), upon which a browser retries on a connection for that name."""
+    """Return the route of a host that the connection's server does not serve: it responds 421 (Misdirected Request),
+    after which a browser retries on a new connection for that host."""
     result = Route(name="misdirected", match=route_match(None))
     result.direct_response.status = 421
     return result
 
 
 def through(view: ServiceView, door: ServedName) -> ServiceView:
-    """The view of the host at one of several doors (gateway server and port)."""
+    """Return the view of a host through one of its doors (a gateway's server and port): with only that door's gateways
+    and routes."""
     caller = msgspec.structs.replace(view.caller, gateways=door.gateways, encrypted=door.encrypted)
     return msgspec.structs.replace(view, caller=caller, routes=door.routes)

@@ -1,8 +1,9 @@
-"""TLS termination at a gateway: its certificates, and the client certificates that it accepts.
+"""Translates TLS termination at a gateway: its certificates, and the client certificates that it accepts.
 
-Certificates are separate SDS secrets, so that a renewed one replaces no listener: from a Secret, under Istio's names
-(`kubernetes://NAME`, `NAME-cacert`), or with the paths of files, which Envoy reads itself and again whenever they are
-replaced. Rule: a server with a missing certificate has no TLS socket, and closes connections.
+Certificates are separate SDS secrets, so that a renewed certificate replaces no listener. They come from a Kubernetes
+Secret, under Istio's names (`kubernetes://NAME`, `NAME-cacert`), or contain file paths; Envoy reads these files itself
+and reloads them when they are replaced. Rule: a server with a missing certificate has no TLS socket, and closes
+connections.
 """
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ class CertificateText(msgspec.Struct, frozen=True):
 
 
 class _Shown(msgspec.Struct, frozen=True):
-    """The certificates of one server, by the names of their SDS secrets."""
+    """The certificates, the trusted CA and the revocation list of one server, with the names of their SDS secrets."""
 
     pairs: tuple[tuple[str, Credential | CertificateFiles], ...] = ()
-    roots: tuple[str, Credential | CertificateText | str] | None = None  # a credential, certificates, or a file
+    roots: tuple[str, Credential | CertificateText | str] | None = None  # CA: a Secret's, inline, or a file
     revoked: str = ""  # a file with a revocation list
 
 
 def downstream(server: GatewayServer, view: GroupView) -> TransportSocket | None:
-    """None if a certificate that the server needs is missing."""
+    """Return the TLS socket of a server; None if it has no TLS, or if a certificate that it needs is missing."""
     written = server.tls
     if written is None:
         return None
@@ -76,7 +77,7 @@ def downstream(server: GatewayServer, view: GroupView) -> TransportSocket | None
 
 
 def secrets(view: GroupView) -> tuple[Built, ...]:
-    """The SDS secrets of all servers, each once."""
+    """Return the SDS secrets of all servers of a gateway, each secret once."""
     found: dict[str, Built] = {}
     for served in view.servers:
         shown = _shown(served.bound.server.tls, view) if served.bound.server.tls else None
@@ -87,7 +88,8 @@ def secrets(view: GroupView) -> tuple[Built, ...]:
 
 
 def missing(tls: ServerTls, view: GroupView) -> tuple[str, ...]:
-    """Why the server's Secrets cannot be used: they do not exist, may not be used, or lack a key or certificate."""
+    """Return the reasons why a server's Secrets cannot be used: they do not exist, may not be used, or lack a key or
+    certificate. Empty if they can be used."""
     if tls.terminates and tls.mode is not ServerTlsMode.ISTIO_MUTUAL and not tls.credentials and not tls.files:
         return ("it may not use any certificate that it names",)
     found = []
@@ -104,14 +106,14 @@ def missing(tls: ServerTls, view: GroupView) -> tuple[str, ...]:
 
 
 def credential_name(reference: CredentialRef, namespace: str) -> str:
-    """The SDS name of a Secret for a proxy of a namespace."""
+    """Return the name of the SDS secret for a Kubernetes Secret, as proxies of `namespace` request it."""
     if reference.namespace in ("", namespace):
         return f"kubernetes://{reference.name}"
     return f"kubernetes-gateway://{reference.namespace}/{reference.name}"
 
 
 def roots_name(roots: str) -> str:
-    """The name of the SDS secret with the CA of client certificates, where the CA is given inline."""
+    """Return the name of the SDS secret with the CA of client certificates, for a CA that is inline in the object."""
     return f"{ROOTS}{sha256(roots.encode()).hexdigest()[:16]}"
 
 
@@ -141,8 +143,9 @@ def _shown(written: ServerTls, view: GroupView) -> _Shown | None:
 
 
 def _roots_name(written: ServerTls, trusted: Credential, view: GroupView) -> str:
-    """A CA that belongs to a certificate has Istio's name, wherever it was found. A Secret that is configured as CA has
-    a name of its own: `NAME-cacert` may be a different one, which other servers trust."""
+    """Return the name of the SDS secret with the CA of client certificates. A CA that belongs to the server's
+    certificate has Istio's name (`NAME-cacert`), whichever Secret contains it. A Secret that is configured as CA
+    needs another name: `NAME-cacert` may be a different CA, which other servers trust."""
     if written.authorities_credential is not None:
         return f"{credential_name(trusted.reference, view.namespace)}~authorities"
     return f"{credential_name(written.credentials[0], view.namespace)}{AUTHORITIES}"

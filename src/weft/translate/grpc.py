@@ -1,6 +1,6 @@
-"""The config for gRPC's own xDS client (proxyless): an API listener for each name of a target, its routes, and clusters
-with only the features that this client accepts. It rejects a whole resource for one unknown policy, so unsupported
-features are left out."""
+"""Builds the config for gRPC's own xDS client (proxyless): an API listener for each name of a target, its routes, and
+its clusters. Rule: this client rejects a whole resource for one unknown policy, so features that it does not support
+are left out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
             _cluster(view, port, subset, settings)
             for port in (*ports, *behind)
             for subset in subsets
-            # Not supported by this client: without the cluster, no call goes out in plaintext.
+            # gRPC's client does not support TLS settings. Without the cluster its calls fail instead of going out in
+            # plaintext.
             if not asks_for_tls(policy.effective(view.rule, port.number, subset))
         ),
         listeners=tuple(
@@ -87,14 +88,15 @@ def _listener(name: str, route_name: str, service: Service) -> Built:
 
 
 def _host(view: ServiceView, port: ServicePort) -> VirtualHost:
-    """The listener already identifies the service, so the virtual host matches every name."""
+    """Return the virtual host of a service port. It matches every domain, because the listener already identifies the
+    service."""
     made = host_of(view, port.number, ("*",))
     message = RouteConfiguration.FromString(made.fragment)
     for route in message.virtual_hosts[0].routes:
         for unknown in (filters.CORS, filters.GRPC_WEB, filters.MARK):
             route.typed_per_filter_config.pop(unknown, None)
         if route.HasField("route"):
-            # The only timeout that this client reads.
+            # grpc_timeout_header_max is the only timeout that gRPC's client reads.
             route.route.max_stream_duration.grpc_timeout_header_max.CopyFrom(route.route.timeout)
     fragment: bytes = message.SerializeToString(deterministic=True)
     return VirtualHost(made.name, fragment, made.sources, made.domains, made.claims)

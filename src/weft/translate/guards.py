@@ -1,5 +1,5 @@
-"""The filters that protect a workload: request authentication first, then authorization policies. Every inbound chain
-has the same guards, also those of ports that no service names."""
+"""Builds the guards of a workload, the filters that reject callers: request authentication first, then authorization
+policies. Every inbound filter chain has the same guards, also for ports that no service names."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from weft.translate.view import GroupView
 
 class Guards(msgspec.Struct, frozen=True):
     http: tuple[HttpFilter, ...] = ()
-    network: tuple[Filter, ...] = ()  # of chains that are not HTTP
-    unknown: tuple[Filter, ...] = ()  # of chains for bytes that were not detected as HTTP, but may be HTTP
-    noted: frozenset[str] = frozenset()  # what they may add to the access log, see `authorization.noted`
+    network: tuple[Filter, ...] = ()  # for chains that are not HTTP
+    unknown: tuple[Filter, ...] = ()  # for chains whose bytes were not detected as HTTP, but may be HTTP
+    noted: frozenset[str] = frozenset()  # metadata prefixes that they write, see `authorization.noted`
 
 
 def guards_of(view: GroupView, *, published: int = 0) -> Guards:
-    """`published`: the guards are behind the socket on which a gateway's port is published."""
+    """Return the guards of a group. `published`: the port of a gateway, if the guards are for the Unix socket on which
+    that port is published; else 0."""
     network = authorization.network_filters(view, published=published)
     return Guards(
         http=(*request_authentication.filters(view), *authorization.http_filters(view, published=published)),

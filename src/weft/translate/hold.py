@@ -1,12 +1,16 @@
-"""Holds the first call to a service, for proxies with on-demand config. Such a proxy has config only for what its
-workload calls. A connection to any other address of the mesh waits here until the proxy has the service's config: Envoy
-requests a cluster named after the address (on-demand CDS) and keeps the connection. The control plane sends that
-cluster after all other config is accepted. It connects to the original destination with a mark (DSCP); the pod's rules
-(`netns/interception.py`) redirect marked connections back into this proxy, where the service's own listener accepts
-them like new calls. Nothing is sent before the caller's bytes, and no filter reads them here.
+"""Holds the first call to a service, for proxies with on-demand config. Such a proxy has config only for the services
+that its workload calls. A connection to any other address of the mesh waits here until the proxy has the service's
+config.
 
-Rule: no call is held for ever. The port at which a call arrives, which no caller can choose, decides: a held call comes
-back at the first port; if it is held there again, it goes where calls to unknown destinations go.
+To do so, Envoy requests a cluster named after the address (on-demand CDS) and keeps the connection open. The control
+plane sends that cluster after the proxy has accepted all other config. The cluster connects to the original destination
+and marks the packets (DSCP). The pod's iptables rules (`netns/interception.py`) redirect marked connections back into
+the same proxy, where the service's own listener accepts them like new calls. Nothing is sent to the destination before
+the caller's first bytes, and no filter of this module reads those bytes.
+
+Rule: no call is held for ever. The port of the proxy at which a call arrives, which no caller can choose, decides: a
+held call returns at the port of the first listener; if it is held there again, it is sent to the cluster for unknown
+destinations.
 """
 
 from __future__ import annotations
@@ -34,22 +38,24 @@ from weft.translate.chains import bytes_to, chain, going_round, original_destina
 from weft.translate.protos import duration, from_control_plane, packed, socket_address
 from weft.translate.streams import matching
 
-WAIT = timedelta(seconds=5)  # for the control plane; then the connection is closed
+WAIT = timedelta(seconds=5)  # how long a connection waits for the control plane; then it is closed
 
 _HOLD = "hold"
 CHAINS = (_HOLD, names.AGAIN, names.UNKNOWN)
 
 _MOST = 2**32 - 1
-# By whether it is IPv6: the socket options of a connection's mark, and of its hop limit.
+# Socket options (level, traffic class for the mark, hop limit), by whether the address is IPv6.
 _OPTIONS = {
     False: (socket.IPPROTO_IP, socket.IP_TOS, socket.IP_TTL),
     True: (socket.IPPROTO_IPV6, socket.IPV6_TCLASS, socket.IPV6_UNICAST_HOPS),
 }
-_NO_HOPS = 1  # if a pod's rules do not know the mark, the next router drops packets that would leave in plaintext
+# Hop limit: if the pod's rules do not match the mark, the packets would leave in plaintext, and the next router drops
+# them.
+_NO_HOPS = 1
 
 
 def chains(ranges: tuple[str, ...]) -> tuple[FilterChain, ...]:
-    """Filter chains for a shared listener that hold calls to these ranges."""
+    """Return the filter chain of a shared listener that holds calls to these ranges; () if there are no ranges."""
     if not ranges:
         return ()
     held = chain(_HOLD, _cluster_by_address(), _wait_for_cluster())
@@ -58,15 +64,16 @@ def chains(ranges: tuple[str, ...]) -> tuple[FilterChain, ...]:
 
 
 def without(ranges: tuple[str, ...], taken: Iterable[str]) -> tuple[str, ...]:
-    """Envoy rejects a listener with two chains for the same range: configured ranges take precedence."""
+    """Return the ranges that are not in `taken`, the ranges that have filter chains already: Envoy rejects a listener
+    with two chains for the same range."""
     written = {ip_network(each, strict=False) for each in taken if _is_range(each)}
     return tuple(each for each in ranges if ip_network(each) not in written)
 
 
 def listeners(rest: str, settings: Settings) -> tuple[Built, Built]:
-    """The listeners that held calls come back to. The first hands them to the listener of their original destination; a
-    call without such a listener goes where unknown calls go (`rest`). So does a call that is held again: through the
-    second listener, which hands nothing over."""
+    """Return the two listeners at which held calls return. The first passes a call to the listener of its original
+    destination. If there is none, the call goes to the cluster `rest`, like calls to unknown destinations. A call
+    that is held a second time goes to `rest` through the second listener, which passes no calls to other listeners."""
     again = _on_loopback(names.AGAIN, AGAIN_PORT, rest, settings)
     again.use_original_dst.value = True
     unknown = _on_loopback(names.UNKNOWN, UNKNOWN_PORT, rest, settings)
@@ -76,7 +83,7 @@ def listeners(rest: str, settings: Settings) -> tuple[Built, Built]:
 
 @lru_cache(maxsize=16384)
 def answer(name: str) -> Built:
-    """The cluster through which a held call continues, one of `names.held`."""
+    """Return the on-demand cluster through which a held call continues. `name` is one of `names.held`."""
     result = Cluster(
         name=name,
         type=Cluster.ORIGINAL_DST,
@@ -100,13 +107,14 @@ def _on_loopback(name: str, port: int, rest: str, settings: Settings) -> Listene
     result = Listener(name=name, traffic_direction=TrafficDirection.OUTBOUND)
     result.address.CopyFrom(socket_address("127.0.0.1", port))
     result.additional_addresses.append(AdditionalAddress(address=socket_address("::1", port)))
-    result.freebind.value = True  # in a pod without IPv6 there is no ::1, and no connection to it
+    result.freebind.value = True  # a pod without IPv6 has no ::1; the listener must start there, too
     result.filter_chains.extend([going_round(name, port, settings), chain(name, bytes_to(((rest, 1),), settings))])
     return result
 
 
 def _cluster_by_address() -> Filter:
-    """Without the called port: a caller that tries many ports creates one cluster."""
+    """Return the filter that selects the on-demand cluster by the destination address. The destination port is not part
+    of the cluster's name: a caller that tries many ports creates only one cluster."""
     state = FilterStateValue(object_key="envoy.tcp_proxy.cluster")
     state.format_string.text_format_source.inline_string = (
         f"{names.HOLD}%DOWNSTREAM_DIRECT_LOCAL_PORT%|%DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT%"
@@ -117,7 +125,8 @@ def _cluster_by_address() -> Filter:
 
 
 def _wait_for_cluster() -> Filter:
-    """No access log and no idle timeout: those are for the listener that accepts the connection next."""
+    """Return the TCP proxy filter that requests the on-demand cluster and waits for it. It has no access log and no
+    idle timeout: both are settings of the listener that accepts the connection next."""
     proxy = TcpProxy(stat_prefix="hold", cluster=names.BLACK_HOLE)
     proxy.on_demand.odcds_config.CopyFrom(from_control_plane())
     proxy.on_demand.timeout.CopyFrom(duration(WAIT))

@@ -1,10 +1,10 @@
-"""The inbound listener `virtualInbound`: the filter chains of each port that services or the workload itself declare,
-and a passthrough for all other ports.
+"""Builds the inbound listener `virtualInbound`: filter chains for each port that services or the workload itself
+declare, and a passthrough for all other ports.
 
 The set of filter chains decides whether plaintext is accepted: a connection that matches no chain of its port is
-closed. So there is no default chain. Ports with a declared protocol and mTLS disabled need no inspector.
+closed. So there is no default filter chain. Ports with a declared protocol and mTLS disabled need no inspector.
 
-Services may declare different protocols for one port (`model/carried.py`): inside mutual TLS, ALPN distinguishes them.
+Services may declare different protocols for one port (`model/carried.py`); inside mutual TLS, ALPN distinguishes them.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from weft.translate.view import GroupView
 _TLS = "tls"
 _PLAIN = "raw_buffer"
 _HANDSHAKE = Duration(seconds=15)
-_HELLO = Duration(seconds=5)  # how long a caller may take to send its first bytes
+_HELLO = Duration(seconds=5)  # in STRICT mode, how long a caller may take to send its first bytes
 _OWN_PORTS = (INBOUND_PORT, OUTBOUND_PORT)
 _UNKNOWN = Carried((Protocol.UNDECLARED,))
 
 
 class _Entrance(msgspec.Struct, frozen=True):
-    """One port; number 0 is all ports without an entrance of their own."""
+    """One inbound port with its protocols and TLS mode. Number 0 stands for all ports without an entry."""
 
     number: int
     carried: Carried
@@ -66,7 +66,8 @@ class _Entrance(msgspec.Struct, frozen=True):
 
 
 class _Sockets(msgspec.Struct, frozen=True):
-    """Mutual TLS sockets. The one for ports that are not HTTP accepts only callers that a policy may allow."""
+    """The sockets that terminate mutual TLS. `bytes`, for connections that are not HTTP, accepts only callers that a
+    policy may allow."""
 
     http: TransportSocket
     bytes: TransportSocket
@@ -89,12 +90,13 @@ def virtual_inbound(view: GroupView) -> Built:
     result.listener_filters.extend(_looking(tls_inspector(), entrances, _reads_tls))
     result.listener_filters.extend(_looking(http_inspector(), entrances, _reads_http))
     if all(each.mode is TlsMode.STRICT for each in entrances):
-        # Other callers are rejected anyway; a proxy on a busy machine must not be rejected for a slow start.
+        # Callers without mutual TLS are rejected anyway, so the wait can be long: a slow proxy on a busy machine is not
+        # rejected.
         result.listener_filters_timeout.CopyFrom(_HELLO)
-        result.continue_on_listener_filters_timeout = True  # no chain matches then, and the log records it
+        result.continue_on_listener_filters_timeout = True  # then no chain matches, and the log has a line
     else:
         wait_for_first_bytes(result, settings)
-    # The objects that may be at fault if a proxy rejects it.
+    # The policies are sources of the listener: one of them may be at fault if a proxy rejects it.
     return build(name, result, _policies(view))
 
 
@@ -108,8 +110,8 @@ def _entrances(view: GroupView) -> tuple[_Entrance, ...]:
 
 
 def _chains(entrance: _Entrance, view: GroupView, guards: Guards, sockets: _Sockets) -> list[FilterChain]:
-    """Plaintext is accepted unless the mode is STRICT, mutual TLS unless it is DISABLE. Other TLS is passed to the
-    application where the port may carry more than HTTP."""
+    """Return the filter chains of a port. Plaintext is accepted unless the mode is STRICT, mutual TLS unless the mode
+    is DISABLE. Any other TLS is passed to the application where the port may carry more than HTTP."""
     ends = _Ends(entrance, view.inbound_settings, guards)
     found: list[FilterChain] = []
     if entrance.mode is not TlsMode.DISABLE:
@@ -117,7 +119,8 @@ def _chains(entrance: _Entrance, view: GroupView, guards: Guards, sockets: _Sock
     if entrance.mode is not TlsMode.STRICT:
         found.extend(_plain(entrance, ends))
     for entry in found:
-        # Only the cluster names the services: another service that shares the port must not drain connections.
+        # The chains do not name the services, only the cluster does: a new service on the port must not drain
+        # connections.
         if view.modes.sources:
             entry.metadata.CopyFrom(of_objects(view.modes.sources))
         if entrance.number:
@@ -130,15 +133,17 @@ def _chains(entrance: _Entrance, view: GroupView, guards: Guards, sockets: _Sock
 
 
 def _secured(entrance: _Entrance, ends: _Ends, sockets: _Sockets) -> Iterator[FilterChain]:
-    """Chains for mutual TLS, whose ALPN declares the protocol inside. Where no other TLS is accepted, TLS without such
-    an ALPN belongs to the first service, so that another service on the port changes none of its chains."""
+    """Yield the chains for mutual TLS, whose ALPN declares the protocol inside. In STRICT mode, TLS without such an
+    ALPN is handled by the first service's chain, so that a second service on the port does not change the chains of
+    the first."""
     carried, strict = entrance.carried, entrance.mode is TlsMode.STRICT
     of_http: tuple[str, ...] = () if strict else tls.OF_THE_MESH
     of_bytes = of_http
     if carried.http and carried.bytes:
         of_http = () if strict and carried.first.is_http else tls.OF_HTTP
         of_bytes = () if strict and not carried.first.is_http else tls.OF_BYTES
-    if carried.both_ways:  # HTTP/2 in ALPN is a proxy's, which relies on the workload's proxy to convert it back
+    # HTTP/2 in ALPN comes from a caller's proxy, which relies on this proxy to convert it to the declared version.
+    if carried.both_ways:
         yield _chain(ends.http(certified=True, as_called=True), _TLS, tls.OF_HTTP1, sockets.http)
         of_http = tuple(each for each in of_http if each not in tls.OF_HTTP1)
     if carried.http:
@@ -159,15 +164,15 @@ def _plain(entrance: _Entrance, ends: _Ends) -> Iterator[FilterChain]:
 
 
 class _Ends(msgspec.Struct, frozen=True):
-    """The terminal filters of an entrance."""
+    """Builds the filters of a port's chains: the guards, then the terminal filter."""
 
     entrance: _Entrance
     settings: Settings
     guards: Guards
 
     def http(self, *, certified: bool, as_called: bool = False) -> tuple[Filter, ...]:
-        """`certified`: the caller has presented a certificate. `as_called`: requests keep the caller's HTTP version,
-        while other chains of the port use the declared one."""
+        """Return the connection manager of a port. `certified`: the caller has presented a certificate. `as_called`:
+        requests keep the caller's HTTP version, while other chains of the port use the declared version."""
         number, port = self.entrance.number, self.entrance.port
         end = http_to_workload(
             names.INBOUND_PASSTHROUGH if port is None else f"inbound_{names.listener('0.0.0.0', number)}",
@@ -204,7 +209,7 @@ def _chain(
         result.transport_socket.CopyFrom(socket)
         result.transport_socket_connect_timeout.CopyFrom(
             _HANDSHAKE
-        )  # no client holds a connection open with an unfinished handshake
+        )  # a client cannot keep a connection open without completing the handshake
     return result
 
 
@@ -217,14 +222,15 @@ def _reads_tls(entrance: _Entrance) -> bool:
 
 
 def _reads_http(entrance: _Entrance) -> bool:
-    """Whether plaintext needs the HTTP inspector; inside mutual TLS, ALPN names the protocol."""
+    """Whether plaintext connections to a port need the HTTP inspector. Mutual TLS does not: its ALPN names the
+    protocol."""
     return entrance.carried.detected and entrance.mode is not TlsMode.STRICT
 
 
 def _looking(
     inspector: ListenerFilter, entrances: Iterable[_Entrance], reads: Callable[[_Entrance], bool]
 ) -> tuple[ListenerFilter, ...]:
-    """The inspector, disabled at every entrance that does not need it; none if no entrance does."""
+    """Return the inspector, disabled for the ports that do not need it (`reads`); empty if no port needs it."""
     *named, others = entrances
     if reads(others):
         unread = [entrance.number for entrance in named if not reads(entrance)]

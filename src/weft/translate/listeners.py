@@ -1,10 +1,11 @@
-"""Outbound listeners. iptables sends all connections to `virtualOutbound`, which hands each to the listener of its
-original destination: a service's own address, or a port that services share. None of those binds a socket.
+"""Builds the outbound listeners. iptables redirects all connections to `virtualOutbound`, which passes each connection
+to the listener of its original destination: that of a service's own address, or that of a port that several services
+share. Those listeners bind no socket.
 
 Only a listener that must detect the protocol reads the first bytes of a connection. If the protocol is undeclared, it
-waits at most `detection_timeout`: a server-first protocol is delayed by that, not broken. If HTTP is declared, it waits
-without a limit: a client that connects early and sends late, as connection pools do, means HTTP too, and must not be
-forwarded without mutual TLS.
+waits at most `detection_timeout`: a server-first protocol is delayed by that time, but works. If HTTP is declared, it
+waits without a limit: a client that connects early and sends late, as connection pools do, also sends HTTP, and its
+connection must not be forwarded without mutual TLS.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ from weft.translate.view import ServiceView, told_by_name
 
 
 def virtual_outbound(policy: Outbound, settings: Settings, ranges: tuple[str, ...] = ()) -> Built:
-    """`ranges`: address ranges in which calls to destinations without config are held (`hold.py`)."""
+    """Return the listener `virtualOutbound`, to which iptables redirects all outbound connections. `ranges`: address
+    ranges in which calls to destinations without config are held (`hold.py`)."""
     name = names.VIRTUAL_OUTBOUND
     result = Listener(name=name, traffic_direction=TrafficDirection.OUTBOUND)
     result.access_log.extend(listener_logs(settings))
@@ -61,7 +63,8 @@ def virtual_outbound(policy: Outbound, settings: Settings, ranges: tuple[str, ..
 
 @lru_cache(maxsize=4096)
 def http_port(number: int, policy: Outbound, settings: Settings, ranges: tuple[str, ...] = ()) -> Built:
-    """The listener of all declared HTTP services on a port, for any caller."""
+    """Return the shared listener of a port on which services declare HTTP and no service needs a filter chain of its
+    own. It is the same for all callers."""
     return shared_port(number, (), policy, settings, ranges, http=True)
 
 
@@ -74,8 +77,9 @@ def shared_port(
     *,
     http: bool,
 ) -> Built:
-    """`0.0.0.0_PORT`: HTTP if a service on the port is declared so, and the chains of services without an address.
-    Other connections go to their original destination, or nowhere, depending on the outbound policy."""
+    """Return the listener `0.0.0.0_PORT`, which services share: with an HTTP chain if a service on the port declares
+    HTTP, and with the chains of services that have no address. Other connections are sent to their original
+    destination or are closed, depending on the outbound policy."""
     name = names.listener("0.0.0.0", number)
     result = _unbound(name)
     on_both_families(result, number)
@@ -103,7 +107,7 @@ def shared_port(
     if http:
         result.listener_filters.append(http_inspector())
     if http and not shared:
-        result.listener_filters_timeout.CopyFrom(duration(timedelta(0)))  # none
+        result.listener_filters_timeout.CopyFrom(duration(timedelta(0)))  # 0: no timeout
     elif result.listener_filters:
         wait_for_first_bytes(result, settings)
     if sources:
@@ -112,8 +116,8 @@ def shared_port(
 
 
 def own_addresses(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Built, ...]:
-    """A listener on each address that belongs only to this service: its virtual addresses, or the pods of a headless
-    service. HTTP services have them, too, where calls to other addresses on the port are held."""
+    """Return a listener on each address that belongs only to this service: its virtual addresses, or the pods of a
+    headless service. An HTTP service has such listeners only where calls to unknown addresses on its port are held."""
     if view.service is None or (shares_port(view, port) and (view.service.headless or not view.held)):
         return ()
     found = (own_stream(view, port),) if shares_port(view, port) else streams(view, port)
@@ -121,12 +125,13 @@ def own_addresses(view: ServiceView, port: ServicePort, settings: Settings) -> t
 
 
 def shares_port(view: ServiceView, port: ServicePort) -> bool:
-    """Whether the shared listener of the port is enough: HTTP requests name their host."""
+    """Whether a service port needs only the shared listener of its port number: HTTP requests name their host."""
     return port.protocol.is_http and not stands_alone(view, port)
 
 
 def chains_without_address(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Chain, ...]:
-    """The chains of a TCP service in the shared listener of its port: by server name, by address range, or for all."""
+    """Return the filter chains of a TCP service without a single address, for the shared listener of its port. They
+    match by server name or by address range; if the service has neither, they match every connection."""
     service = view.service
     if service is None or not port.protocol.is_tcp or service.headless or port.number in TAKEN_PORTS:
         return ()
@@ -135,7 +140,8 @@ def chains_without_address(view: ServiceView, port: ServicePort, settings: Setti
         return ()
     by_name = not ranges and told_by_name(view, port)
     if not ranges and not by_name and service.resolution is Resolution.STATIC:
-        # Better than the whole port: only connections to the endpoints' own addresses can be for this service.
+        # Matching the endpoints' addresses is better than matching the whole port: only connections to them can be for
+        # this service.
         known = dict(view.endpoints).get(port.number, ())
         ranges = tuple(dict.fromkeys(endpoint.address for endpoint in known if is_address(endpoint.address)))
         if not ranges:
@@ -170,7 +176,7 @@ def _at_address(
     if any(stream.server_names for stream in found):
         result.listener_filters.append(tls_inspector())
     if shares_port(view, port):
-        result.listener_filters_timeout.CopyFrom(duration(timedelta(0)))  # none
+        result.listener_filters_timeout.CopyFrom(duration(timedelta(0)))  # 0: no timeout
     elif result.listener_filters:
         wait_for_first_bytes(result, settings)
     if len(ends) == 1 and not result.filter_chains:
@@ -223,7 +229,7 @@ def _unbound(name: str) -> Listener:
 
 
 def rest(policy: Outbound) -> str:
-    """The cluster for calls to unknown destinations."""
+    """Return the name of the cluster for calls to unknown destinations."""
     if isinstance(policy, Destination):
         return names.outbound_cluster(policy.host, policy.port, policy.subset)
     return names.PASSTHROUGH if policy is OutboundPolicy.ALLOW_ANY else names.BLACK_HOLE

@@ -1,8 +1,8 @@
-"""DNS names that pods can look up, and their addresses: services, pods of headless services, hosts of ServiceEntries.
+"""Looks up DNS names for pods: services, pods of headless services, and hosts of ServiceEntries, with their addresses.
 
-Rebuilt from the mesh when it changes; `local/dns.py` and `weft explain` use it. There are three results: addresses
-(possibly none of the requested family), no such name, or not ours, which forwards the query to the machine's own
-resolvers. Reverse lookups of the mesh's addresses are always ours.
+A `NameLookup` is rebuilt when the mesh changes; `local/dns.py` and `weft explain` use it. A lookup has three possible
+results: addresses (possibly none of the requested family); no such name; or not a name of the mesh, in which case the
+query is forwarded to the machine's own resolvers. Reverse lookups of the mesh's addresses are never forwarded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weft.model.service import Service
 
 
 class Found(msgspec.Struct, frozen=True):
-    """The name exists; it may have no address of the requested family."""
+    """The result for a name that exists; it may have no address of the requested family."""
 
     addresses: tuple[str, ...] = ()
     names: tuple[str, ...] = ()  # for a reverse lookup: the names of the address
@@ -30,11 +30,11 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class NoSuchName(msgspec.Struct, frozen=True):
-    """The name would belong to the mesh, but does not exist."""
+    """The result for a name that is in a domain of the mesh, but does not exist."""
 
 
 class NotOurs(msgspec.Struct, frozen=True):
-    """The name does not belong to the mesh."""
+    """The result for a name that does not belong to the mesh; the query is forwarded."""
 
 
 Answer = Found | NoSuchName | NotOurs
@@ -53,11 +53,12 @@ class NameLookup:
         domain: str,
         ranges: Iterable[IPv4Network | IPv6Network] = (),
     ) -> None:
-        """`ranges`: the mesh's address ranges; reverse lookups in them are ours."""
+        """Index these services and instances. `ranges`: the mesh's address ranges; reverse lookups in them are answered
+        here and not forwarded."""
         self._domain = domain
         self._reverse_zones = tuple(map(_reverse_zone, ranges))
         self._hosts: dict[str, list[_Entry]] = {}
-        self._pods: dict[str, Found] = {}  # POD.SERVICE.NAMESPACE.svc.DOMAIN of headless services
+        self._pods: dict[str, Found] = {}  # by POD.SERVICE.NAMESPACE.svc.DOMAIN; only of headless services
         self._parents: set[str] = {domain, f"svc.{domain}"}
         by_namespace: dict[str, list[Instance]] = {}
         for instance in instances:
@@ -66,13 +67,13 @@ class NameLookup:
             self._add(service, by_namespace.get(service.namespace, []))
 
     def look_up_for_proxy(self, name: str, namespace: str) -> Answer:
-        """The result for the proxy of a pod in the namespace. A virtual address is of no use to a proxy: hosts outside
-        the mesh resolve to their real addresses."""
+        """Look up a name for the proxy of a pod in this namespace. Hosts outside the mesh are `NotOurs`, so that they
+        resolve to their real addresses: a proxy cannot connect to a virtual address."""
         inside = name == self._domain or name.endswith(f".{self._domain}")
         return self.look_up(name, namespace) if inside else NotOurs()
 
     def look_up(self, name: str, namespace: str) -> Answer:
-        """The result for a pod of a namespace; the name is in lower case, without a trailing dot."""
+        """Look up a name for a pod of this namespace. The name is in lower case, without a trailing dot."""
         if any(name == zone or name.endswith(f".{zone}") for zone in self._reverse_zones):
             return self._reverse(name, namespace)
         for host in self.readings(name, namespace):
@@ -88,18 +89,18 @@ class NameLookup:
         return wildcard if wildcard is not None else NotOurs()
 
     def _reverse(self, name: str, namespace: str) -> Answer:
-        """The names of an address of the mesh. Such queries are never forwarded: outside resolvers do not know the
-        answer, and need not see the query."""
+        """Return the names of the address in a reverse lookup. Reverse lookups of the mesh's addresses are never
+        forwarded: outside resolvers cannot answer them, and should not see them."""
         address = _reverse_address(name)
         if address is None:
-            return Found()  # a zone above addresses, or no address
+            return Found()  # a zone above addresses, or a malformed address
         pods = [host for host, found in self._pods.items() if address in found.addresses]
         hosts = [host for host, entries in self._hosts.items() if any(address in e.found.addresses for e in entries)]
         seen = [host for host in hosts if self._visible(host, namespace) and not host.startswith("*")]
         return Found(names=tuple(pods or seen[:1])) if pods or seen else NoSuchName()
 
     def readings(self, name: str, namespace: str) -> Iterable[str]:
-        """The full hosts that a short name may stand for, as in Istio's DNS proxy."""
+        """Yield the full host names that a short name may stand for, as in Istio's DNS proxy."""
         yield name
         dots = name.count(".")
         if dots == 0:
@@ -126,7 +127,7 @@ class NameLookup:
     def _add(self, service: Service, instances: list[Instance]) -> None:
         addresses = self._add_pods(service, instances) if service.headless else _served(service, instances)
         local = service.host.endswith(f".{self._domain}")
-        # A host without an address in the mesh keeps its real one.
+        # An outside host without a virtual address is not indexed, so it resolves to its real address.
         if addresses or local:
             self._hosts.setdefault(service.host.lower(), []).append(_Entry(service, Found(addresses)))
         if local:
@@ -145,7 +146,7 @@ class NameLookup:
 
 
 def _reverse_zone(network: IPv4Network | IPv6Network) -> str:
-    bits = 8 if network.version == 4 else 4  # of one label
+    bits = 8 if network.version == 4 else 4  # bits that one DNS label of a reverse name stands for
     labels = network.network_address.reverse_pointer.split(".")
     return ".".join(labels[(network.max_prefixlen - network.prefixlen) // bits :])
 
@@ -162,7 +163,8 @@ def _reverse_address(name: str) -> str | None:
 
 
 def _served(service: Service, instances: list[Instance]) -> tuple[str, ...]:
-    """The service's addresses of the families that its ready pods have. While there are none, any may be right."""
+    """Return the service's addresses of the IP families that its ready pods have; all its addresses while no pod is
+    ready."""
     addresses = [address for address in service.addresses if is_address(address)]
     members = [each for each in instances if service.selector and each.ready and selects(service.selector, each.labels)]
     versions = {ip_address(text).version for each in members for text in each.addresses if is_address(text)}

@@ -1,5 +1,5 @@
-"""Translates the match of a route. Conditions about the caller and the port are evaluated here; the rest becomes
-Envoy's match."""
+"""Translates the match of a route to Envoy's match. Conditions on the caller and on the port are not part of Envoy's
+match: `applies` evaluates them at translation."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def route_match(match: HttpMatch | None) -> RouteMatch:
     for name, unwanted in match.without_headers:
         matcher = _header(name, unwanted)
         matcher.invert_match = True
-        # A missing header does not have the excluded value either.
+        # A request without the header does not have the excluded value either.
         matcher.treat_missing_header_as_empty = unwanted.kind is not MatchKind.PRESENT
         result.headers.append(matcher)
     for name, wanted in match.query_params:
@@ -62,7 +62,7 @@ def route_match(match: HttpMatch | None) -> RouteMatch:
 
 
 def catches_all(match: RouteMatch) -> bool:
-    """Whether every request matches; routes after such a route need not be sent."""
+    """Whether every request matches; routes after a route with such a match need not be sent."""
     everything = match.prefix == "/" or match.safe_regex.regex in ("*", ".*")
     return everything and not match.headers and not match.query_parameters
 

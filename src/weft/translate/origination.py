@@ -1,8 +1,9 @@
-"""TLS origination by a DestinationRule (SIMPLE, MUTUAL), to hosts outside the mesh.
+"""Translates TLS origination by a DestinationRule (SIMPLE, MUTUAL), to hosts outside the mesh.
 
-Certificates and keys are files in the proxy's file system: it gets an SDS secret with their paths, and Envoy reads them
-itself and again whenever they are replaced. Or they come from a Secret, and the SDS secret has their content. By
-default only the system's CAs are trusted, and the certificate must be for the requested server name.
+Certificates and keys are either files in the proxy's file system or come from a Kubernetes Secret. For files, the proxy
+gets an SDS secret with their paths; Envoy reads the files itself and reloads them when they are replaced. For a Secret,
+the SDS secret has its content. By default only the system's CAs are trusted, and the server's certificate must be for
+the requested server name.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def originate(cluster: Cluster, service: Service, port: ServicePort, written: Cl
 def secrets(
     cluster: str, written: ClientTls, sources: tuple[ObjectKey, ...], credentials: tuple[Credential, ...] = ()
 ) -> tuple[Built, ...]:
-    """The SDS secrets of a cluster: with paths of files, or with the content of a Secret."""
+    """Return the SDS secrets of a cluster: with the paths of files, or with the content of a Kubernetes Secret."""
     if written.credential:
         return _out_of_secret(cluster, written, sources, credentials)
     found = []
@@ -81,8 +82,9 @@ def secrets(
 def _out_of_secret(
     cluster: str, written: ClientTls, sources: tuple[ObjectKey, ...], credentials: tuple[Credential, ...]
 ) -> tuple[Built, ...]:
-    """Under the cluster's own names: removing another cluster with the same Secret must not remove it. `NAME-cacert`
-    has precedence over the CA in NAME itself."""
+    """Return the SDS secrets of a cluster with the content of a Kubernetes Secret. Their names contain the cluster's
+    name: if another cluster with the same Secret is removed, these secrets must stay. The CA in the Secret
+    `NAME-cacert` has precedence over the CA in the Secret NAME."""
     found = []
     own = next((each for each in credentials if each.name == written.credential), None)
     names = (f"{written.credential}{AUTHORITIES}", written.credential)
@@ -110,7 +112,8 @@ def roots_secret(name: str, held: Credential) -> Secret:
 
 
 def name_by_request(options: HttpProtocolOptions, service: Service, port: ServicePort, written: ClientTls) -> None:
-    """For HTTP without a configured SNI, the SNI and the verified name are the host of each request."""
+    """For an HTTP port without a configured SNI, make Envoy use the host of each request as SNI and as the verified
+    name."""
     if port.protocol.is_http and not written.server_name:
         options.upstream_http_protocol_options.auto_sni = True
         if written.verify and not (written.subject_alt_names or service.subject_alt_names):
@@ -124,8 +127,8 @@ def server_name(service: Service, port: ServicePort, written: ClientTls) -> str:
 
 
 def _names(service: Service, port: ServicePort, written: ClientTls) -> tuple[str, ...]:
-    """The accepted names of the server. Default: the requested server name; without any name, a certificate for any
-    other name would be accepted, too."""
+    """Return the names of which the server's certificate must have one. The default is the requested server name:
+    without any name, Envoy would accept a certificate for any host."""
     named = server_name(service, port, written)
     return written.subject_alt_names or service.subject_alt_names or ((named,) if named else ())
 
@@ -140,7 +143,8 @@ def _roots(cluster: str) -> str:
 
 @lru_cache(maxsize=1)
 def by_ads() -> ConfigSource:
-    """With a limited initial wait: a missing file of one host must not keep a proxy from starting."""
+    """Return the ADS config source with an initial fetch timeout of 5 s: a missing certificate file of one host must
+    not keep a proxy from starting."""
     result = ConfigSource(resource_api_version=ApiVersion.V3)
     result.ads.SetInParent()
     result.initial_fetch_timeout.FromSeconds(5)

@@ -27,7 +27,7 @@ __all__ = ["balance", "by_callers_address", "effective", "eject", "is_closed", "
 
 NO_LIMIT = 2**32 - 1  # Istio's default: a limit that is not configured must not drop requests
 _DEFAULT_RING_SIZE = 1024
-_NO_RUNTIME_KEY = "weft.warmup"  # Envoy requires one; it is never set
+_NO_RUNTIME_KEY = "weft.warmup"  # Envoy requires a runtime key; this one is never set
 
 _LIMITS = CircuitBreakers.Thresholds(
     max_connections=UInt32Value(value=NO_LIMIT),
@@ -37,15 +37,15 @@ _LIMITS = CircuitBreakers.Thresholds(
 
 
 def by_callers_address(service: Service, chosen: TrafficPolicy, kind: ProxyKind = ProxyKind.SIDECAR) -> bool:
-    """Whether a call goes to its original destination, without endpoints. Through a gateway, the original destination
-    is the gateway itself."""
+    """Whether a call to the service goes to its original destination, without endpoints. Never through a gateway, where
+    the original destination is the gateway itself."""
     passthrough = chosen.load_balancer is not None and chosen.load_balancer.simple is SimpleBalancer.PASSTHROUGH
     headless = service.headless and kind is not ProxyKind.GATEWAY
     return passthrough or headless or service.resolution is Resolution.NONE
 
 
 def is_closed(chosen: TrafficPolicy) -> bool:
-    """Whether no endpoint may be called, because the policy was rejected."""
+    """Whether no endpoint may be called, because the DestinationRule was rejected."""
     return chosen.tls is not None and chosen.tls.mode is ClientTlsMode.CLOSED
 
 
@@ -86,13 +86,14 @@ def _slow_start(warmup: Warmup) -> Cluster.SlowStartConfig:
 
 
 def limits_retries(policy: TrafficPolicy) -> bool:
-    """Whether the number of retries is configured."""
+    """Whether the policy configures the number of retries."""
     pool = policy.connection_pool
     return policy.retry_budget is not None or bool(pool is not None and pool.max_retries)
 
 
 def limit(cluster: Cluster, pool: ConnectionPool | None, budget: RetryBudget | None = None) -> None:
-    """Circuit breakers, the connect timeout and TCP keepalive; settings of HTTP are in `clusters.py`."""
+    """Set the circuit breakers, the connect timeout and TCP keepalive of a cluster. `clusters.py` sets the HTTP
+    settings of a connection pool."""
     limits = cluster.circuit_breakers.thresholds.add()
     limits.CopyFrom(_LIMITS)
     limit_retries(limits, budget, pool.max_retries if pool is not None else None)
@@ -142,5 +143,6 @@ def eject(cluster: Cluster, detection: OutlierDetection | None) -> None:
         outlier.base_ejection_time.CopyFrom(duration(detection.base_ejection_time))
     if detection.max_ejection_percent is not None:
         outlier.max_ejection_percent.value = detection.max_ejection_percent
-    # With ejection on, "too few are healthy, so use them all" would undo it: panic mode only where it is configured.
+    # Panic mode (use all endpoints if too few are healthy) would undo ejection, so it is on only where it is
+    # configured.
     cluster.common_lb_config.healthy_panic_threshold.value = detection.min_health_percent or 0

@@ -1,4 +1,4 @@
-"""Small messages that other modules need: addresses, durations, packed messages, config sources."""
+"""Builds small protobuf messages that other modules need: addresses, durations, packed messages, config sources."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 
 def packed(message: Message) -> Any:
-    """Packs a message with map entries in a fixed order: equal content must be equal bytes."""
+    """Pack a message into an Any, with map entries in a fixed order, so that equal messages give equal bytes."""
     result = Any()
     result.Pack(message, deterministic=True)
     return result
@@ -31,7 +31,7 @@ def duration(value: timedelta) -> Duration:
 
 
 def socket_address(host: str, port: int) -> Address:
-    """For an IP address, a host name, or a Unix socket (`unix:///path`, the port is ignored)."""
+    """Return Envoy's address for an IP address, a host name, or a Unix socket (`unix:///path`; the port is ignored)."""
     result = Address()
     if host.startswith("unix://"):
         result.pipe.path = host.removeprefix("unix://")
@@ -43,7 +43,7 @@ def socket_address(host: str, port: int) -> Address:
 
 @lru_cache(maxsize=1)
 def from_control_plane() -> ConfigSource:
-    """ADS without a timeout for the initial fetch: half a config is worse than a late one."""
+    """Return the ADS config source without an initial fetch timeout: incomplete config is worse than late config."""
     result = ConfigSource(resource_api_version=ApiVersion.V3)
     result.ads.SetInParent()
     result.initial_fetch_timeout.SetInParent()

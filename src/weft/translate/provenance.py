@@ -1,8 +1,9 @@
-"""The source objects of a resource, in its metadata: `weft.sources` for weft's own diagnosis, `istio.config` for
-istioctl.
+"""Writes the source objects of a resource into its metadata: `weft.sources` for weft's own diagnosis, `istio.config`
+for istioctl.
 
-Clusters and listeners name only the objects: replacing one drains connections, and a moved comment must not do that.
-Replacing routes drains nothing, so they also have the version, file and line.
+The metadata of clusters and listeners names only the objects: replacing a cluster or listener drains connections, and a
+moved line in a file must not do that. Replacing routes drains nothing, so their metadata also has the version, file and
+line.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _PATHS = {
 
 
 def keys(*origins: Origin | None) -> tuple[ObjectKey, ...]:
-    """The objects behind these values, each once, in order."""
+    """Return the keys of the objects that these values come from, each key once, in order."""
     return tuple(dict.fromkeys(origin.key for origin in origins if origin is not None))
 
 
@@ -29,11 +30,11 @@ def of_objects(sources: tuple[ObjectKey, ...]) -> Metadata:
 
 
 def of_route(origins: tuple[Origin, ...], line: int = 0) -> Metadata:
-    """`line` is that of the route itself, in the file of the first origin."""
+    """Return the metadata of a route. `line` is the line of the route itself, in the file of the first origin."""
     return Metadata.FromString(_of_route(origins, line))
 
 
-# Bytes are cached, not messages: a caller may modify the message that it gets.
+# The functions below cache bytes, not messages: a caller may modify the message that it gets.
 
 
 @lru_cache(maxsize=65536)
@@ -66,7 +67,8 @@ def _of_route(origins: tuple[Origin, ...], line: int) -> bytes:
 
 
 def _for_istioctl(metadata: Metadata, sources: tuple[ObjectKey, ...]) -> None:
-    """istioctl reads one object: the first one other than the service itself."""
+    """Add the first VirtualService or DestinationRule among the sources as `istio.config`: istioctl reads only one
+    object."""
     for source in sources:
         if path := _PATHS.get(source.kind):
             metadata.filter_metadata["istio"].update(

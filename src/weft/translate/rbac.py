@@ -1,8 +1,8 @@
-"""Translates one rule of an AuthorizationPolicy to an RBAC policy: operations become permissions, sources principals,
-and conditions either of them.
+"""Translates one rule of an AuthorizationPolicy to an RBAC policy: operations become permissions, sources become
+principals, and a condition becomes one or the other.
 
 On a port that is not HTTP, there are no hosts, paths, methods, headers or tokens. As in Istio, an ALLOW rule with such
-a condition is then left out, and a rule that denies loses the condition and so denies more.
+a condition is left out there. A rule that denies loses the condition, and so denies more.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _PERMISSIONS = frozenset({"destination.ip", "destination.port", "connection.sni"
 def rbac_policy(
     rule: AuthorizationRule, action: Action, settings: Settings, *, http: bool, published: int = 0
 ) -> RbacPolicy | None:
-    """None if an ALLOW rule matches nothing, because the port is not HTTP. `published`: the port of a gateway that
-    callers reach through a Unix socket. There the connection's address is that of a file, and its port the machine's:
-    the caller's address comes from the PROXY header, and the port is known."""
+    """Translate a rule; None if it is an ALLOW rule that needs HTTP and the port is not HTTP. `published`: the port of
+    a gateway that callers reach through a Unix socket. On such a socket the connection has no IP address and no port
+    of the gateway: the caller's address comes from the PROXY header, and `published` is the destination port."""
     if not http and action is Action.ALLOW and rule.needs_http:
         return None
     builder = _Builder(action, settings, http=http, published=published)
@@ -55,13 +55,14 @@ def rbac_policy(
 
 
 def nothing() -> RbacPolicy:
-    """Matches no request."""
+    """Return an RBAC policy that matches no request."""
     return RbacPolicy(permissions=[_not(Permission(any=True))], principals=[Principal(any=True)])
 
 
 def with_aliases(principals: Iterable[str], settings: Settings) -> tuple[str, ...]:
-    """During a migration between trust domains, a principal of one is a principal of both. `cluster.local` stands for
-    the mesh's own trust domain, whatever its name."""
+    """Return the principals with their aliases: during a migration between trust domains, a principal of one trust
+    domain stands for the same principal in all trust domains of the mesh. `cluster.local` stands for the mesh's own
+    trust domain, whatever its name."""
     domains = (settings.trust_domain, *settings.trust_domain_aliases)
     found: dict[str, None] = {}
     for principal in principals:
@@ -152,7 +153,7 @@ class _Builder:
         return here if int(value) == self._published else _not(here)
 
     def _peer_address(self, value: str) -> Principal:
-        """The address of the connection itself, or the one in the PROXY header before it."""
+        """Match the peer's address: that of the connection, or on a published socket the one in the PROXY header."""
         range_ = matchers.address_range(value)
         return Principal(source_ip=range_) if self._published else Principal(direct_remote_ip=range_)
 
@@ -193,7 +194,7 @@ def _server_name(value: str, wide: bool) -> Permission:
 
 
 def _filter_value(value: str) -> ValueMatcher:
-    """`[x]` is a list that contains x."""
+    """Match a metadata value of a filter. `[x]` matches a list that contains x."""
     if not (value.startswith("[") and value.endswith("]")):
         return ValueMatcher(string_match=matchers.text(value))
     result = ValueMatcher()
@@ -220,12 +221,13 @@ def _authenticated(name: StringMatcher) -> Principal:
 
 
 def _caller_address(value: str) -> Principal:
-    """The address of the original client, from X-Forwarded-For."""
+    """Match the address of the original client, from X-Forwarded-For."""
     return Principal(remote_ip=matchers.address_range(value))
 
 
 def _token(value: str) -> Principal:
-    """ISSUER/SUBJECT; an issuer may contain slashes, a subject not."""
+    """Match the issuer and subject of a token. `value` is ISSUER/SUBJECT; an issuer may contain slashes, a subject may
+    not."""
     issuer, slash, subject = value.rpartition("/")
     anything = matchers.regex(".+")
     exact = StringMatcher

@@ -1,8 +1,8 @@
-"""Translates a value of a policy to one of Envoy's matchers: `exact`, `prefix*`, `*suffix` and `*` for "present", as in
-Istio.
+"""Translates a value of an AuthorizationPolicy to one of Envoy's matchers: `exact`, `prefix*`, `*suffix`, and `*` for
+"present", as in Istio.
 
-Rule: values that deny requests are matched *wide* (`paths` of a DENY, `notPaths` of an ALLOW), values that allow them
-are matched exactly. So a spelling that some server treats as equal never bypasses a policy.
+Rule: values that deny requests are matched *wide* (`paths` of a DENY, `notPaths` of an ALLOW); values that allow
+requests are matched exactly. So a spelling that some server treats as equal never bypasses a policy.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from weft.api.authorization_values import ANY, ONE, is_template
 JWT = "envoy.filters.http.jwt_authn"
 PAYLOAD = "payload"
 
-# Spellings that some server treats as a separator: doubled, as a backslash, percent-encoded, and after parameters
+# Spellings that some server treats as a path separator: doubled, as a backslash, percent-encoded, and after parameters
 # (`;v=1`), which some servers strip from a segment.
-_BYTES = r"\C*"  # also bytes that are not valid UTF-8, which a dot does not match
-_PORT = re.compile(r":\d+$")  # of a host; an IPv6 address has its own colons in brackets
+_BYTES = r"\C*"  # any bytes, also those that are not valid UTF-8, which a dot does not match
+_PORT = re.compile(r":\d+$")  # the port of a host; an IPv6 address has its colons in brackets
 _PARAMETERS = r"(?:(?:;|%3[bB])[^/]*)?"
 _SEPARATOR = rf"(?:{_PARAMETERS}(?:[/\\]|%2[fF]|%5[cC]))+"
 _ENCODED_SEPARATOR = re.compile(r"[/\\]|%2[fF]|%5[cC]")
-# A `.` or `..` that Envoy's normalization does not change and some server resolves.
+# A path with a `.` or `..` segment that Envoy's normalization keeps, but that some servers resolve.
 DISGUISED_DOTS = r"(?:\C*(?:[/\\]|%2[fF]|%5[cC]))?(?:\.|%2[eE]){1,2}(?:(?:;|%3[bB]|[/\\]|%2[fF]|%5[cC])\C*)?"
 
 # Spaces around a header's value: HTTP/1.1 servers strip them, and HTTP/2 forbids them.
@@ -37,7 +37,7 @@ BETWEEN_SPACES = r"[ \t]\C*|\C*[ \t]"
 
 
 def text(value: str, *, before: str = "") -> StringMatcher:
-    """`before` is a prefix of every value but `*`."""
+    """Match a text by Istio's wildcards. `before` is a prefix that is added to every value except `*`."""
     if value == "*":
         return regex(".+")
     if value.startswith("*"):
@@ -60,9 +60,10 @@ def header(name: str, value: str) -> HeaderMatcher:
 
 
 def host(value: str, *, wide: bool) -> HeaderMatcher:
-    """Case-insensitive. Exactly, `a.com` is not `a.com:80`; wide, it is, and so is `a.com.`. Envoy's routes treat
-    everything after the last colon of a host as its port, also if it is not a number, and what is before an `@` as
-    userinfo. A port in the policy is matched exactly."""
+    """Match the host of a request, case-insensitively. Exact: `a.com` does not match `a.com:80`. Wide: `a.com` also
+    matches `a.com:80` and `a.com.`, and a host with userinfo. Envoy's routes treat everything after the last colon
+    of a host as its port, even if it is not a number, and everything before an `@` as userinfo. A port in the policy
+    is matched exactly."""
     result = HeaderMatcher(name=":authority")
     if value == "*":
         result.present_match = True
@@ -82,7 +83,8 @@ def host(value: str, *, wide: bool) -> HeaderMatcher:
 
 
 def method(value: str, *, wide: bool) -> HeaderMatcher:
-    """HTTP/2 allows `post` as well as POST, and some servers treat them alike."""
+    """Match the method of a request; if wide, case-insensitively: HTTP/2 allows `post` as well as POST, and some
+    servers treat both alike."""
     result = header(":method", value)
     if wide and value != "*":
         result.string_match.ignore_case = True
@@ -90,7 +92,7 @@ def method(value: str, *, wide: bool) -> HeaderMatcher:
 
 
 def path(value: str, *, wide: bool) -> PathMatcher:
-    """The path without query and fragment."""
+    """Match the path of a request, without query and fragment."""
     result = PathMatcher()
     if wide and value != "*":
         result.path.CopyFrom(regex(_wide_path(value)))
@@ -109,7 +111,7 @@ def address_range(value: str) -> CidrRange:
 
 
 def namespace(value: str) -> StringMatcher:
-    """A `*` matches any part of a namespace's name, at any position."""
+    """Match the namespace in the caller's identity. A `*` at any position matches any part of the namespace's name."""
     return regex(f"spiffe://.+/ns/{_starred(value)}/.*")
 
 
@@ -119,7 +121,7 @@ def service_account(value: str) -> StringMatcher:
 
 
 def claim(names: tuple[str, ...], value: ValueMatcher) -> MetadataMatcher:
-    """A claim of the verified token."""
+    """Match a claim of the verified token, by the names of the claim and of its nested fields."""
     return metadata(JWT, (PAYLOAD, *names), value)
 
 
@@ -131,7 +133,7 @@ def metadata(owner: str, keys: tuple[str, ...], value: ValueMatcher) -> Metadata
 
 
 def claimed(values: tuple[str, ...]) -> ValueMatcher:
-    """A claim is a string, or a list that contains it."""
+    """Match a claim that is one of these values, or a list that contains one of them."""
     each = [ValueMatcher(string_match=text(value)) for value in values]
     wanted = either(each)
     listed = ValueMatcher()
@@ -152,7 +154,8 @@ def _starred(value: str) -> str:
 
 
 def _template(value: str) -> str:
-    """As a regular expression: Envoy's template matcher allows fewer characters in a segment than requests may have."""
+    """Return a path template as a regular expression: Envoy's template matcher allows fewer characters in a segment
+    than requests may have."""
     return "".join(_template_part(part) for part in re.split(r"(\{\*{1,2}\})", value))
 
 
@@ -168,8 +171,8 @@ def _wide_path(value: str) -> str:
         elif value.endswith("*"):
             tail, value = _BYTES, value[:-1]
     pieces = [_template(piece) for piece in _ENCODED_SEPARATOR.split(value)]
-    # Several separators in a row are one.
+    # Several separators in a row count as one separator.
     first, *rest = pieces
     inner = [piece for piece in rest[:-1] if piece] + rest[-1:]
-    # Some servers treat /Admin as /admin.
+    # The match ignores case, because some servers treat /Admin as /admin.
     return "(?i)" + head + _SEPARATOR.join([first, *inner]) + (tail or _PARAMETERS)

@@ -1,8 +1,8 @@
-"""Translates RequestAuthentications: the HTTP filters that verify tokens of the configured issuers, before
-authorization policies, and the clusters through which the proxy fetches the issuers' keys.
+"""Translates RequestAuthentications to the HTTP filters that verify tokens of the configured issuers, before
+authorization policies, and to the clusters through which the proxy fetches the issuers' keys.
 
-A request without a token passes, and has no principal; one with an invalid token gets 401 (403 for a wrong audience).
-The claims of a valid token are in the request's metadata, where policies read them.
+A request without a token is accepted and has no principal. A request with an invalid token gets 401 (403 for a wrong
+audience). The claims of a valid token are in the request's metadata, where policies read them.
 """
 
 from __future__ import annotations
@@ -43,18 +43,19 @@ from weft.translate.resilience import limit_retries
 from weft.translate.tls import SYSTEM_ROOTS, TLS
 from weft.translate.view import GroupView
 
-CHECK = "envoy.filters.http.jwt_authn"  # the filter, and the namespace of its metadata
-PAYLOAD = "payload"  # the key there: the claims of the accepted token
-FAILURE = "failure"  # the key there: why a token was rejected
+CHECK = "envoy.filters.http.jwt_authn"  # name of the filter, and namespace of its metadata
+PAYLOAD = "payload"  # metadata key: the claims of the accepted token
+FAILURE = "failure"  # metadata key: why a token was rejected
 STRIP = "envoy.filters.http.header_mutation"
 REFUSE = "envoy.filters.http.rbac"
 CUT = "envoy.filters.network.rbac"
 
-_SPACE_DELIMITED = frozenset({"permission", "scope"})  # always, as RFC 8693 writes `scope`
-_FETCH_TIMEOUT = timedelta(seconds=5)  # Istio's
-_KEPT = timedelta(minutes=5)  # how long fetched keys are used before they are fetched again; Istio's
-_AFTER_FAILURE = timedelta(seconds=5)  # not Envoy's 1 s: a key server that is down is down for every proxy
-_AT_ONCE = 20  # headers per expression: of any length, they stay far below the size that Envoy accepts
+_SPACE_DELIMITED = frozenset({"permission", "scope"})  # values separated by spaces, as RFC 8693 defines for `scope`
+_FETCH_TIMEOUT = timedelta(seconds=5)  # Istio's default
+_KEPT = timedelta(minutes=5)  # how long fetched keys are used before they are fetched again; Istio's default
+_AFTER_FAILURE = timedelta(seconds=5)  # not Envoy's 1 s: a key server that is down would get requests from every proxy
+# Header names per regular expression: even with long names, it stays far below the size that Envoy accepts.
+_AT_ONCE = 20
 _DNS_REFRESH = timedelta(minutes=1)
 
 
@@ -70,14 +71,16 @@ def filters(view: GroupView) -> tuple[HttpFilter, ...]:
 
 
 def network_filters(view: GroupView) -> tuple[Filter, ...]:
-    """For bytes that may be HTTP after all: an empty line before a request hides it from Envoy's inspector, but not
-    from every server. If a RequestAuthentication was rejected, such connections are denied, too."""
+    """Return the network filters for connections that were not detected as HTTP: they deny all of them if a
+    RequestAuthentication was rejected. Such bytes may be HTTP after all: an empty line before a request hides it
+    from Envoy's HTTP inspector, but not from every server."""
     refused = _refused(view)
     return (_no_connection(refused),) if refused else ()
 
 
 def clusters(view: GroupView) -> tuple[Built, ...]:
-    """For key servers outside the mesh. A service of the mesh is called through its own cluster, as by any caller."""
+    """Return the clusters to key servers outside the mesh. A key server in the mesh is called through its own cluster,
+    like any service."""
     servers = {
         _cluster_name(rule.key_server): (rule.key_server, authentication.origin)
         for authentication in reversed(view.authentication)
@@ -90,7 +93,7 @@ def clusters(view: GroupView) -> tuple[Built, ...]:
 
 
 def written_by(view: GroupView) -> dict[str, RequestAuthentication]:
-    """The RequestAuthentication of each provider of the JWT filter."""
+    """Return the RequestAuthentication behind each provider of the JWT filter, by the provider's name."""
     return {_provider_name(at): each for at, (_, each) in enumerate(_rules_and_owners(view))}
 
 
@@ -99,16 +102,16 @@ def _rules(view: GroupView) -> tuple[JwtRule, ...]:
 
 
 def _rules_and_owners(view: GroupView) -> list[tuple[JwtRule, RequestAuthentication]]:
-    """The rules of all objects in Istio's order, by issuer."""
+    """Return the JWT rules of all RequestAuthentications, each with its object, in Istio's order: by issuer."""
     found = ((rule, each) for each in view.authentication for rule in each.rules)
     return sorted(found, key=lambda pair: pair[0].issuer)
 
 
 def _check(rules: tuple[JwtRule, ...]) -> JwtAuthentication:
-    result = JwtAuthentication(bypass_cors_preflight=True)  # browsers send it without credentials
+    result = JwtAuthentication(bypass_cors_preflight=True)  # browsers send preflights without credentials
     for position, rule in enumerate(rules):
         result.providers[_provider_name(position)].CopyFrom(_provider(rule))
-    # An empty prefix, not `/`: also the path of `OPTIONS *`.
+    # The prefix is empty and not `/`, so that it also matches the path of `OPTIONS *`.
     result.rules.add(match=RouteMatch(prefix=""), requires=_required(rules))
     return result
 
@@ -139,10 +142,10 @@ def _provider(rule: JwtRule) -> JwtProvider:
 
 
 def _required(rules: tuple[JwtRule, ...]) -> JwtRequirement:
-    """A token, wherever a rule looks for one, must be valid. Among rules that look in the same place, one must accept
-    the token; Istio requires that only one of all rules accepts a token, so that a valid token for one rule lets a
-    forged one for another pass. The last rule that accepts a token sets the principal: the first by issuer, as in
-    Istio."""
+    """Return the requirement that the tokens of a request must meet. Every token in a place where a rule looks for one
+    must be valid: among the rules that look in the same place, one must accept the token. Istio only requires that
+    one of all rules accepts a token, so there a valid token for one rule lets a forged token for another rule pass.
+    If several rules accept tokens, the last one evaluated sets the principal: the first by issuer, as in Istio."""
     groups = [_required_of(group) for group in _sharing_places(rules)]
     if len(groups) == 1:
         return groups[0]
@@ -175,7 +178,8 @@ def _provider_name(position: int) -> str:
 
 
 def _sharing_places(rules: tuple[JwtRule, ...]) -> list[tuple[int, ...]]:
-    """The rules' positions, together where they look for a token in the same place, directly or through others."""
+    """Return the positions of the rules in groups: rules that look for a token in the same place, directly or through
+    other rules, are in one group."""
     groups: list[tuple[set[tuple[str, str]], list[int]]] = []
     for position, rule in enumerate(rules):
         places, members = set(_places(rule)), [position]
@@ -196,7 +200,7 @@ def _places(rule: JwtRule) -> Iterator[tuple[str, str]]:
 
 
 def _written(rules: Iterable[JwtRule]) -> set[str]:
-    """Headers that carry claims to the application, except for those that carry tokens."""
+    """Return the headers that carry claims to the application, without headers that also carry tokens."""
     rules = tuple(rules)
     read = {_as_one(name) for rule in rules for kind, name in _places(rule) if kind == "header"}
     written = {header for rule in rules for _, header in rule.claims_to_headers}
@@ -205,8 +209,9 @@ def _written(rules: Iterable[JwtRule]) -> set[str]:
 
 
 def _strip(headers: list[str]) -> HttpFilter:
-    """Removes values that a caller sets itself. The JWT filter removes such headers as well, but not those of a
-    preflight, which it skips, and not `x_user`, which WSGI, CGI and PHP read as `x-user`."""
+    """Return the filter that removes these headers from requests, because a caller may have set them itself. The JWT
+    filter removes them as well, but not from a CORS preflight, which it skips, and not `x_user`, which WSGI, CGI and
+    PHP read as `x-user`."""
     patterns = sorted({re.escape(_as_one(header)).replace(r"\-", "[-_]") for header in headers})
     mutation = HeaderMutation()
     for start in range(0, len(patterns), _AT_ONCE):
@@ -224,7 +229,8 @@ def _refused(view: GroupView) -> list[str]:
 
 
 def _nobody(refused: list[str]) -> HttpFilter:
-    """Denies every request. The names appear in the access log's response details."""
+    """Return a filter that denies every request. The names of the rejected objects appear in the response details of
+    the access log."""
     return HttpFilter(name=REFUSE, typed_config=packed(RBAC(rules=_denied(refused))))
 
 
@@ -242,8 +248,9 @@ def _denied(refused: list[str]) -> rbac_pb2.RBAC:
 
 
 def _fetched(server: KeyServer, timeout: timedelta) -> RemoteJwks:
-    """Keys that the proxy fetches in the background. Without keys, tokens fail; a request with a token that arrives
-    earlier fetches the keys itself and waits. The listener does not wait: a slow key server delays no policy."""
+    """Return the config for keys that the proxy fetches in the background. While there are no keys, a request with a
+    token fetches the keys itself and waits for them; if that fails, the token is rejected. The listener does not
+    wait for the keys: a slow key server does not delay the start of policies."""
     result = RemoteJwks(cache_duration=duration(_KEPT), retry_policy=_RETRIES)
     result.http_uri.uri = server.uri
     result.http_uri.cluster = _cluster_name(server)
@@ -297,7 +304,8 @@ def _key_cluster(name: str, server: KeyServer, settings: Settings, sources: tupl
 
 
 def _verified(host: str) -> UpstreamTlsContext:
-    """Verifies the server like a browser: a certificate for this host, from a CA that the system trusts."""
+    """Return a TLS context that verifies a key server like a browser does: a certificate for this host, from a CA that
+    the system trusts."""
     result = UpstreamTlsContext(sni="" if is_address(host) else host)
     common = result.common_tls_context
     common.tls_params.tls_minimum_protocol_version = TlsParameters.TLSv1_2

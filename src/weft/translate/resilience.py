@@ -1,10 +1,10 @@
-"""Defaults that keep failures from spreading: the retry budget of a cluster, the HTTP/2 flow control windows, stream
-errors that do not end their connection, and keepalive between proxies. Pure functions that the builders of clusters and
-listeners call.
+"""Sets defaults that keep failures from spreading: the retry budget of a cluster, HTTP/2 flow control windows, stream
+errors that do not close their connection, and keepalive between proxies. The builders of clusters and listeners call
+these functions.
 
-Rule: a slow reader does not delay others. Proxies carry streams of many callers in one connection, and unread bytes of
-a stream also count against the connection's window: a few such streams would fill it, and block the others. So the
-connection's window is as large as those of all its streams together.
+Rule: a client or server that reads slowly does not delay others. One connection between proxies carries streams of many
+callers, and the unread bytes of a stream also count against the connection's window: a few slow streams would fill it
+and block all others. So the connection's window is as large as the windows of all its streams together.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from envoy.config.core.v3.protocol_pb2 import Http2ProtocolOptions
 from weft.model.destination_rule import RetryBudget
 from weft.translate.protos import duration
 
-# A fifth of the active requests, and at least three: enough for a pod that ends, too little for a retry storm.
+# A fifth of the active requests, and at least three: enough for a pod that terminates, too few for a retry storm.
 DEFAULT_BUDGET = RetryBudget()
-# Bytes of a stream. One download through two proxies on a busy machine of two cores: 60 MB/s with 256 KiB, 105 with
-# 1 MiB, 100 with Envoy's 16 MiB. At a gateway there are more readers, trusted less: 256 KiB, with 85 MB/s there.
+# Window of a stream, in bytes. Measured for one download through two proxies on a busy machine of two cores: 60 MB/s
+# with 256 KiB, 105 MB/s with 1 MiB, 100 MB/s with Envoy's 16 MiB. A gateway has more clients, which are trusted less,
+# so its window is 256 KiB; a download through it had 85 MB/s.
 WINDOW = 1 << 20
 GATEWAY_WINDOW = 256 << 10
 _STREAMS = 1024  # per connection, Envoy's default limit
@@ -30,8 +31,9 @@ _ANSWER_WITHIN = timedelta(seconds=20)
 
 
 def limit_retries(limits: CircuitBreakers.Thresholds, written: RetryBudget | None, most: int | None) -> None:
-    """Applies the retry budget of a rule; else its `maxRetries` (0 counts as not set); else the default budget. Envoy
-    ignores a number beside a budget."""
+    """Limit the retries of a cluster: by the retry budget of a rule (`written`); else by its `maxRetries` (`most`; 0
+    counts as not set); else by the default budget. Only one of them is set, because Envoy ignores a number beside a
+    budget."""
     if written is None and most:
         limits.max_retries.value = most
         return
@@ -41,19 +43,20 @@ def limit_retries(limits: CircuitBreakers.Thresholds, written: RetryBudget | Non
 
 
 def limit_windows(options: Http2ProtocolOptions, stream: int = WINDOW, connection: int = 0) -> None:
-    """By default, the connection's window is that of all its streams together."""
+    """Set the HTTP/2 flow control windows of a stream and of a connection, in bytes. By default, the connection's
+    window is as large as those of all its streams together."""
     options.initial_stream_window_size.value = stream
     options.initial_connection_window_size.value = connection or stream * _STREAMS
 
 
 def end_alone(options: Http2ProtocolOptions) -> None:
-    """A protocol error of HTTP/2 ends its stream. By default Envoy closes the connection, with the streams of
-    others."""
+    """Make an HTTP/2 protocol error close only its stream. By default Envoy closes the whole connection, with the
+    streams of other callers."""
     options.override_stream_error_on_invalid_http_message.value = True
 
 
 def notice_silence(options: Http2ProtocolOptions) -> None:
-    """Detects a peer that vanished: TCP alone retries for a quarter of an hour, while new requests queue. Only between
-    proxies: gRPC servers close connections with such frequent pings."""
+    """Enable HTTP/2 keepalive pings, which detect a peer that has vanished: TCP alone retries for a quarter of an hour,
+    while new requests queue. Use it only between proxies: gRPC servers close connections that send pings this often."""
     options.connection_keepalive.interval.CopyFrom(duration(_ASK_EVERY))
     options.connection_keepalive.timeout.CopyFrom(duration(_ANSWER_WITHIN))

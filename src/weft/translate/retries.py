@@ -1,12 +1,12 @@
-"""Retry policies.
+"""Builds retry policies.
 
 Rule: by default a proxy retries only requests that the server cannot have processed, or whose method is idempotent.
 Configured `retries` are applied exactly.
 
-A server can close a keep-alive connection at the moment when a request is written to it. Envoy cannot know whether that
-server has read anything, so only requests with idempotent methods are retried: by a route of their own, before the same
-route for all others. A header `x-envoy-retry-on` set by CEL would do the same at about the same cost, but a route can
-be read, shown and explained.
+A server may close a keep-alive connection at the moment when a proxy writes a request to it. Envoy cannot know whether
+the server has read the request, so only requests with idempotent methods are retried then: by a separate route, placed
+before the same route for all other methods. A header `x-envoy-retry-on` set by CEL would have the same effect at about
+the same cost, but a route can be read, shown and explained.
 """
 
 from __future__ import annotations
@@ -24,26 +24,27 @@ from envoy.extensions.retry.priority.previous_priorities.v3.previous_priorities_
 from weft.model.virtual_service import Retries
 from weft.translate.protos import duration, packed
 
-# Idempotent by RFC 9110, 9.2.2. An unknown method may do anything.
+# The idempotent methods of RFC 9110, 9.2.2. An unknown method may have any effect, so it is not among them.
 IDEMPOTENT = "GET|HEAD|OPTIONS|TRACE|PUT|DELETE"
-# Failures before the server processed anything: never sent, or rejected unread. A response is never retried: if each of
-# three calls in a chain retries UNAVAILABLE, as in Istio, one request becomes 27 at the end.
+# Failures before the server processed the request: it was never sent, or rejected unread. A response is never retried:
+# if each of three calls in a chain retried UNAVAILABLE, as in Istio, one request would become 27 requests to the last
+# server.
 BY_DEFAULT = "connect-failure,refused-stream,reset-before-request"
 # Istio's documented default for `retries` without `retryOn`.
 _AS_DOCUMENTED = "connect-failure,refused-stream,unavailable,cancelled"
-# How long an idle HTTP/1 connection is kept, to an application and to a server outside the mesh: less
-# than servers keep theirs (gunicorn 2 s, Node.js and uvicorn 5 s; outside 60 s and more is usual).
+# How long an idle HTTP/1 connection is kept, to an application and to a server outside the mesh. It must be shorter
+# than the server's own idle timeout (gunicorn 2 s, Node.js and uvicorn 5 s; outside, 60 s and more is usual).
 IDLE_TO_WORKLOAD = timedelta(seconds=1)
 IDLE_TO_OUTSIDE = timedelta(seconds=30)
 
 _UNWRITTEN = Retries(retry_on=BY_DEFAULT)
-# A server may close all its idle connections at once; retries of all affected requests must fit the limit.
+# A server may close all its idle connections at once; the retries of all affected requests must be within the limit.
 _REPLAYS_AT_ONCE = 100
 _BUDGET_PERCENT = 20.0
 
 
 def by_default() -> RetryPolicy:
-    """The policy where no retries are configured."""
+    """Return the retry policy for routes without configured retries."""
     return policy(_UNWRITTEN)
 
 
@@ -82,15 +83,16 @@ def to_workload() -> RetryPolicy:
 
 
 def allow_replays(cluster: Cluster) -> None:
-    """For HTTP/1 connections that the other side may have closed: to the proxy's own workload, or to a server without a
-    proxy. No other proxy retries those requests, so retries do not multiply."""
+    """Raise a cluster's limit of concurrent retries, for HTTP/1 connections that the server may close at any time:
+    those to the proxy's own workload, or to a server without a proxy. No other proxy retries these requests, so
+    retries do not multiply."""
     budget = cluster.circuit_breakers.thresholds[0].retry_budget
     budget.budget_percent.value = budget.budget_percent.value or _BUDGET_PERCENT
     budget.min_retry_concurrency.value = max(budget.min_retry_concurrency.value, _REPLAYS_AT_ONCE)
 
 
 def with_replays(route: Route) -> list[Route]:
-    """The route twice: for idempotent methods, which are retried on reset, then for all others."""
+    """Return the route twice: for idempotent methods, which are also retried on reset, then for all methods."""
     first = Route()
     first.CopyFrom(route)
     first.match.headers.append(_idempotent())

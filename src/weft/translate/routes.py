@@ -1,6 +1,6 @@
-"""Virtual hosts and route configurations. The virtual host of a service is built once per caller view and kept as
-bytes; the route configuration of a port is those bytes joined, so that a changed VirtualService rebuilds one virtual
-host."""
+"""Builds virtual hosts and route configurations. The virtual host of a service is built once per view and kept as
+bytes. The route configuration of a port is those bytes joined, so that a changed VirtualService rebuilds only one
+virtual host."""
 
 from __future__ import annotations
 
@@ -40,14 +40,16 @@ LARGEST_DIRECT_RESPONSE = 1 << 20
 
 
 def stands_alone(view: ServiceView, port: ServicePort) -> bool:
-    """Whether a port that may be HTTP has its own listener, which already identifies the host: an undeclared port, or
-    one with the number of a proxy's own port, if there are addresses to listen on."""
+    """Whether a port that may be HTTP has listeners on the service's own addresses, which already identify the host.
+    That is so for an undeclared port, and for a port with a number that the proxy itself uses, if the service has
+    addresses."""
     alone = port.protocol is Protocol.UNDECLARED or port.number in TAKEN_PORTS
     return alone and view.service is not None and bool(view.service.addresses or view.service.headless)
 
 
 def configuration_name(view: ServiceView, port: ServicePort) -> str:
-    """HTTP ports share one configuration per number."""
+    """Return the name of the route configuration for a service port. HTTP ports with the same number share one, except
+    for ports with listeners of their own (`stands_alone`)."""
     return f"{view.host}:{port.number}" if stands_alone(view, port) else str(port.number)
 
 
@@ -58,12 +60,13 @@ def virtual_host(view: ServiceView, port: ServicePort, settings: Settings) -> Vi
 
 
 def unowned_host(view: ServiceView, port: int, settings: Settings) -> VirtualHost:
-    """The virtual host of a host that only a VirtualService defines."""
+    """Return the virtual host of a host that only a VirtualService defines, not a service."""
     return host_of(view, port, domains(view.host, None, view.caller.namespace, settings.domain))
 
 
 def host_of(view: ServiceView, port: int, claimed: tuple[str, ...], *, connects: bool = False) -> VirtualHost:
-    """`connects`: whether every CONNECT on the listener is for this service."""
+    """Return the virtual host of a view at a port, with the domains `claimed`. `connects`: forward CONNECT requests,
+    because every CONNECT on the listener is for this service."""
     written = (origin for routing in speaking(view) for origin in routing.origins)
     sources = keys(view.service.origin if view.service else None, *written)
     host = EnvoyVirtualHost(name=f"{view.host}:{port}", domains=claimed, include_request_attempt_count=True)
@@ -74,15 +77,15 @@ def host_of(view: ServiceView, port: int, claimed: tuple[str, ...], *, connects:
 
 
 def routes(view: ServiceView, port: int) -> list[Route]:
-    """In matching order, up to the first that matches everything."""
+    """Return the routes of a host at a port, in matching order, up to the first one that matches everything."""
     result = [made for each in chosen(view, port) for made in _replayed(_route(each, view, port), each, view, port)]
-    # No route is for this caller and port (not: for this request): the service is called as without a VirtualService.
+    # If no configured route applies to this caller and port, the service is called as without a VirtualService.
     unrouted = view.service is not None and view.caller.kind is not ProxyKind.GATEWAY
     return result or (_replayed(_default(view, port), None, view, port) if unrouted else [])
 
 
 class Chosen(msgspec.Struct, frozen=True, eq=False):
-    """One configured route with one of its matches."""
+    """One configured route with one of its matches, which applies to the caller."""
 
     resolved: DelegatedRoute
     match: HttpMatch | None
@@ -90,8 +93,8 @@ class Chosen(msgspec.Struct, frozen=True, eq=False):
 
 
 def chosen(view: ServiceView, port: int) -> list[Chosen]:
-    """The routes for this caller and port. If several VirtualServices are merged, routes that match everything come
-    last, whichever object they come from."""
+    """Return the configured routes that apply to this caller and port. If several VirtualServices are merged, a route
+    that matches everything is last, whichever object it comes from."""
     found = [_chosen(routing, view, port) for routing in speaking(view)]
     if len(found) < 2:
         return found[0] if found else []
@@ -111,7 +114,8 @@ def _chosen(routing: VirtualService, view: ServiceView, port: int) -> list[Chose
 
 
 def configuration(name: str, hosts: Sequence[VirtualHost], policy: Outbound) -> Built:
-    """If two hosts have the same domain, the first keeps it; Envoy would reject the whole configuration otherwise."""
+    """Join virtual hosts to a route configuration. If two virtual hosts have the same domain, the first one keeps it:
+    Envoy would reject the whole configuration otherwise."""
     fragments: list[bytes] = [_frame(name)]
     taken: set[str] = set().union(*(host.claims for host in hosts))
     if len(taken) == sum(len(host.claims) for host in hosts):
@@ -140,8 +144,9 @@ def _route(each: Chosen, view: ServiceView, port: int) -> Route:
 
 
 def _replayed(route: Route, each: Chosen | None, view: ServiceView, port: int) -> list[Route]:
-    """Adds routes with retries where none are configured and the service itself is called with HTTP/1, whose
-    connections its server may close at any time. Between proxies, connections are closed in order."""
+    """Return the route, preceded by its copy with retries for idempotent methods if retries are not configured and the
+    service is called with HTTP/1, whose connections the server may close at any time. Connections between proxies
+    need no such retries: HTTP/2 closes them in order."""
     if view.caller.kind is ProxyKind.GRPC or not route.HasField("route"):
         return [route]
     if each is None:
@@ -186,14 +191,14 @@ def _known(origin: Origin | None) -> tuple[Origin, ...]:
 
 
 def is_at_gateway(name: str) -> bool:
-    """Whether a route configuration of this name is a gateway's (`BoundServer.route_name`)."""
+    """Whether a name is that of a gateway's route configuration (`BoundServer.route_name`)."""
     return name.startswith(("http.", "https.")) and ":" not in name
 
 
 @lru_cache(maxsize=4096)
 def _frame(name: str) -> bytes:
     frame = RouteConfiguration(name=name, ignore_port_in_host_matching=True)
-    frame.validate_clusters.value = False  # a cluster that arrives a moment later must not block the routes
+    frame.validate_clusters.value = False  # routes must not be rejected because a cluster arrives a moment later
     frame.max_direct_response_body_size_bytes.value = LARGEST_DIRECT_RESPONSE
     body: bytes = frame.SerializeToString(deterministic=True)
     return body
@@ -201,7 +206,8 @@ def _frame(name: str) -> bytes:
 
 @lru_cache(maxsize=64)
 def _rest(policy: Outbound) -> bytes:
-    """Requests for unknown hosts go to their original destination, or to an egress proxy, or get 502 as in Istio."""
+    """Return the serialized virtual host for requests to unknown hosts: they go to their original destination or to an
+    egress proxy, or get 502 as in Istio, depending on the outbound policy."""
     allowed = policy is not OutboundPolicy.REGISTRY_ONLY
     name = "allow_any" if allowed else "block_all"
     route = Route(name=name, match=route_match(None))
@@ -219,7 +225,7 @@ def _rest(policy: Outbound) -> bytes:
 
 @lru_cache(maxsize=1)
 def _nobody() -> bytes:
-    """At a gateway: 404 for hosts that no server has."""
+    """Return the serialized virtual host of a gateway for hosts that no server has: 404."""
     route = Route(name="nobody", match=route_match(None))
     route.direct_response.status = 404
     body: bytes = RouteConfiguration(
@@ -229,7 +235,7 @@ def _nobody() -> bytes:
 
 
 def _without(host: VirtualHost, taken: set[str]) -> bytes:
-    """The fragment without the domains that are taken; empty if none is left."""
+    """Return the serialized virtual host without the domains that are taken; empty if no domain remains."""
     message = RouteConfiguration.FromString(host.fragment)
     left = [domain for domain in host.domains if domain.lower() not in taken]
     if not left:

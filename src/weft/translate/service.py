@@ -1,5 +1,6 @@
-"""The two functions that `control/push/contribute.py` calls: the contribution of a service to a group's config, and the
-base config of the group. Both are pure: equal views give equal contributions."""
+"""Translates views to contributions: `contribute` returns the part of a group's config that comes from one host, `base`
+the part that needs no service. `control/push/contribute.py` calls both. They are pure functions: equal views give
+equal contributions."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, Virtua
 from weft.translate.inbound import virtual_inbound
 from weft.translate.view import GroupView, ServiceView, deciding
 
-_HTTP_PORT = 80  # port of a host without a service, for destinations without a port
+_HTTP_PORT = 80  # port of a host without a service, used by destinations without a port
 
 
 def contribute(view: ServiceView, settings: Settings) -> Contribution:
-    """Clusters, listeners and virtual hosts of one host for one caller. The listener of an HTTP port is not among them:
-    it is `listeners.http_port` for every route configuration that is named by a port."""
+    """Return the clusters, listeners and virtual hosts of one host for one caller. The shared listener of an HTTP port
+    is not among them: the caller adds `listeners.http_port` for every route configuration that is named by a port."""
     if view.caller.kind is ProxyKind.GRPC:
         return grpc.contribute(view, settings)
     if view.caller.kind is ProxyKind.GATEWAY:
@@ -34,7 +35,7 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
     addressed: set[str] = set()
     for port in view.behind:
         made += clusters.outbound(view, port, settings) if port.protocol is not Protocol.UDP else ()
-    if not view.ports:  # hidden from its callers
+    if not view.ports:  # the service is hidden from these callers
         called = _unowned(msgspec.structs.replace(view, service=None), settings)
         return msgspec.structs.replace(called, clusters=tuple(made))
     for port in view.ports:
@@ -53,7 +54,8 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
 
 
 def base(view: GroupView) -> Contribution:
-    """The config of a group without any service: inbound and outbound listeners, and clusters of its own ports."""
+    """Return the config of a group that needs no service: its inbound and outbound listeners, and the clusters of its
+    own ports."""
     if view.kind is ProxyKind.GRPC:
         return Contribution()
     if view.kind is ProxyKind.GATEWAY:
@@ -70,8 +72,8 @@ def base(view: GroupView) -> Contribution:
 
 
 def _unowned(view: ServiceView, settings: Settings) -> Contribution:
-    """A host that only a VirtualService defines exists on every HTTP port. Ports that a match names have their own
-    virtual host, which must come before the one for every port."""
+    """Return the virtual hosts of a host that only a VirtualService defines; such a host exists on every HTTP port. A
+    port that a match names has a separate virtual host, which must precede the virtual host for every port."""
     routing = deciding(view)
     if routing is None:
         return Contribution()

@@ -1,4 +1,4 @@
-"""Routes of TCP ports: the `tcp` and `tls` routes of a VirtualService, or the service itself."""
+"""Builds the routes of TCP ports: the `tcp` and `tls` routes of a VirtualService, or a route to the service itself."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from weft.translate.view import ServiceView, offering_http
 
 
 class StreamRoute(msgspec.Struct, frozen=True):
-    """One route for the connections of a port."""
+    """One route for the connections of a port: what it matches, and its clusters with their weights."""
 
     clusters: tuple[tuple[str, int], ...]
     first: Destination
     server_names: tuple[str, ...] = ()
     ranges: tuple[str, ...] = ()
     sources: tuple[ObjectKey, ...] = ()
-    is_taken_for_http: bool = False  # unless its connections declare another protocol in ALPN
+    is_taken_for_http: bool = False  # the server would expect HTTP, so the connections must offer the ALPN of TCP
 
 
 def streams(view: ServiceView, port: ServicePort) -> tuple[StreamRoute, ...]:
-    """In matching order; the last one matches every connection of the port."""
+    """Return the routes of a TCP port in matching order; the last one matches every connection of the port."""
     found: list[StreamRoute] = []
     taken: set[tuple[str, str]] = set()
     for routing in view.routes[:1]:
@@ -43,7 +43,7 @@ def streams(view: ServiceView, port: ServicePort) -> tuple[StreamRoute, ...]:
                     continue
                 claimed = _claimed(match)
                 if not taken.isdisjoint(claimed):
-                    continue  # Envoy rejects a listener with two chains for the same connection; the first is kept
+                    continue  # Envoy rejects a listener with two chains for the same match; the first is kept
                 taken |= claimed
                 found.append(stream(view, port, route, match))
                 if not match.sni_hosts and not match.destination_subnets:
@@ -106,7 +106,8 @@ def stream(view: ServiceView, port: ServicePort, route: L4Route, match: L4Match)
 
 
 def _policy(view: ServiceView, destination: Destination, port: int) -> TrafficPolicy:
-    """The effective policy of a destination, as far as the TCP proxy filter depends on it."""
+    """Return the effective traffic policy of a destination, as far as the view contains it: what the TCP proxy filter
+    needs."""
     rule = _rule(view, destination.host)
     subset = next((entry for entry in rule.subsets if entry.name == destination.subset), None) if rule else None
     return policy.effective(rule, destination_port(view, destination, port), subset)
@@ -132,8 +133,8 @@ def _claimed(match: L4Match) -> set[tuple[str, str]]:
 
 
 def _sources(view: ServiceView, first: Destination, port: int, routed: Origin | None = None) -> tuple[ObjectKey, ...]:
-    """Only the objects that affect the chain: for every other name, a change would replace the listener and drain its
-    connections. `routed`: the origin of the route."""
+    """Return the objects that affect a filter chain, and no others: a change of this list replaces the chain and drains
+    its connections. `routed`: the origin of the route."""
     rule = _rule(view, first.host)
     tunneling = rule.origins if rule and _policy(view, first, port).tunnel else ()
     return keys(view.service.origin if view.service else None, routed, *tunneling)

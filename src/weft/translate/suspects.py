@@ -1,5 +1,6 @@
-"""Finds the object that is at fault when a proxy rejects a resource made from many objects: builds trial resources with
-the config of only some of the suspects. If a proxy rejects a trial, one of those suspects is at fault.
+"""Finds the object at fault when a proxy rejects a resource that is made from many objects. For that it builds trial
+resources from the config of only some of the suspected objects: if a proxy rejects a trial, one of those suspects is
+at fault.
 
 A trial is a listener that binds no socket, at an address that no connection reaches, or a cluster that no route leads
 to. Resources that carry traffic are not changed.
@@ -36,26 +37,27 @@ from weft.translate.routes import LARGEST_DIRECT_RESPONSE, chosen, routes
 from weft.translate.view import GroupView, ServiceView
 
 TRIAL = "weft-trial"
-_NOWHERE = ("127.255.255.254", 9)  # loopback is never intercepted, so no connection reaches the listener
+_NOWHERE = ("127.255.255.254", 9)  # loopback addresses are never intercepted, so no connection reaches the listener
 
 
 class Suspect(msgspec.Struct, frozen=True):
-    """An object, or a part of it, identified by its line."""
+    """An object that may be at fault, or the part of it at a line."""
 
     key: ObjectKey
-    line: int = 0  # 0: the object's own
+    line: int = 0  # 0: the whole object
 
 
 class Lineup(msgspec.Struct, frozen=True, eq=False):
-    """Suspects, and a function that builds a trial of some of them, by their positions."""
+    """The suspects behind a rejected resource, and a function that builds the trial resource for some of them, given by
+    their positions."""
 
     suspects: tuple[Suspect, ...]
     trial: Callable[[Sequence[int]], Built]
 
 
 def of_guards(view: GroupView, listener: str = VIRTUAL_INBOUND) -> Lineup:
-    """The AuthorizationPolicies of a group, rule by rule, and its RequestAuthentications. `listener`: the listener that
-    has them; a gateway has several."""
+    """Return the suspects behind a rejected listener: each rule of the group's AuthorizationPolicies, and its
+    RequestAuthentications. `listener`: the name of the listener; a gateway has several."""
     rules = [(policy, rule) for policy in view.authorization if policy.origin for rule in policy.rules]
     tokens = [each for each in view.authentication if each.origin]
 
@@ -83,13 +85,13 @@ def of_guards(view: GroupView, listener: str = VIRTUAL_INBOUND) -> Lineup:
 
 
 def of_routes(view: ServiceView, port: int) -> Lineup:
-    """The routes of a host, each by its own line, in whichever object it is."""
+    """Return the suspects behind rejected routes of a host: each route, with its object and line."""
     door = next((each for each in view.doors if each.port == port and not each.misdirected), None)
     view = through(view, door) if door is not None else view
     written = [(number, each.resolved) for number, each in enumerate(chosen(view, port)) if each.resolved.origins]
     made = routes(view, port)
     for route in made:
-        route.ClearField("metadata")  # Envoy's error message is truncated, so the route should be short
+        route.ClearField("metadata")  # Envoy truncates its error message, so the route should be short
 
     def trial(positions: Sequence[int]) -> Built:
         host = VirtualHost(name=view.host, domains=["*"], routes=[made[written[position][0]] for position in positions])
@@ -105,8 +107,9 @@ def of_routes(view: ServiceView, port: int) -> Lineup:
 
 
 def of_cluster(view: ServiceView, refused: Built, settings: Settings) -> Lineup:
-    """The service, or the policies of the DestinationRule for the port, the subset or all: if the cluster is rejected
-    without the rule, the rule is not at fault."""
+    """Return the suspects behind a rejected cluster: the service, and the policy of the DestinationRule at each level
+    (port, subset, whole host) that has settings. If a trial without any policy is rejected, the rule is not at
+    fault."""
     service, rule = view.service, view.rule
     number, subset_name = refused.name.split("|")[1:3]
     port = service.port(int(number)) if service is not None and number.isdecimal() else None
@@ -126,7 +129,7 @@ def of_cluster(view: ServiceView, refused: Built, settings: Settings) -> Lineup:
         alone = replace(rule, policy=TrafficPolicy(**kept), subsets=()) if kept else None  # type: ignore[arg-type]
         made = Cluster.FromString(clusters.outbound(replace(view, rule=alone), port, settings)[0].body)
         made.name = TRIAL
-        if made.type == Cluster.EDS:  # no endpoints are requested for the trial
+        if made.type == Cluster.EDS:  # a trial cluster must not request endpoints
             made.type = Cluster.STATIC
             made.ClearField("eds_cluster_config")
         return build(TRIAL, made)

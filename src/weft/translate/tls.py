@@ -1,8 +1,8 @@
-"""TLS contexts: the two of the mesh's mutual TLS, TLS of a DestinationRule, and the ALPN names by which the receiving
-proxy distinguishes the mesh's connections from an application's.
+"""Builds TLS contexts for mutual TLS in the mesh, for the server and for the caller, and the ALPN names by which the
+receiving proxy distinguishes connections of the mesh from those of an application.
 
 The mesh's ALPN names are Istio's. A caller offers `istio-h2` or `istio-http/1.1` for HTTP and `istio` for anything
-else, and beside it the actual protocol of the connection, so that a negotiated name is always correct.
+else. It also offers the actual protocol of the connection, so that whichever name is negotiated is correct.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from weft.translate.protos import packed
 
 HTTP2 = ("istio-h2", "h2")
 HTTP1 = ("istio-http/1.1", "http/1.1")
-ANY_HTTP = ("istio-http/1.1",)  # the first bytes show the HTTP version, so no version may be negotiated
+ANY_HTTP = ("istio-http/1.1",)  # the first bytes decide the HTTP version, so ALPN must not negotiate one
 BYTES = ("istio",)
 
 OF_HTTP1 = ("istio-http/1.0", "istio-http/1.1")
@@ -36,17 +36,19 @@ OF_HTTP = (*OF_HTTP1, "istio-h2")
 OF_BYTES = ("istio-peer-exchange", "istio")
 OF_THE_MESH = ("istio", "istio-peer-exchange", *OF_HTTP)
 
-# A resumed session relies on the certificate of the first handshake. In TLS 1.2 a full handshake is needed after this;
-# in TLS 1.3 at the latest when the server's own certificate is renewed, because its ticket keys change with it.
+# Lifetime of TLS sessions. A resumed session relies on the certificate of the first handshake. In TLS 1.2 a full
+# handshake is needed after this time; in TLS 1.3 at the latest when the server's own certificate is renewed, because
+# its ticket keys change with it.
 _SESSION = Duration(seconds=3600)
 
 TLS = "envoy.transport_sockets.tls"
-# The system's CA bundle, where Debian and most other distributions put it. A missing file means that no CA is trusted.
+# The system's CA bundle, where Debian and most other distributions put it. If the file is missing, no CA is trusted.
 SYSTEM_ROOTS = "/etc/ssl/certs/ca-certificates.crt"
 _UPSTREAM = f"type.googleapis.com/{UpstreamTlsContext.DESCRIPTOR.full_name}"
 _RAW = "envoy.transport_sockets.raw_buffer"
 _MATCH = "tlsMode"
-# No certificate has this name; without any name, Envoy would accept every certificate of the mesh.
+# No certificate has this identity. It stands for "no caller": without any name, Envoy would accept every certificate of
+# the mesh.
 NOBODY = "spiffe://nobody"
 ENDPOINT_METADATA = "envoy.transport_socket_match"
 ENDPOINT_MATCH = {_MATCH: "istio"}
@@ -54,8 +56,9 @@ ENDPOINT_MATCH = {_MATCH: "istio"}
 
 @lru_cache(maxsize=1024)
 def downstream(settings: Settings, callers: tuple[str, ...] | None = None) -> TransportSocket:
-    """The server's side: every caller needs a certificate of this mesh's trust domain or of one of its former ones.
-    `callers`: regular expressions for the accepted identities; None for all of the mesh."""
+    """Return the server's socket for mutual TLS: every caller needs a certificate of this mesh's trust domain or of one
+    of its former trust domains. `callers`: regular expressions for the accepted identities; None for all identities
+    of the mesh."""
     context = DownstreamTlsContext(session_timeout=_SESSION)
     context.require_client_certificate.value = True
     context.common_tls_context.CopyFrom(_common(settings))
@@ -73,8 +76,8 @@ def downstream(settings: Settings, callers: tuple[str, ...] | None = None) -> Tr
 
 
 def automatic(cluster: Cluster, socket: TransportSocket) -> None:
-    """TLS to each endpoint that is marked for it, plaintext to the others: no cluster changes when a workload gets or
-    loses a proxy."""
+    """Make a cluster use TLS (`socket`) to each endpoint that is marked for it, and plaintext to the others. The
+    cluster does not change when a workload gets or loses a proxy, only its endpoints do."""
     marked, others = _matches()
     cluster.transport_socket_matches.add().CopyFrom(marked)
     cluster.transport_socket_matches[0].transport_socket.CopyFrom(socket)
@@ -84,7 +87,8 @@ def automatic(cluster: Cluster, socket: TransportSocket) -> None:
 def upstream(
     names: tuple[str, ...], server_name: str, protocols: tuple[str, ...], settings: Settings
 ) -> TransportSocket:
-    """The caller's side between two proxies: the server must have one of these identities, or the call fails."""
+    """Return the caller's socket for mutual TLS between two proxies. The server must have one of the identities
+    `names`, or the call fails."""
     own = UpstreamTlsContext(sni=server_name)
     allowed = own.common_tls_context.combined_validation_context.default_validation_context
     allowed.match_typed_subject_alt_names.extend(map(name_matcher, names))
@@ -117,8 +121,8 @@ def name_matcher(name: str) -> SubjectAltNameMatcher:
 
 
 def identities(namespace: str, accounts: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
-    """The identities of a service's endpoints. A service without endpoints gets the name of the empty account, which no
-    certificate has: without any name, Envoy would accept every certificate of the mesh."""
+    """Return the identities that endpoints of a service may have. A service without endpoints gets the identity of the
+    account "", which no certificate has: without any identity, Envoy would accept every certificate of the mesh."""
     return tuple(
         str(Identity(domain, namespace, account)) for domain in trust_domains(settings) for account in accounts or ("",)
     )
@@ -130,8 +134,8 @@ def trust_domains(settings: Settings) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4)
 def offering(protocols: tuple[str, ...]) -> Filter:
-    """A filter before the terminal filter: connections of the chain offer this ALPN to any cluster, instead of the
-    cluster's own."""
+    """Return a filter, placed before the terminal filter, by which connections of the chain offer these ALPN names to
+    any cluster, instead of the cluster's own."""
     value = FilterStateValue(object_key="envoy.network.application_protocols")
     value.format_string.text_format_source.inline_string = ",".join(protocols)
     value.shared_with_upstream = FilterStateValue.ONCE
@@ -170,7 +174,8 @@ def _common(settings: Settings) -> CommonTlsContext:
 
 @lru_cache(maxsize=1)
 def from_agent() -> ConfigSource:
-    """Without a timeout for the initial fetch: a proxy cannot work without an identity."""
+    """Return the config source of the agent (SDS), without an initial fetch timeout: a proxy cannot work without an
+    identity."""
     result = ConfigSource(resource_api_version=ApiVersion.V3)
     result.initial_fetch_timeout.SetInParent()
     source = result.api_config_source

@@ -1,5 +1,5 @@
-"""The inputs of translation, collected from the mesh for one group, and nothing else. A view is frozen and hashable:
-equal views give equal resources, so a view is the cache key of everything that is built from it."""
+"""Collects the inputs of translation from the mesh, for one group: exactly what its config depends on. A view is frozen
+and hashable. Equal views give equal resources, so a view is the cache key of everything that is built from it."""
 
 from __future__ import annotations
 
@@ -45,51 +45,51 @@ _FOREIGN = (ClientTlsMode.SIMPLE, ClientTlsMode.MUTUAL)
 
 
 class CallerView(msgspec.Struct, frozen=True):
-    """The caller, as far as the config depends on it. Other properties are left out, so that most groups share one
-    view, whatever their namespace and labels."""
+    """The properties of a caller that the config depends on. All other properties are left out, so that most groups
+    share one view, whatever their namespace and labels."""
 
     kind: ProxyKind
     namespace: str = ""  # only if short names exist for the caller, or some route matches on it
     labels: Labels = ()  # only if some route matches on source labels
-    gateways: tuple[str, ...] = (MESH,)  # through which it calls, for matches on gateways
-    encrypted: bool = False  # whether it calls a gateway over TLS that the gateway terminates
-    whereabouts: Whereabouts | None = None  # only with locality load balancing
+    gateways: tuple[str, ...] = (MESH,)  # the gateways through which it calls, for matches on gateways
+    encrypted: bool = False  # whether it calls a gateway with TLS, which the gateway terminates
+    whereabouts: Whereabouts | None = None  # its locality; only with locality load balancing
 
 
 class RouteTarget(msgspec.Struct, frozen=True):
-    """Another host that is a destination of routes, as far as a route depends on it."""
+    """A host that is a destination of another host's routes: the properties that those routes depend on."""
 
     host: str
     known: bool = True
     ports: tuple[int, ...] = ()
     subsets: tuple[str, ...] = ()
     rule: DestinationRule | None = None  # only if it has settings that go into routes, not clusters
-    chosen: bool = False  # headless: whether the proxy chooses the pod instead of the caller
+    chosen: bool = False  # whether it is headless and the proxy chooses the pod, not the caller
     offering_http: tuple[
         int, ...
     ] = ()  # ports where mutual TLS offers the ALPN of HTTP unless the caller's chain sets another
 
 
 class ServiceView(msgspec.Struct, frozen=True):
-    """One host as one group sees it. Without a service it is a host that only a VirtualService defines."""
+    """One host as one group sees it. If `service` is None, only a VirtualService defines the host."""
 
     host: str
     caller: CallerView
     service: Service | None = None
-    ports: tuple[ServicePort, ...] = ()  # those visible to the group, with the protocol that it uses
-    behind: tuple[ServicePort, ...] = ()  # hidden ports that routes of others lead to: only clusters
+    ports: tuple[ServicePort, ...] = ()  # the ports visible to the group, with the protocol that it uses
+    behind: tuple[ServicePort, ...] = ()  # hidden ports that routes of other hosts lead to; they only have clusters
     rule: DestinationRule | None = None
-    routes: tuple[VirtualService, ...] = ()  # the deciding one first
-    delegates: tuple[VirtualService, ...] = ()  # the delegates of the routes
+    routes: tuple[VirtualService, ...] = ()  # the VirtualServices of the host, the deciding one first
+    delegates: tuple[VirtualService, ...] = ()  # the VirtualServices to which these routes delegate
     meshed: tuple[int, ...] = ()  # ports at which all endpoints have a proxy of the mesh
-    secured: tuple[int, ...] = ()  # if callers use addresses: ports at which all endpoints accept mutual TLS
+    secured: tuple[int, ...] = ()  # only if callers use addresses: ports at which all endpoints accept mutual TLS
     accounts: tuple[str, ...] = ()  # the service accounts of its endpoints, in its namespace
-    endpoints: tuple[tuple[int, tuple[Endpoint, ...]], ...] = ()  # by port; only if they are needed outside EDS
+    endpoints: tuple[tuple[int, tuple[Endpoint, ...]], ...] = ()  # by port; empty if only EDS needs them
     targets: tuple[RouteTarget, ...] = ()  # the other hosts that the routes name
-    doors: tuple[ServedName, ...] = ()  # of a gateway: the servers that serve the host
-    credentials: tuple[Credential, ...] = ()  # the Secrets that the rule names
-    held: bool = False  # whether unknown calls are held, so that HTTP services, too, have listeners on their addresses
-    led_to: bool = False  # whether routes of other hosts lead to it, so that the caller's proxy chooses a pod
+    doors: tuple[ServedName, ...] = ()  # only for gateways: the servers that serve the host
+    credentials: tuple[Credential, ...] = ()  # the Secrets that the DestinationRule names
+    held: bool = False  # whether unknown calls are held: then HTTP services have listeners on their addresses, too
+    led_to: bool = False  # whether it is headless and routes of other hosts lead to it: then the proxy chooses a pod
 
     def target(self, host: str) -> RouteTarget | None:
         return next((target for target in self.targets if target.host == host), None)
@@ -103,23 +103,23 @@ class ServerView(msgspec.Struct, frozen=True):
 
 
 class GroupView(msgspec.Struct, frozen=True):
-    """The inputs of a group's own listeners."""
+    """The inputs of the config of a group that needs no service: its listeners, guards and certificates."""
 
     kind: ProxyKind
     inbound: tuple[InboundPort, ...]
     policy: Outbound
-    settings: Settings  # for outbound calls
-    modes: PeerModes = PeerModes()  # which TLS modes it accepts
+    settings: Settings  # settings for outbound calls
+    modes: PeerModes = PeerModes()  # the TLS modes that its ports accept
     authorization: tuple[AuthorizationPolicy, ...] = ()  # the policies that select it, the mesh-wide ones first
     authentication: tuple[RequestAuthentication, ...] = ()
-    authorizers: tuple[Authorizer, ...] = ()  # the existing ones among those that its policies name
-    called: Settings | None = None  # the settings for inbound calls; None: the same
-    locality: str = ""  # only if it matters to a call in the mesh
-    namespace: str = ""  # of gateways: the namespace of their Secrets
-    servers: tuple[ServerView, ...] = ()  # of gateways
+    authorizers: tuple[Authorizer, ...] = ()  # the external authorizers that its policies name and that exist
+    called: Settings | None = None  # the settings for inbound calls; None if they equal `settings`
+    locality: str = ""  # only if a call in the mesh depends on localities
+    namespace: str = ""  # only for gateways: the namespace of their Secrets
+    servers: tuple[ServerView, ...] = ()  # only for gateways
     published: tuple[int, ...] = ()  # ports of the servers that are also published on the machine
-    credentials: tuple[Credential, ...] = ()  # the existing ones among those that its servers name
-    telling: Telling = EVERYTHING  # how it gets the config of services
+    credentials: tuple[Credential, ...] = ()  # the Secrets that its servers name and that exist
+    telling: Telling = EVERYTHING  # how it gets the config of services: all of it, or on demand
 
     def authorizer(self, name: str) -> Authorizer | None:
         return next((each for each in self.authorizers if each.name == name), None)
@@ -130,7 +130,8 @@ class GroupView(msgspec.Struct, frozen=True):
 
 
 def service_view(mesh: Mesh, group: Group, scope: Scope, host: str, *, held: bool = False) -> ServiceView | None:
-    """None if the host is not visible to the group. `held`: from its `Telling`."""
+    """Return the view of a host for a group; None if the host is not visible to the group. `held`: whether calls to
+    unknown hosts are held, see `Telling`."""
     if group.kind is ProxyKind.GATEWAY:
         edge = mesh.edge(scope)
         doors = edge.doors.get(host, ())
@@ -173,7 +174,7 @@ def _seen(
     by_namespace = (
         f".{group.namespace}.svc." in host
         or any(match.source_namespace for match in conditions)
-        or not all(target.known for target in targets)  # the warning names the namespace from which it is hidden
+        or not all(target.known for target in targets)  # a warning names the caller's namespace
     )
     standing = mesh.standing(service) if service else Standing()
     rule, credentials = _usable(mesh, mesh.destination_rule(host, service, group), group)
@@ -212,12 +213,13 @@ def _seen(
 
 
 def deciding(view: ServiceView) -> VirtualService | None:
-    """The VirtualService whose HTTP routes apply to a host in the mesh: the first one with HTTP routes."""
+    """Return the VirtualService whose HTTP routes apply to a host in the mesh: the first one with HTTP routes."""
     return next((routing for routing in view.routes if routing.http), None)
 
 
 def speaking(view: ServiceView) -> tuple[VirtualService, ...]:
-    """All VirtualServices whose HTTP routes apply to a host. At a gateway they are merged."""
+    """Return all VirtualServices whose HTTP routes apply to a host: in the mesh at most one, at a gateway all of them,
+    merged."""
     if view.caller.kind is ProxyKind.GATEWAY:
         return tuple(routing for routing in view.routes if routing.http)
     decided = deciding(view)
@@ -225,12 +227,12 @@ def speaking(view: ServiceView) -> tuple[VirtualService, ...]:
 
 
 def told_by_name(view: ServiceView, port: ServicePort) -> bool:
-    """Whether connections to a port name their host (HTTP or SNI)."""
+    """Whether clients of a port send the name of the host in SNI: the protocol is TLS or HTTPS."""
     return port.protocol in (Protocol.TLS, Protocol.HTTPS) and view.host != "*"
 
 
 def takes_whole_port(view: ServiceView, port: ServicePort) -> bool:
-    """Whether nothing distinguishes connections to this service from others to its port."""
+    """Whether a listener cannot distinguish connections to this service from other connections to the same port."""
     service = view.service
     return (
         service is not None
@@ -273,9 +275,9 @@ def group_view(mesh: Mesh, group: Group, telling: Telling = EVERYTHING) -> Group
 def _usable(
     mesh: Mesh, rule: DestinationRule | None, group: Group
 ) -> tuple[DestinationRule | None, tuple[Credential, ...]]:
-    """The rule as a group can apply it, and the Secrets of its namespace that it uses. If one is missing, no endpoint
-    is called. Only gateways use Secrets: otherwise an author of rules could have a gateway's key delivered to their own
-    pod, although Kubernetes does not let them read it."""
+    """Return the rule as a group can apply it, and the Secrets of the group's namespace that it uses. Where a Secret is
+    missing, the rule calls no endpoint. Only gateways use Secrets: otherwise an author of rules could get a
+    gateway's key delivered to their own pod, although Kubernetes does not let them read it."""
     named = credentials_of(rule)
     if rule is None or not named:
         return rule, ()
@@ -343,7 +345,8 @@ def _target(mesh: Mesh, group: Group, scope: Scope, host: str) -> RouteTarget:
 
 
 def _by_pod(service: Service | None, group: Group) -> bool:
-    """Whether callers address a pod directly. Gateways and gRPC's own clients always choose a pod themselves."""
+    """Whether a sidecar's callers address the pods of a service directly, because it is headless. Gateways and gRPC's
+    own clients always choose a pod themselves."""
     headless = service is not None and service.headless and service.resolution is Resolution.STATIC
     return headless and group.kind is ProxyKind.SIDECAR
 
@@ -356,7 +359,7 @@ def offering_http(service: Service | None, rule: DestinationRule | None) -> tupl
 
 
 def _is_foreign_at(rule: DestinationRule | None, port: int) -> bool:
-    """Whether the rule originates TLS other than the mesh's on the port."""
+    """Whether the rule originates TLS on the port that is not the mesh's mutual TLS."""
     found = (effective(rule, port, subset).tls for subset in (None, *(rule.subsets if rule else ())))
     return any(tls is not None and tls.mode in _FOREIGN for tls in found)
 
