@@ -1,6 +1,7 @@
-"""Access log settings of MeshConfig: the file of the whole mesh, extension providers that log to files, the log format.
+"""Reads the access log settings of MeshConfig: the log file of the whole mesh, extension providers that log to files,
+and the log format.
 
-A format that Envoy would reject is an error here: with it, Envoy would reject every listener of every proxy.
+A log format that Envoy would reject is an error here, because with it Envoy would reject every listener of every proxy.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from weft.base.suggest import did_you_mean
 from weft.model.access_log import Encoding, FileLog, LogProvider
 
 FILE = "envoyFileAccessLog"
-ELSEWHERE = ("envoyHttpAls", "envoyTcpAls", "envoyOtelAls", "stackdriver")  # not supported yet
+ELSEWHERE = ("envoyHttpAls", "envoyTcpAls", "envoyOtelAls", "stackdriver")  # types not supported yet
 
-_BUILT_IN = "envoy"  # the provider that exists by default; it has the format of the whole mesh
+_BUILT_IN = "envoy"  # the provider that exists without being declared; by default it has the mesh-wide format
 _MOST_PATH = 4_096
 _MOST_LINE = 65_536
 _MOST_DEPTH = 20
@@ -29,13 +30,13 @@ _MOST_DEPTH = 20
 class Logging(msgspec.Struct, frozen=True):
     """All access log settings of MeshConfig."""
 
-    logs: tuple[FileLog, ...]  # unless a Telemetry overrides them
+    logs: tuple[FileLog, ...]  # the logs of every proxy, unless a Telemetry overrides them
     providers: tuple[LogProvider, ...]
-    defaults: tuple[str, ...]  # names of providers
+    defaults: tuple[str, ...]  # names of the default providers
 
 
 def read_file(fields: Fields, name: str) -> LogProvider:
-    """`envoyFileAccessLog`."""
+    """Read the `envoyFileAccessLog` of an extension provider."""
     log = FileLog(fields.text("path", most=_MOST_PATH) or FileLog().path)
     log = msgspec.structs.replace(log, omit_empty=fields.boolean("omitEmptyValues") or False)
     form = fields.fields("logFormat")
@@ -91,7 +92,7 @@ def _like(of_mesh: FileLog, provider: LogProvider) -> LogProvider:
 
 
 def _of_mesh(config: Fields) -> FileLog:
-    """`accessLogFile` and its format; without a path only the format."""
+    """Read `accessLogFile` with its encoding and format. Without `accessLogFile` the result has an empty path."""
     path = config.text("accessLogFile", most=_MOST_PATH)
     encoding = Encoding(config.choice("accessLogEncoding", tuple(Encoding), default=Encoding.TEXT))
     written = config.text("accessLogFormat", most=_MOST_LINE)
@@ -117,7 +118,8 @@ def _line(fields: Fields, name: str, line: str) -> str:
 
 
 def _labels(fields: Fields, at: Path, labels: Mapping[str, Any]) -> str:
-    """The labels as JSON; "" for the default labels."""
+    """Return the labels of a log format as JSON; "" for the default labels. Formats that Envoy rejects are reported as
+    errors."""
     flaws = list(_flaws(at, labels))
     for path, what, hint in flaws:
         fields.error(path, f"Envoy rejects the log format of `{path[-1]}`: {what}", hint)

@@ -1,4 +1,4 @@
-"""CA certificates in a ConfigMap, under `ca.crt`, which the Gateway API refers to."""
+"""Reads CA certificates from a ConfigMap, under `ca.crt`; objects of the Gateway API refer to such ConfigMaps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def authorities(body: Mapping[str, Any]) -> str:
-    """Its certificates, as PEM; "" if there are none, or if the value is not PEM."""
+    """Return the CA certificates of a ConfigMap as PEM; "" if it has none, or if the value is not PEM."""
     data = body.get("data")
     roots = data.get("ca.crt") if isinstance(data, Mapping) else None
     if not isinstance(roots, str):
@@ -17,5 +17,5 @@ def authorities(body: Mapping[str, Any]) -> str:
     try:
         load_pem_x509_certificates(roots.encode())
     except ValueError:
-        return ""  # another tool's ConfigMap, in another format
+        return ""  # the ConfigMap belongs to another tool and has another format
     return roots

@@ -1,5 +1,6 @@
-"""Istio's AuthorizationPolicy. A policy that cannot be enforced exactly as written is rejected, and a rejected policy
-without an earlier valid version denies all requests to the workloads it selects: see `closed_authorization_policy`."""
+"""Reads Istio's AuthorizationPolicy. A policy that cannot be enforced exactly as written is rejected, and a rejected
+policy without an earlier valid version denies all requests to the workloads it selects: see
+`closed_authorization_policy`."""
 
 from __future__ import annotations
 
@@ -20,12 +21,12 @@ from weft.model.names import Labels
 from weft.model.value import Value
 
 DRY_RUN = "istio.io/dry-run"
-_REVISION = "istio.io/rev"  # selects the control plane that reads it
+_REVISION = "istio.io/rev"  # selects the control plane that reads the policy
 MOST_RULES = 1_000
-MOST_VALUES = 20_000  # of one policy, all rules together: some 2 MB of Envoy's configuration
+MOST_VALUES = 20_000  # of one policy, in all its rules: about 2 MB of Envoy config
 MOST_SERVICE_ACCOUNTS = 16  # Istio's own limit
 
-# Keys of conditions: plain ones, and below those with a name in brackets.
+# Keys of conditions without a name in brackets. The keys below have one, such as `request.headers[x-user]`.
 PLAIN_KEYS = (
     "source.ip",
     "remote.ip",
@@ -63,7 +64,7 @@ def read_authorization_policy(root: Fields, meta: Meta) -> tuple[AuthorizationPo
         if root.has("spec"):
             return ()
         spec = root.embedded("spec", {})
-    # A selector that cannot be parsed selects the whole namespace, for the policy that replaces a rejected one.
+    # If the selector cannot be parsed, the policy that replaces this rejected one selects the whole namespace.
     selected: Labels = selector(spec, "selector", "matchLabels") or ()
     if spec.report.is_wrong((*spec.path, "selector")):
         selected = ()
@@ -88,8 +89,9 @@ def read_authorization_policy(root: Fields, meta: Meta) -> tuple[AuthorizationPo
 
 
 def closed_authorization_policy(values: tuple[Value, ...], meta: Meta) -> tuple[Value, ...]:
-    """What replaces a rejected policy without an earlier valid version: a DENY of all requests. A policy that would not
-    have denied any request (AUDIT, a dry run, one whose targets are no gateways) is replaced by nothing."""
+    """Return the policy that replaces a rejected policy without an earlier valid version: it denies all requests. The
+    result is empty if the rejected policy would not have denied any request (AUDIT, a dry run, or targets that are
+    no gateways)."""
     meant = next((value for value in values if isinstance(value, AuthorizationPolicy)), None)
     if meant is None:
         meant = AuthorizationPolicy(meta.name, meta.namespace, created=meta.created, origin=meta.origin)
@@ -127,7 +129,7 @@ def _dry_run(root: Fields, action: Action, meta: Meta) -> bool:
 
 
 def _check_annotations(root: Fields, meta: Meta) -> None:
-    """Warn about a misspelled dry run annotation: the policy is enforced without it."""
+    """Warn about a misspelled dry run annotation, because without the annotation the policy is enforced."""
     for where, held in (("annotations", meta.annotations), ("labels", meta.labels)):
         for name, _ in held:
             prefix, _, word = name.rpartition("/")
@@ -161,7 +163,7 @@ def _rule(rule: Fields, meta: Meta) -> AuthorizationRule:
 
 
 def _listed(rule: Fields, name: str) -> list[Fields]:
-    """An empty list would match nothing, which is never intended: it is an error."""
+    """Return the mappings of a list. An empty list is an error: it would match nothing, which is never intended."""
     if rule.has(name) and rule.raw(name) == []:
         rule.error(name, f"`{name}` is empty", "leave it out to match everything")
     return rule.items(name)
@@ -272,7 +274,7 @@ def _values(fields: Fields, name: str) -> tuple[str, ...]:
     for index, value in enumerate(found):
         if not value and not fields.report.is_wrong((*fields.path, name, index)):
             fields.error((name, index), f"an empty text in `{name}`", '`"*"` matches any value')
-    return found  # with the empty ones, so that later values keep their index
+    return found  # including empty values, so that later values keep their index
 
 
 def _ranges(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -299,7 +301,7 @@ def _ports(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[int, ...
 
 
 def _service_accounts(fields: Fields, name: str, values: tuple[str, ...], meta: Meta) -> tuple[str, ...]:
-    """Each as NAMESPACE/NAME. The default namespace is the policy's own."""
+    """Return the service accounts as NAMESPACE/NAME. A name without a namespace is in the policy's own namespace."""
     found = []
     for index, value in _written(values):
         namespace, slash, account = value.rpartition("/")

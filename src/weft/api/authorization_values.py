@@ -1,5 +1,5 @@
-"""Values of policies that are well formed and yet never match: each gets a warning, since a DENY that never matches
-protects nothing. The values are returned unchanged."""
+"""Warns about values of policies that are well formed and yet never match, since a DENY that never matches protects
+nothing. The functions return the values unchanged."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 
 from weft.api.reader import Fields
 
-ONE, ANY = "{*}", "{**}"  # path templates: one segment, any number of them
-MOST_SEGMENTS = 200  # of one path
+ONE, ANY = "{*}", "{**}"  # in path templates: one segment; any number of segments
+MOST_SEGMENTS = 200  # of one path template
 
 _TEMPLATE_SEGMENT = re.compile(r"\{\*{1,2}\}|[^{}*]*")
 _BRACES = re.compile(r"\{[^/{}]*\}")

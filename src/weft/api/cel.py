@@ -1,7 +1,9 @@
-"""Validate CEL expressions of access log filters: syntax errors, and attributes that do not exist.
+"""Validates CEL expressions of access log filters. Input: an expression. Output: its syntax error, and the attributes
+in it that do not exist.
 
-Envoy rejects a whole listener for one expression that it cannot compile, so none may be sent to it. The grammar is that
-of https://github.com/google/cel-spec, without the comprehensions, messages and functions that Envoy 1.40 lacks.
+Envoy rejects a whole listener for one expression that it cannot compile, so no such expression may be sent to a proxy.
+The grammar is that of https://github.com/google/cel-spec, without the comprehensions, messages and functions that Envoy
+1.40 lacks.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _BYTE = rf"""\\(?:{_OCTET})"""
 _POINT = r"(?![dD][89a-fA-F])[0-9a-fA-F]{4}"  # half of a surrogate pair is not a character
 _ESCAPE = rf"""\\(?:{_OCTET}|u{_POINT}|U0000{_POINT}|U00(?:0[1-9a-fA-F]|10)[0-9a-fA-F]{{4}})"""
 _RAW = r"""(?:[rR](?:"[^"\r\n]*"|'[^'\r\n]*'))"""
-# Compiled on first use: it takes milliseconds, and most meshes have no CEL.
+# The regular expression is compiled at its first use and not at import: that takes milliseconds, and most meshes have
+# no CEL.
 _SYNTAX = rf"""
     (?P<space>[ \t\r\n\f]+|//[^\n]*)
   | (?P<text>{_RAW}|"(?:[^\\"\r\n]|{_ESCAPE})*"|'(?:[^\\'\r\n]|{_ESCAPE})*')
@@ -42,7 +45,7 @@ _COMPREHENSIONS = frozenset(words("all exists exists_one map filter"))
 _OF_TIME = words("""
     getDate getDayOfMonth getDayOfWeek getDayOfYear getFullYear getHours getMilliseconds getMinutes getMonth getSeconds
     """)
-# Number of arguments of each function, and of each method (without its receiver).
+# Numbers of arguments that each function accepts, and below each method (without its receiver).
 _FUNCTIONS: Mapping[str, tuple[int, ...]] = dict.fromkeys(
     words("size int uint double bytes bool type dyn timestamp duration"), (1,)
 ) | dict.fromkeys(words("matches startsWith endsWith contains"), (2,))
@@ -75,12 +78,12 @@ _TYPES = frozenset(words("int uint double bool string bytes list map null_type t
 
 
 def flaw(expression: str) -> str:
-    """Why Envoy would reject the expression; empty if it would not."""
+    """Return why Envoy would reject the expression; "" if Envoy would accept it."""
     return _read(expression).flaw
 
 
 def strangers(expression: str) -> tuple[tuple[str, str], ...]:
-    """Attributes that do not exist, each with a hint: conditions on them are never true."""
+    """Return the attributes in the expression that do not exist, with hints: conditions on them are never true."""
     found: dict[str, str] = {}
     for root, field in _read(expression).attributes:
         if root not in ATTRIBUTES:
@@ -104,7 +107,7 @@ class _Refused(Exception):
 
 class _Read(msgspec.Struct, frozen=True):
     flaw: str
-    attributes: tuple[tuple[str, str], ...] = ()  # a root and the field of it, if any
+    attributes: tuple[tuple[str, str], ...] = ()  # each a root attribute and its field; "" for no field
 
 
 def _read(expression: str) -> _Read:
@@ -135,7 +138,7 @@ def _tokens(expression: str) -> Iterator[_Token]:
 
 
 class _Reader:
-    """Recursive descent, one method per rule of the grammar."""
+    """A recursive descent parser, one method per rule of the grammar. It collects the attributes in an expression."""
 
     def __init__(self) -> None:
         self.tokens: list[_Token] = []
@@ -211,7 +214,7 @@ class _Reader:
             named = False
 
     def _primary(self) -> bool:
-        """Returns whether it is a name, whose fields may follow."""
+        """Parse a primary expression. Return whether it is the name of an attribute, so that a field may follow."""
         if self._take("("):
             self.expression()
             self._expect(")")
@@ -267,7 +270,7 @@ class _Reader:
             raise _Refused(f"{last.text[:80]} is not a regular expression: {wrong}")
 
     def _has(self) -> None:
-        """`has(a.b)`: a field, nothing else."""
+        """Parse the argument of `has(a.b)`, which must be a field."""
         self.expression()
         self._expect(")")
         name, dot = self.tokens[self._place - 2], self.tokens[self._place - 3]

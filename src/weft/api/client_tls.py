@@ -1,5 +1,5 @@
-"""The `tls` of a DestinationRule: TLS of connections to a host. A setting that cannot be applied as written is
-rejected, and calls by a rejected rule with TLS fail: they must not fall back to weaker settings."""
+"""Reads the `tls` of a DestinationRule: TLS of connections to a host. A setting that cannot be applied as written is
+rejected. Calls for which a rejected rule configures TLS fail: they must not fall back to weaker settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MODES = tuple(mode.value for mode in ClientTlsMode if mode is not ClientTlsMode
 _FILES = ("clientCertificate", "privateKey", "caCertificates", "caCrl")
 _FIELDS = (*_FILES, "credentialName", "subjectAltNames", "sni", "insecureSkipVerify")
 _CLOSED = ClientTls(ClientTlsMode.CLOSED)
-# The fields that each mode uses; any other would have no effect, and is an error.
+# The fields that each mode uses. Any other field would have no effect, and is an error.
 _READ = {
     "DISABLE": (),
     "SIMPLE": ("caCertificates", "caCrl", "credentialName", "subjectAltNames", "sni", "insecureSkipVerify"),
@@ -57,8 +57,8 @@ def read_client_tls(policy: Fields) -> ClientTls | None:
 
 
 def closed_rule(values: Sequence[Value], meta: Meta) -> tuple[Value, ...]:
-    """What replaces a rejected rule: calls for which it configures TLS fail. A rejected rule without TLS is replaced by
-    nothing."""
+    """Return the rule that replaces a rejected rule: calls for which the rejected rule configures TLS fail. The result
+    is empty for a rejected rule without TLS."""
     del meta
     return tuple(
         msgspec.structs.replace(
@@ -85,7 +85,7 @@ def _closed(policy: TrafficPolicy | None) -> TrafficPolicy | None:
 
 def _server_name(tls: Fields) -> str:
     name = tls.text("sni", most=255)
-    if name and not is_host(name.replace("_", "a")):  # the mesh's own names have underscores in them
+    if name and not is_host(name.replace("_", "a")):  # the mesh's own server names contain underscores
         tls.error("sni", f"`{name[:80]}` is not a name for `sni`", "use a host name")
     return name
 
@@ -98,7 +98,8 @@ def _file(tls: Fields, name: str) -> str:
 
 
 def _check_credential(tls: Fields) -> None:
-    """`credentialName` replaces all files: files beside it would have no effect."""
+    """Check `credentialName`: it replaces all certificate files, so files beside it would have no effect and are an
+    error."""
     name = tls.text("credentialName", most=253)
     if name and (not is_host(name) or name != name.lower()):
         hint = "the name, without a namespace, of a Secret in the proxy's own namespace"

@@ -1,5 +1,6 @@
-"""Envoy's command operators, such as `%REQ(x-user)%`: those that it supports in header values and in access log
-formats. Envoy rejects a whole listener or route table for one unknown command, so none may be sent to it.
+"""Validates Envoy's command operators, such as `%REQ(x-user)%`, in header values and in access log formats. Envoy
+rejects a whole listener or route configuration for one unknown command, so no unknown command may be sent to a
+proxy.
 
 Input: a format. Output: what is wrong with it, and a hint. The names and parameters are those of Envoy 1.40.
 """
@@ -89,7 +90,7 @@ _LOG_PARAMETERS: Mapping[str, re.Pattern[str]] = {
     "REQUESTED_SERVER_NAME": _SERVER_NAME,
     "COMMON_DURATION": re.compile("[A-Z_0-9a-z.-]+:[A-Z_0-9a-z.-]+(?::(?:ms|us|ns))?"),
 }
-_SHORTENED = frozenset(  # those that accept `:NUMBER`, which truncates the value
+_SHORTENED = frozenset(  # commands that accept `:NUMBER`, which truncates the value
     words("""
     REQ RESP TRAILER REQ_WITHOUT_QUERY DYNAMIC_METADATA FILTER_STATE UPSTREAM_FILTER_STATE ENVIRONMENT QUERY_PARAM CEL
     PATH QUERY_PARAMS METADATA
@@ -99,7 +100,7 @@ _COMMAND = re.compile(r"%%|%(?P<name>[A-Z0-9_]+)(?:\((?P<given>[^\n]*?)\))?(?P<l
 
 
 def log_flaw(line: str) -> tuple[str, str]:
-    """Why Envoy would reject an access log format, and a hint; empty strings if it would not."""
+    """Return why Envoy would reject an access log format, and a hint; two empty strings if Envoy would accept it."""
     end = 0
     while (sign := line.find("%", end)) >= 0:
         found = _COMMAND.match(line, sign)

@@ -1,4 +1,4 @@
-"""Kubernetes' Namespace and ServiceAccount: names with labels."""
+"""Reads Kubernetes' Namespace and ServiceAccount. weft needs their names and the labels of a Namespace."""
 
 from __future__ import annotations
 

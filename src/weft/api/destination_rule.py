@@ -1,4 +1,4 @@
-"""Istio's DestinationRule: how calls to a host are made, and its subsets."""
+"""Reads Istio's DestinationRule: the traffic policy for calls to a host, and its subsets."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""MeshConfig's `extensionProviders`: a name, and one field that selects the type of provider. Each type has its reader
-in the table below; unsupported ones get a warning."""
+"""Reads MeshConfig's `extensionProviders`: each has a name, and one field that selects its type. The table `_READERS`
+has a reader for each supported type; unsupported types get a warning."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.model.extension_provider import Authorizer, CheckedBody, ExtensionProv
 DEFAULT_TIMEOUT = timedelta(seconds=5)
 MOST_BODY = 64 << 20  # bytes that a proxy may buffer per request
 
-_STATUSES = frozenset(int(status) for status in HTTPStatus if status >= 200) - {418, 425, 451}  # Envoy's list
+_STATUSES = frozenset(int(status) for status in HTTPStatus if status >= 200) - {418, 425, 451}  # Envoy's
 
 _NOT_ACTED_ON = tuple(
     words("""
@@ -52,7 +52,7 @@ def _http(fields: Fields, name: str) -> ExtensionProvider:
     prefix = fields.request_text("pathPrefix", most=4_096)
     if prefix and not prefix.startswith("/"):
         fields.error("pathPrefix", f"`pathPrefix` must begin with /, not `{prefix[:80]}`")
-    former = _headers(fields, "includeHeadersInCheck")  # its name in older versions of Istio
+    former = _headers(fields, "includeHeadersInCheck")  # the field's name in older versions of Istio
     headers = _headers(fields, "includeRequestHeadersInCheck") or former
     additional = fields.string_map("includeAdditionalHeadersInCheck")
     for header in additional:
@@ -141,7 +141,7 @@ def _body(fields: Fields) -> CheckedBody | None:
 
 
 def _headers(fields: Fields, name: str) -> tuple[str, ...]:
-    """Names, each of which may begin or end with `*`."""
+    """Read a list of header names, each of which may begin or end with `*`."""
     found = fields.texts(name, most=256)
     for index, header in enumerate(found):
         plain = header.removeprefix("*") if header.startswith("*") else header.removesuffix("*")

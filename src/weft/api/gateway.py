@@ -1,4 +1,4 @@
-"""Istio's Gateway: which ports and hosts the edge serves, and its TLS (`server_tls.py`)."""
+"""Reads Istio's Gateway: the ports and hosts that gateways serve, and their TLS (`server_tls.py`)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _check_protocol(server: Fields, port: ServicePort, tls: ServerTls | None) ->
         server.error(("port", "protocol"), "UDP is not supported: no gateway serves it")
     elif (
         tls
-        and port.protocol not in (*_ENCRYPTED, Protocol.UNDECLARED)  # undeclared is an error already
+        and port.protocol not in (*_ENCRYPTED, Protocol.UNDECLARED)  # an undeclared protocol is reported already
         and not (tls.https_redirect and port.protocol.is_http)
     ):
         what = f"a server of protocol {spoken} cannot have `tls`"

@@ -1,4 +1,4 @@
-"""What an http route does to requests besides forwarding them: headers, retries, faults, CORS."""
+"""Reads the settings of an http route that change requests or responses: headers, retries, faults, CORS."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ METHODS = frozenset(
     GET HEAD POST PUT PATCH DELETE CONNECT OPTIONS TRACE *
     """)
 )
-# Envoy accepts 1,000 per route, including those of its destination.
+# Envoy accepts 1,000 header changes per route, including those of its destination; each of the two may have half of
+# them.
 MOST_HEADERS = 500
 MOST_VALUE = 16_384  # bytes; Envoy's own limit
 

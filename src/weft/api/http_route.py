@@ -1,4 +1,4 @@
-"""One `http` entry of a VirtualService: its matches, destinations and changes to requests."""
+"""Reads one `http` entry of a VirtualService: its matches, destinations and changes to requests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WITHOUT_BODY = (204, 304)  # by RFC 9110. Envoy would send a body anyway, and H
 
 
 def read_http_route(item: Fields, meta: Meta, *, delegated: bool) -> HttpRoute:
-    """`delegated`: the VirtualService has no hosts and is part of another one."""
+    """Read an http route. `delegated`: its VirtualService has no hosts and is a delegate of another VirtualService."""
     action = _action(item, delegated=delegated)
     matches = tuple(_match(match, meta) for match in item.items("match"))
     if delegated or action == "delegate":
@@ -56,7 +56,7 @@ def read_http_route(item: Fields, meta: Meta, *, delegated: bool) -> HttpRoute:
 
 
 def read_destinations(item: Fields, meta: Meta, *, headers: bool) -> tuple[WeightedDestination, ...]:
-    """The `route` list of an http, tls or tcp route."""
+    """Read the `route` list of an http, tls or tcp route: its destinations with their weights."""
     found = []
     entries = item.items("route")
     for entry in entries:
@@ -115,8 +115,8 @@ def _action(item: Fields, *, delegated: bool) -> str:
 
 
 def _responds_itself(item: Fields, words: str) -> None:
-    """The proxy itself responds, and forwards nothing. Fields that Istio accepts but that have no effect get a
-    warning."""
+    """Check a route that forwards nothing, because the proxy itself responds: `fault` and `rewrite` are errors; other
+    fields that have no effect but that Istio accepts get a warning. `words` names the response in messages."""
     for name in ("fault", "rewrite"):
         if item.has(name):
             item.error(name, f"{words} cannot have `{name}`")

@@ -1,5 +1,5 @@
-"""Validate a JSON Web Key Set that is inline in an object. Input: its text. Output: the same keys with only their
-public parts, or what is wrong with them. Rule: no part of a key that might be secret is ever repeated in a message."""
+"""Validates a JSON Web Key Set that is inline in an object. Input: its text. Output: the keys with only their public
+parts, or what is wrong with them. Rule: a message never contains a part of a key that might be secret."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_CHARACTERS = 128 << 10
 MOST_KEYS = 100
 
 _SECRET = ("d", "p", "q", "dp", "dq", "qi", "oth", "k")
-_CURVES = {"P-256": 32, "P-384": 48, "P-521": 66}  # and the length of a coordinate, in bytes
+_CURVES = {"P-256": 32, "P-384": 48, "P-521": 66}  # each with the length of a coordinate, in bytes
 _ALGORITHMS = {
     "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     "P-256": ("ES256",),
@@ -21,9 +21,9 @@ _ALGORITHMS = {
     "P-521": ("ES512",),
     "Ed25519": ("EdDSA",),
 }
-_LEAST_RSA_BITS = 2048  # less is considered insecure since 2013 (NIST SP 800-131A)
+_LEAST_RSA_BITS = 2048  # shorter keys are considered insecure since 2013 (NIST SP 800-131A)
 _MOST_RSA_BITS = 8192
-_EXPONENTS = (3, 65537)  # all that Envoy's TLS library accepts, as tested
+_EXPONENTS = (3, 65537)  # the only exponents that Envoy's TLS library accepts, as tested
 _GENERATE = "replace this key pair everywhere it is used; only the public part belongs here"
 
 
@@ -33,7 +33,7 @@ class KeyFlaw(NamedTuple):
 
 
 def read_key_set(text: str) -> str | KeyFlaw:
-    """Never raises."""
+    """Return the key set as JSON with only public parts, or what is wrong with it. Never raises."""
     if len(text) > MOST_CHARACTERS:
         return KeyFlaw(f"`jwks` is longer than {MOST_CHARACTERS} characters", "publish the keys and use `jwksUri`")
     try:
@@ -55,7 +55,8 @@ def read_key_set(text: str) -> str | KeyFlaw:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Reject duplicate members: one parser uses the first of the two, another the last."""
+    """Return the members of a JSON object. Raises ValueError for duplicate names: some parsers use the first of two
+    members, others the last."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError
@@ -119,8 +120,8 @@ def _curve(key: Mapping[str, Any]) -> dict[str, str] | KeyFlaw:
 
 
 def _is_on_curve(name: str, x: int, y: int) -> bool:
-    """Envoy rejects a whole listener if a key set has no valid key. The library is slow to import, and few objects need
-    it."""
+    """Whether a point is on the curve. Needed because Envoy rejects a whole listener if a key set has no valid key. The
+    library is imported here, because it is slow to import and few objects need it."""
     from cryptography.hazmat.primitives.asymmetric import ec
 
     curves = {"P-256": ec.SECP256R1(), "P-384": ec.SECP384R1(), "P-521": ec.SECP521R1()}
@@ -154,7 +155,7 @@ def _number(text: str) -> int:
 
 
 def _bytes(text: str) -> bytes:
-    """b"" if the text is not base64url."""
+    """Decode base64url; b"" if the text is not base64url."""
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):

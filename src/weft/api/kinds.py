@@ -1,5 +1,5 @@
-"""The kind of an object in its ObjectKey. Two API groups have a kind Gateway: that of the Gateway API has its group
-appended, like in kubectl."""
+"""Computes the kind that an ObjectKey has for an object. Two API groups have a kind Gateway: the kind of the Gateway
+API gets its group appended, as in kubectl."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ STANDARD_GATEWAY = f"Gateway.{GATEWAY_API}"
 
 
 def key_kind(api_version: str, kind: str) -> str:
-    """`kind`, or `KIND.GROUP` where another group that weft reads has a kind of the same name."""
+    """Return the kind for an ObjectKey: `kind`, or `KIND.GROUP` where another group that weft reads has a kind of the
+    same name."""
     return STANDARD_GATEWAY if kind == "Gateway" and group_of(api_version) == GATEWAY_API else kind
 
 
 def written_kind(kind: str) -> str:
-    """The `kind` as in the object itself."""
+    """Return the `kind` field that the object itself has: the kind of an ObjectKey without the group."""
     return kind.partition(".")[0]
 
 
 def group_of(api_version: str) -> str:
-    """The API group; "" for the core group."""
+    """Return the API group of an apiVersion; "" for the core group."""
     return api_version.rpartition("/")[0]

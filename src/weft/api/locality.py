@@ -1,5 +1,5 @@
-"""Istio's `localityLbSetting`, of a DestinationRule's load balancer and of MeshConfig: which endpoints callers prefer,
-by locality. Contradictory settings are rejected, like in Istio."""
+"""Reads Istio's `localityLbSetting`, of a DestinationRule's load balancer or of MeshConfig: which endpoints callers
+prefer, by locality. Contradictory settings are rejected, as in Istio."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft.api.reader import Fields
 from weft.model.destination_rule import Distribution, LocalitySetting
 from weft.model.locality import TOPOLOGY, matches, parts_of
 
-# Endpoints are not grouped by node: there would be as many groups as nodes.
+# Not supported as a failover label: endpoints grouped by node would be as many groups as nodes.
 _BY_NODE = "kubernetes.io/hostname"
 
 
@@ -84,7 +84,7 @@ def _check_place(fields: Fields, at: str | Path, place: str) -> None:
 
 
 def _overlap(one: str, other: str) -> bool:
-    """Whether some locality matches both."""
+    """Whether there is a locality that both patterns match."""
     if "*" in parts_of(one) or "" in parts_of(one):
         return matches(other, one) or matches(one, other)
     return matches(one, other) or one == other

@@ -1,5 +1,5 @@
-"""Istio's mesh-wide settings (MeshConfig): the text under `mesh` in the ConfigMap `istio` of the root namespace. Other
-ConfigMaps are read only for CA certificates (`ca.crt`)."""
+"""Reads Istio's mesh-wide settings (MeshConfig): the text under `mesh` in the ConfigMap `istio` of the root namespace.
+From other ConfigMaps only CA certificates (`ca.crt`) are read."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from weft.model.on_demand import OnDemand
 from weft.model.settings import CIPHERS, PathNormalization, Settings, Underscores
 
 NAME = "istio"
-_MOST_PROXIES = 255  # in front of a gateway
+_MOST_PROXIES = 255  # largest number of trusted proxies in front of a gateway
 ON_DEMAND = "weft.dev/on-demand"  # an annotation: Istio's MeshConfig has no such field
-UNDERSCORES = "weft.dev/headers-with-underscores"  # likewise; for gateways
-# Fields of MeshConfig that production files have and that this version ignores.
+UNDERSCORES = "weft.dev/headers-with-underscores"  # an annotation, too; for gateways
+# Fields of MeshConfig that are common in production and that this version of weft ignores.
 _NOT_ACTED_ON = tuple(
     words("""
     proxyListenPort proxyHttpPort proxyInboundListenPort tcpKeepalive ingressClass ingressService
@@ -58,7 +58,7 @@ def read_config_map(root: Fields, meta: Meta) -> tuple[Settings | AuthorityBundl
 
 
 def _bundle(root: Fields, meta: Meta) -> tuple[AuthorityBundle, ...]:
-    """CA certificates that a BackendTLSPolicy may refer to."""
+    """Return the CA certificates in a ConfigMap; a BackendTLSPolicy may refer to them. Empty if it has none."""
     roots = authorities({"data": root.raw("data")})
     return (AuthorityBundle(meta.name, meta.namespace, roots, meta.origin),) if roots else ()
 
@@ -66,13 +66,14 @@ def _bundle(root: Fields, meta: Meta) -> tuple[AuthorityBundle, ...]:
 def _is_mesh_config(meta: Meta, *, from_file: bool) -> bool:
     if meta.name == NAME and meta.namespace == Settings().root_namespace:
         return True
-    # From an API server only one ConfigMap is read, in any namespace: `istio`, or `istio-REVISION`.
+    # From an API server the control plane reads only one ConfigMap with settings, in any namespace: `istio`, or
+    # `istio-REVISION`.
     return not from_file and (meta.name == NAME or meta.name.startswith(f"{NAME}-"))
 
 
 def _embedded(data: Fields) -> Fields | None:
-    """The settings inside the text. In a block (`mesh: |`) each has its line in the file; in any other text, all have
-    the line of the text."""
+    """Parse the text of the MeshConfig; None if it is not a YAML mapping. In a literal block (`mesh: |`), problems of a
+    setting have the line of that setting; in any other text, they have the line of `mesh`."""
     text, start = data.text("mesh"), data.text_line("mesh")
     try:
         composed = compose(text, start or 1)
@@ -98,7 +99,7 @@ def _report(data: Fields, flaw: TextFlaw, start: int) -> None:
 
 
 def _settings(config: Fields, meta: Meta) -> Settings:
-    # `defaultServiceExportTo` is parsed, for later features.
+    # `defaultServiceExportTo` is parsed, but has no effect yet.
     config.unsupported(*_NOT_ACTED_ON, "defaultServiceExportTo")
     default = Settings()
     trust_domain = config.text("trustDomain", default=default.trust_domain, most=255)
@@ -140,7 +141,8 @@ def _settings(config: Fields, meta: Meta) -> Settings:
 
 
 def _trusted_proxies(config: Fields) -> int:
-    """The only supported field of `defaultConfig`: the number of trusted proxies in front of the gateways."""
+    """Return the number of trusted proxies in front of the gateways: the only supported setting in `defaultConfig`.
+    Other fields in it are reported."""
     written = config.raw("defaultConfig")
     topology = written.get("gatewayTopology") if isinstance(written, Mapping) else None
     if not isinstance(topology, Mapping):
@@ -181,7 +183,7 @@ def _underscores(config: Fields, meta: Meta) -> Underscores:
         if not config.report.is_wrong(at):
             what = f"the annotation {UNDERSCORES} is `{written[:40]}`, which is not a valid value"
             config.report.error(at, what, f"write {', '.join(Underscores)}")
-        return Underscores.REJECT  # fail closed: its author wants to restrict headers
+        return Underscores.REJECT  # fail closed: the author wants to restrict headers
     return Underscores(written)
 
 

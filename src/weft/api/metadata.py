@@ -1,5 +1,5 @@
-"""The metadata of an object: name, namespace, labels, annotations and origin. Also fields that many kinds share:
-`exportTo`, selectors, references to hosts."""
+"""Reads the metadata of an object: name, namespace, labels, annotations and origin. Also reads fields that many kinds
+share: `exportTo`, selectors, references to hosts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Meta(msgspec.Struct, frozen=True):
     origin: Origin
 
     def host(self, name: str) -> str:
-        """The fully qualified name of a host in this object."""
+        """Return the fully qualified name of a host that this object names; an IP address is returned unchanged."""
         return name if is_address(name) else full_host(name, self.namespace, self.domain)
 
 
@@ -59,14 +59,14 @@ def read_metadata(root: Fields, document: Document, domain: str) -> Meta:
 
 
 def content_version(body: Mapping[str, Any]) -> str:
-    """A hash of the content, independent of its location."""
+    """Return a hash of an object's content without its status; it does not depend on the file or the line."""
     content = {name: value for name, value in body.items() if name != "status"}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def export_to(fields: Fields, meta: Meta, *, no_namespace: bool = False) -> tuple[str, ...]:
-    """`exportTo`: `.`, `*`, namespaces, and for services `~` (no namespace)."""
+    """Read `exportTo`: `.`, `*` or namespaces; with `no_namespace` also `~`, which exports to no namespace."""
     found = fields.texts("exportTo", most=63)
     seen = set()
     for index, entry in enumerate(found):
@@ -82,7 +82,7 @@ def export_to(fields: Fields, meta: Meta, *, no_namespace: bool = False) -> tupl
 
 
 def selector(fields: Fields, name: str, labels_name: str = "labels") -> Labels | None:
-    """A workload selector: None if there is none."""
+    """Read the labels of a workload selector; None if the field is not set."""
     inner = fields.fields(name)
     if inner is None:
         return None
@@ -96,7 +96,8 @@ def selector(fields: Fields, name: str, labels_name: str = "labels") -> Labels |
 
 
 def host_reference(fields: Fields, name: str, meta: Meta, *, star: bool = False) -> str:
-    """The fully qualified name of a host that may be short, a wildcard or (in a route) an address."""
+    """Read a host and return its fully qualified name. The host may be a short name, a wildcard or an IP address;
+    `star`: it may be `*`."""
     value = fields.text(name, required=True, most=255)
     if value and not is_host(value, wildcard=True) and not is_address(value):
         fields.host(name)
@@ -106,7 +107,7 @@ def host_reference(fields: Fields, name: str, meta: Meta, *, star: bool = False)
 
 
 def gateway_names(fields: Fields, meta: Meta) -> tuple[str, ...]:
-    """`gateways`, each as NAMESPACE/NAME, or `mesh`."""
+    """Read `gateways`: each becomes NAMESPACE/NAME, or `mesh`."""
     found = []
     for index, name in enumerate(fields.texts("gateways", most=255)):
         namespace, slash, short = name.partition("/")

@@ -1,6 +1,6 @@
-"""Parse a document into model values and problems. The table `KINDS` maps each kind to its reader.
+"""Parses a document into model values and problems. The table `KINDS` maps each kind to its reader.
 
-Rule: an object is accepted or rejected as a whole. If any of its problems is an error there are no values, and the
+Rule: an object is accepted or rejected as a whole. If one of its problems is an error, there are no values, and the
 caller keeps the last valid version. Objects of kinds that weft does not read have neither values nor errors.
 """
 
@@ -50,7 +50,8 @@ from weft.model.value import Value
 class Parsed(msgspec.Struct, frozen=True):
     values: tuple[Value, ...] = ()
     problems: tuple[Problem, ...] = ()
-    meant: tuple[Value, ...] = ()  # of a rejected object, as far as it can be parsed: only to check references to it
+    # The values of a rejected object that could be parsed, only for checks of references to it.
+    meant: tuple[Value, ...] = ()
     closed: tuple[Value, ...] = ()  # replaces a rejected object that restricts access, if there is no valid version
 
 
@@ -58,7 +59,8 @@ class KindReader(msgspec.Struct, frozen=True):
     versions: tuple[str, ...]  # accepted apiVersions, the preferred one first
     read: Callable[[Fields, Meta], tuple[Value, ...]]
     namespaced: bool = True
-    # Returns what replaces a rejected object, so that access fails closed; gets the values that could be parsed.
+    # Returns the values that replace a rejected object, so that access fails closed. It gets the values that could be
+    # parsed.
     closed: Callable[[tuple[Value, ...], Meta], tuple[Value, ...]] | None = None
 
 
@@ -97,7 +99,7 @@ KINDS: Mapping[str, KindReader] = {
     "Workload": KindReader(("weft.dev/v1alpha1",), read_workload),
 }
 
-# Kinds of other tools, which are often in the same files as those of a mesh. They are ignored with a warning.
+# Kinds of other tools, which are often in the same files as objects of a mesh. They are ignored with a warning.
 NOT_READ = frozenset(
     words("""
     Pod Deployment ReplicaSet StatefulSet DaemonSet Job CronJob Endpoints EndpointSlice Node Ingress
@@ -109,17 +111,18 @@ NOT_READ = frozenset(
     """)
 )
 
-# Those of them that would change how a mesh behaves if weft supported them.
+# The kinds in NOT_READ that would change how a mesh behaves if weft supported them.
 OF_MESHES = frozenset(
     words("""
     EnvoyFilter ProxyConfig WasmPlugin WorkloadGroup UDPRoute ListenerSet XListenerSet
     """)
 )
 
-# Those of them that create pods. A mesh on one machine has Workloads; on a cluster, Kubernetes creates the pods.
+# The kinds in NOT_READ that create pods. A mesh on one machine has Workloads instead; on a cluster, Kubernetes creates
+# the pods.
 OF_PODS = frozenset(words("Pod Deployment ReplicaSet StatefulSet DaemonSet Job CronJob ReplicationController"))
 
-# What to use instead of a kind that is not read.
+# Hints: what to use instead of a kind that is not read.
 _INSTEAD: Mapping[str, str] = {
     "EnvoyFilter": "use a VirtualService, DestinationRule, Telemetry or AuthorizationPolicy",
     "WasmPlugin": "to authorize requests, use an AuthorizationPolicy with action CUSTOM",
@@ -140,11 +143,12 @@ CLUSTER_SCOPED = frozenset(
 
 
 def parse(document: Document, domain: str = "cluster.local") -> Parsed:
-    """Never raises, whatever the document contains."""
+    """Parse a document into model values and problems. `domain` is the cluster's DNS domain. Never raises, whatever the
+    document contains."""
     report = DocumentReport(document)
     values: tuple[Value, ...] = ()
     reader = KINDS.get(document.key.kind)
-    if not document.usable:  # reported by its source
+    if not document.usable:  # the source of the document has reported the problem
         return Parsed(closed=_closed_unread(document, reader, domain))
     if reader is None and document.key.kind != KIND:
         _report_kind(report, document.key.kind)
@@ -166,7 +170,7 @@ def parse(document: Document, domain: str = "cluster.local") -> Parsed:
 
 
 def may_close(document: Document) -> bool:
-    """Whether the kind restricts access, and therefore fails closed if the object is rejected."""
+    """Whether the document's kind restricts access, so that a rejected object of this kind fails closed."""
     reader = KINDS.get(document.key.kind)
     return reader is not None and reader.closed is not None
 
@@ -195,7 +199,8 @@ def _report_version(report: DocumentReport, document: Document, reader: KindRead
 
 
 def _deeper(value: Any, levels: int) -> bool:
-    """Level by level, not recursively, since this runs for each of the many objects of a cluster."""
+    """Whether a value is nested deeper than `levels`. The check goes level by level instead of recursively, to be fast:
+    it runs for each of the many objects of a cluster."""
     level = [value]
     while level := [each for each in level if isinstance(each, _NESTING)]:
         if levels == 0:
@@ -205,5 +210,5 @@ def _deeper(value: Any, levels: int) -> bool:
     return False
 
 
-_MAPPING = (dict, Mapping)  # almost all are dict, for which the check is fast
+_MAPPING = (dict, Mapping)  # dict is first, because almost all mappings are dict and its check is fast
 _NESTING = (dict, list, tuple, Mapping)

@@ -1,4 +1,4 @@
-"""Parse each document once. A command that needs a mesh before and after a change, and its problems, creates one
+"""Parses each document only once. A command that needs a mesh before and after a change, and its problems, creates one
 `Reading` and passes it to all functions that parse documents."""
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from weft.api.parse import Parsed, parse
 
 
 class Reading:
-    """`parse` with a cache. Documents are compared by identity: their content must not change."""
+    """The function `parse` with a cache. Documents are compared by identity, so their content must not change."""
 
     def __init__(self) -> None:
         self._known: dict[
             tuple[int, str], tuple[Document, Parsed]
-        ] = {}  # keeps the document, so that its id is not reused
+        ] = {}  # the document is kept, so that its id is not reused
 
     def __call__(self, document: Document, domain: str = "cluster.local") -> Parsed:
         key = (id(document), domain)

@@ -1,5 +1,5 @@
-"""Istio's PeerAuthentication: whether workloads accept mutual TLS, plaintext or both. One that cannot be parsed is
-replaced by STRICT."""
+"""Reads Istio's PeerAuthentication: whether workloads accept mutual TLS, plaintext or both. A PeerAuthentication that
+is rejected and has no earlier valid version is replaced by STRICT."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read_peer_authentication(root: Fields, meta: Meta) -> tuple[PeerAuthenticati
     spec.outdented("mtls", ("mode",))
     chosen = selector(spec, "selector", "matchLabels")
     if spec.report.is_wrong((*spec.path, "selector")):
-        chosen = ()  # for the STRICT one that replaces it
+        chosen = ()  # the STRICT replacement then applies to the whole namespace
     ports = _ports(spec)
     if spec.has("portLevelMtls") and not chosen:
         spec.error(
@@ -42,8 +42,8 @@ def read_peer_authentication(root: Fields, meta: Meta) -> tuple[PeerAuthenticati
 
 
 def strict(values: Sequence[Value], meta: Meta) -> tuple[Value, ...]:
-    """What replaces a rejected one: STRICT for the workloads it selects, at every port; for its whole namespace if the
-    selector cannot be parsed."""
+    """Return what replaces a rejected PeerAuthentication: STRICT at every port, for the workloads that it selects, or
+    for its whole namespace if the selector cannot be parsed."""
     read = next((value for value in values if isinstance(value, PeerAuthentication)), None)
     return (
         PeerAuthentication(
@@ -64,7 +64,7 @@ def _mode(fields: Fields | None) -> TlsMode | None:
 def _ports(spec: Fields) -> tuple[tuple[int, TlsMode | None], ...]:
     raw = spec.raw("portLevelMtls")
     if not isinstance(raw, Mapping):
-        spec.fields("portLevelMtls")  # reports an error, if the field is set
+        spec.fields("portLevelMtls")  # reports the error if the field is not a mapping
         return ()
     fields = spec.embedded("portLevelMtls", {str(name): held for name, held in raw.items()})
     found: dict[int, TlsMode | None] = {}

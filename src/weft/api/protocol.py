@@ -1,5 +1,5 @@
-"""The protocol of a port: by `appProtocol`, then by the prefix of its name, then by well-known numbers; otherwise
-undeclared."""
+"""Determines the protocol of a port: by `appProtocol`, then by the prefix of its name, then by well-known port numbers;
+otherwise it is undeclared."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ _APP_PROTOCOLS = {
     "kubernetes.io/ws": Protocol.HTTP,
     "kubernetes.io/wss": Protocol.HTTPS,
 }
-# SMTP, DNS, MySQL and MongoDB: the server sends first, or it is not HTTP. Waiting for bytes of the client would only
-# delay them.
+# SMTP, DNS, MySQL and MongoDB: either the server sends first, or the protocol is not HTTP. Waiting for the client's
+# first bytes, to detect HTTP, would only delay these connections.
 _SPEAK_FIRST = frozenset({25, 53, 3306, 27017})
 
 
 def from_name(name: str, number: int = 0) -> Protocol:
-    """Istio's convention: `http-web` is HTTP, `grpc` is gRPC, `web` is undeclared."""
+    """Return the protocol of a port by Istio's convention for names: `http-web` is HTTP, `grpc` is gRPC, `web` is
+    undeclared. `number` decides only for ports that are well known as not HTTP."""
     lower = name.lower()
     prefix = "grpc-web" if lower.startswith("grpc-web") else lower.partition("-")[0]
     found = PROTOCOLS.get(prefix, Protocol.UNDECLARED)
@@ -31,7 +32,7 @@ def from_name(name: str, number: int = 0) -> Protocol:
 
 
 def service_protocol(port: Fields, name: str, number: int) -> Protocol:
-    """The protocol of a Kubernetes Service's port."""
+    """Return the protocol of a port of a Kubernetes Service."""
     transport = port.choice("protocol", ("TCP", "UDP", "SCTP"), default="TCP")
     written = port.text("appProtocol", most=253)
     if transport == "UDP":
@@ -54,7 +55,7 @@ def service_protocol(port: Fields, name: str, number: int) -> Protocol:
 
 
 def istio_protocol(port: Fields, number: int, *, required: bool = False) -> Protocol:
-    """The `protocol` of a ServiceEntry's, Gateway's, Sidecar's or Workload's port, in any case."""
+    """Read the `protocol` of a port of a ServiceEntry, Gateway, Sidecar or Workload; upper and lower case are equal."""
     written = port.text("protocol", required=required, most=64)
     if not written:
         return from_name("", number)

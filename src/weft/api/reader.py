@@ -1,6 +1,6 @@
-"""Read the fields of a document: a cursor at one mapping, with a typed getter for each type of value. The readers of
-all kinds access documents only through it. Rule: a getter always returns a value of its type and never raises; problems
-are recorded with their line, and fields that no getter has read are reported as unknown at the end."""
+"""Reads the fields of a document: `Fields` is a cursor at one mapping, with a typed getter for each type of value. The
+readers of all kinds access documents only through it. Rule: a getter always returns a value of its type and never
+raises. Problems are recorded with their line, and fields that no getter has read are reported as unknown at the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from weft.base.suggest import did_you_mean
 from weft.model.names import Labels, labels_of
 
 MOST_ITEMS = 5_000  # of one list or mapping
-MOST_TEXT = 1 << 20  # characters; the longest is the body of a direct response
+MOST_TEXT = 1 << 20  # characters; the longest text is the body of a direct response
 MILLISECOND = timedelta(milliseconds=1)
 
 _LONGEST = timedelta(days=3_650)
@@ -36,7 +36,7 @@ _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,18})", re.ASCII)
 
 
 class Fields:
-    """A mapping of the document. A field set to null counts as absent, as in Kubernetes."""
+    """One mapping of a document, with getters for its fields. A field set to null is absent, as in Kubernetes."""
 
     def __init__(self, report: DocumentReport, path: Path, body: Mapping[str, Any]) -> None:
         self.report, self.path, self._body = report, path, body
@@ -70,8 +70,9 @@ class Fields:
         below: Iterable[Fields] = (),
         severity: Severity = Severity.ERROR,
     ) -> None:
-        """An error because none of these fields (of the mappings `below`, or else of this one) is set as needed. If one
-        of them has an error itself, or is misspelled, only that is reported: one mistake, one message."""
+        """Report an error because none of these fields, of the mappings `below` or else of this one, is set as needed.
+        If one of these fields has an error itself, or is misspelled, only that problem is reported: one mistake, one
+        message."""
         causes = tuple((fields, name) for fields in (tuple(below) or (self,)) for name in names)
         self.report.consequence(Consequence(causes, self._at(at), what, hint, severity))
 
@@ -107,12 +108,13 @@ class Fields:
         return float(value)
 
     def percent(self, name: str) -> float | None:
-        """Istio's `{value: 12.5}`; an object without a value is 0, as in its protobuf."""
+        """Read a percentage as Istio writes it: `{value: 12.5}`. An object without `value` is 0, as in protobuf; None
+        if the field is not set."""
         fields = self.fields(name)
         return None if fields is None else fields.number("value", least=0, most=100) or 0.0
 
     def port(self, name: str, *, required: bool = False) -> int:
-        """A port number, or 0 if there is none."""
+        """Read a port number; 0 if the field is not set or not valid."""
         self._value(name, required=required)
         return self.integer(name, least=1, most=65_535) or 0
 
@@ -133,7 +135,8 @@ class Fields:
         return None
 
     def choice(self, name: str, choices: Iterable[str], *, default: str = "", refused: Iterable[str] = ()) -> str:
-        """`refused`: known values that the caller rejects itself, with a better message."""
+        """Read one of the values in `choices`; `default` if the field is not set or not valid. `refused`: further
+        values that are returned, because the caller rejects them with a better message."""
         value = self.text(name, default=default, most=200)
         known = (*choices, *refused)
         if value in known or value == default:
@@ -142,7 +145,7 @@ class Fields:
         return default
 
     def duration(self, name: str, *, least: timedelta = MILLISECOND, required: bool = False) -> timedelta | None:
-        """A duration in Go's format: `1.5s`, `100ms`, `1h2m`."""
+        """Read a duration in Go's format (`1.5s`, `100ms`, `1h2m`); None if the field is not set or not valid."""
         value = self._value(name, required=required)
         if value is None:
             return None
@@ -183,7 +186,7 @@ class Fields:
                 for key, held in value.items()}  # fmt: skip
 
     def integer_map(self, name: str, *, least: int, most: int) -> dict[str, int]:
-        """A mapping of names to numbers; entries that are not numbers are left out."""
+        """Read a mapping of names to whole numbers; entries that are not valid are left out."""
         held = self.fields(name)
         if held is None or self._too_many(name, held._body):
             return {}
@@ -191,7 +194,7 @@ class Fields:
         return {key: number for key, number in found.items() if number is not None}
 
     def labels(self, name: str) -> Labels:
-        """A mapping of labels, with Kubernetes' rules for their names and values."""
+        """Read a mapping of labels, and check their names and values by Kubernetes' rules."""
         found = self.string_map(name)
         for key, value in found.items():
             if not is_label_name(key):
@@ -203,30 +206,32 @@ class Fields:
         return labels_of(found)
 
     def fields(self, name: str, *, required: bool = False) -> Fields | None:
-        """The mapping below this field."""
+        """Return the mapping in this field; None if the field is not set or not a mapping."""
         value = self._value(name, required=required)
         if value is None:
             return None
         return self._fields((name,), value)
 
     def embedded(self, name: str, value: Mapping[str, Any], lines: Mapping[Path, int] | None = None) -> Fields:
-        """A mapping that is text in this field; `lines`: those of its own fields, if known."""
+        """Return the cursor for a mapping that was parsed from the text of this field. `lines`: the lines of the
+        mapping's own fields, if known."""
         path = (*self.path, name)
         if lines:
             self.report.add_lines({(*path, *below): line for below, line in lines.items() if below})
         return Fields(self.report, path, value)
 
     def text_line(self, name: str) -> int:
-        """The line of the file on which the text of this field begins; 0 if its lines are not those of the file."""
+        """Return the line of the file on which the text of this field begins; 0 if the lines of the text are not lines
+        of the file."""
         return self.report.document.lines.get((*self.path, name, TEXT), 0)
 
     def items(self, name: str, *, required: bool = False) -> list[Fields]:
-        """A list of mappings; items that are not mappings are left out."""
+        """Read a list of mappings; items that are not mappings are left out."""
         found = (self._fields((name, index), value) for index, value in enumerate(self._list(name, required=required)))
         return [fields for fields in found if fields is not None]
 
     def entries(self, name: str) -> list[tuple[str, Fields]]:
-        """A mapping from names to mappings, such as header matches."""
+        """Read a mapping from names to mappings, such as header matches; entries that are not mappings are left out."""
         value = self._value(name)
         if value is None:
             return []
@@ -255,7 +260,7 @@ class Fields:
         return value
 
     def ranges(self, name: str) -> tuple[str, ...]:
-        """IP addresses and CIDR ranges."""
+        """Read a list of IP addresses and CIDR ranges."""
         found = self.texts(name)
         for index, value in enumerate(found):
             if value and not is_range(value):
@@ -274,8 +279,8 @@ class Fields:
         return value
 
     def request_text(self, name: str, *, required: bool = False, most: int) -> str:
-        """A path or an authority. With a line break in it Envoy rejects every route of the port; with a space or
-        another control character the request would be invalid for any server."""
+        """Read a path or an authority. Spaces and control characters in it are errors: for a line break Envoy rejects
+        every route of the port, and with any other of them the request would be invalid for any server."""
         value = self.text(name, required=required, most=most)
         if any(character <= " " or character == "\x7f" for character in value):
             self.error(name, f"`{name}` contains a space or a control character", "percent-encode it: a space is %20")
@@ -288,22 +293,23 @@ class Fields:
         return value
 
     def one_of(self, *names: str) -> str:
-        """Which of these fields is set; more than one is an error."""
+        """Return which of these fields is set, "" for none. More than one is an error."""
         there = [name for name in names if self.has(name)]
         if len(there) > 1:
             self.error(there[1], f"only one of {quoted(there)} may be set")
         return there[0] if there else ""
 
     def ignored(self, *names: str) -> None:
-        """Valid fields that have no meaning for a mesh."""
+        """Mark fields as known: they are valid, but have no meaning for a mesh."""
         self._known.update(names)
 
     def told_elsewhere(self, *names: str) -> None:
-        """Fields for which the caller reports an error itself, together with another one or with its own text."""
+        """Mark fields as known, because the caller reads or checks them elsewhere and reports their errors itself."""
         self._known.update(names)
 
     def outdented(self, holder: str, names: Iterable[str]) -> bool:
-        """Whether fields that belong below `holder`, which is empty, are beside it; reported only here."""
+        """Report fields that belong below `holder` but are beside it, if `holder` is empty. Return whether there are
+        such fields; they are not reported as unknown as well."""
         there = [name for name in names if name in self._body] if self.raw(holder) is None else []
         for name in there:
             self._known.add(name)
@@ -311,23 +317,25 @@ class Fields:
         return bool(there)
 
     def texts_beside(self, name: str) -> list[str]:
-        """Other unknown fields that have text values and are not this one misspelled."""
+        """Return the unknown fields with text values, except for those that seem to be `name` misspelled."""
         texts = [other for other, value in self._body.items() if isinstance(value, str) and other not in self._known]
         return [other for other in texts if not did_you_mean(other[:80], (name,)).startswith("did you")]
 
     def unsupported(self, *names: str) -> None:
-        """Fields of Istio or Kubernetes that weft ignores; the object is accepted."""
+        """Warn about fields of Istio or Kubernetes that weft ignores. The object is accepted."""
         for name in names:
             if self.has(name):
                 self.warning(name, f"`{name}` is ignored by this version of weft")
 
     def refused(self, name: str, what: str, hint: str = "") -> None:
-        """A field that must not be ignored: without it, the mesh would be less secure than configured."""
+        """Report an error if a field is set that must not be ignored: without its effect, the mesh would be less secure
+        than configured."""
         if self.has(name):
             self.error(name, what, hint)
 
     def also_called(self, synonyms: Mapping[str, str]) -> None:
-        """Names of fields in other tools, for the hint only."""
+        """Add names that fields have in other tools, such as Kubernetes; they are used only in hints for unknown
+        fields."""
         self._synonyms.update(synonyms)
 
     def report_unknown(self) -> None:
@@ -336,7 +344,8 @@ class Fields:
                 self.error(str(name), f"unknown field `{str(name)[:80]}`", self._meant(str(name)))
 
     def is_misspelled(self, name: str) -> bool:
-        """Whether an unknown field is probably this one, misspelled. Unknown fields are known only at the end."""
+        """Whether an unknown field is probably this one, misspelled. Call it only after all fields have been read:
+        before, it is not known which fields are unknown."""
         hints = (f"did you mean `{name}`", f"weft calls it `{name}`")
         return any(written not in self._known and self._meant(str(written)).startswith(hints) for written in self._body)
 
@@ -350,7 +359,8 @@ class Fields:
         return did_you_mean(name[:80], self._known)
 
     def _unquoted(self, value: Any) -> Any:
-        """Accept a whole number in quotes in Istio's objects, which are protobuf JSON."""
+        """Return a whole number in quotes as a number, in Istio's objects, whose protobuf JSON allows it; else the
+        value unchanged."""
         quoted_number = isinstance(value, str) and _WHOLE.fullmatch(value)
         return int(value) if quoted_number and self.report.document.is_protobuf else value
 
@@ -407,12 +417,12 @@ class Fields:
 
 
 def root_of(report: DocumentReport) -> Fields:
-    """The root mapping of the document."""
+    """Return the cursor at the root mapping of the document."""
     return Fields(report, (), report.document.body)
 
 
 def describe(value: Any) -> str:
-    """A short description of a value for a message."""
+    """Return a short description of a value, for a message."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):

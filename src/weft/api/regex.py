@@ -1,7 +1,8 @@
-"""Validate regular expressions for RE2: Envoy rejects every route of a port for one that it cannot compile.
+"""Validates regular expressions for RE2: Envoy rejects every route of a port for one expression that it cannot compile.
 
-A small parser of RE2's grammar, which is narrower than Python's (no look-around, no back-references) and in places
-wider. Like Envoy's RE2 it works on bytes, not characters. `regex_flaw` returns what is wrong, "" if nothing is.
+The module is a small parser of RE2's grammar, which is narrower than Python's (no look-around, no back-references) and
+in places wider. As in Envoy, the expression works on bytes, not characters. `regex_flaw` returns what is wrong, "" if
+the expression is valid.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import re
 
 from weft.api.syntax import words
 
-MOST_CHARACTERS = 1_024  # as in Istio
-MOST_REPETITIONS = 1_000  # RE2's own limit, also for repetitions inside each other
+MOST_CHARACTERS = 1_024  # Istio's limit
+MOST_REPETITIONS = 1_000  # RE2's own limit, also for the product of nested repetitions
 MOST_STEPS = 32_768  # of the compiled program: `re2.max_program_size.error_level` in Envoy's bootstrap
 
-# Compiled on first use, which takes milliseconds.
+# The grammar is compiled at its first use and not at import, because that takes milliseconds.
 _SYNTAX = r"""
       (?P<quoted>\\Q(?P<literal>.*?)(?:\\E|\Z))
     | (?P<escape>\\)
@@ -59,7 +60,7 @@ _PROPERTY_NAMES = frozenset(
     Wancho Warang_Citi Yezidi Yi Zanabazar_Square
     """)
 )
-_SET_STEPS = 16  # of the largest set seen; over bytes there are few ranges
+_SET_STEPS = 16  # steps of a character set: the largest count seen, since over bytes there are few ranges
 
 
 def regex_flaw(text: str) -> str:
@@ -79,13 +80,13 @@ class _Flaw(Exception):
 
 
 class _Group:
-    """The part between two parentheses, as far as it has been parsed."""
+    """The part of an expression between two parentheses, as far as it has been parsed."""
 
     def __init__(self, *, captures: bool) -> None:
         self.steps = 2 if captures else 0
-        self.repetitions = 1  # the largest product of nested ones
-        self.last: tuple[int, int] | None = None  # steps and repetitions of what a `*` would repeat
-        self.repeated = False  # right after a `*`
+        self.repetitions = 1  # the largest product of nested repetitions
+        self.last: tuple[int, int] | None = None  # steps and repetitions of the part that a following `*` would repeat
+        self.repeated = False  # whether the last part was a `*`, `+`, `?` or `{n,m}`
 
     def put(self, steps: int, repetitions: int = 1) -> None:
         self.steps += steps
@@ -100,7 +101,7 @@ class _Reader:
         self._groups = [_Group(captures=True)]
 
     def steps(self) -> int:
-        """Estimated size of the compiled program; never too low."""
+        """Return an estimate of the size of the compiled program, in steps; it is never too low."""
         tokens = re.compile(_SYNTAX, re.VERBOSE | re.DOTALL)
         while self._at < len(self._text):
             token = tokens.match(self._text, self._at)
@@ -192,7 +193,7 @@ class _Reader:
                 items += _SET_STEPS
             else:
                 self._range()
-                items += 2  # a letter has two cases
+                items += 2  # upper and lower case
         self._at += 1
         return items + 1
 

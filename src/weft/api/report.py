@@ -1,6 +1,6 @@
-"""The problems of one document, collected while its fields are read (`reader.py`) and returned in the order of lines.
-Rule: only the root cause of a mistake is reported; an error that may follow from another one is held back until the
-end, and dropped if that other one exists."""
+"""Collects the problems of one document while its fields are read (`reader.py`), and returns them in the order of
+lines. Rule: only the root cause of a mistake is reported. An error that may follow from another error is kept until
+the end, and dropped if that other error exists."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import msgspec
 from weft.api.document import Document, Path
 from weft.base.problem import Problem, Severity
 
-MOST_PROBLEMS = 100  # per object; more would not be read
+MOST_PROBLEMS = 100  # per object; an author would not read more
 
 
 class Cursor(Protocol):
-    """A mapping whose fields are read."""
+    """A mapping of a document whose fields are read; implemented by `reader.Fields`."""
 
     path: Path
 
@@ -24,11 +24,11 @@ class Cursor(Protocol):
         """Report the fields that no getter has read."""
 
     def is_misspelled(self, name: str) -> bool:
-        """Whether a field seems to be set under a similar, unknown name."""
+        """Whether the field `name` seems to be set under a similar, unknown name."""
 
 
 class Consequence(msgspec.Struct, frozen=True):
-    """An error that is reported only if the fields that cause it have no errors of their own."""
+    """An error that is reported only if none of the fields that cause it has an error itself."""
 
     causes: tuple[tuple[Cursor, str], ...]
     path: Path
@@ -38,7 +38,7 @@ class Consequence(msgspec.Struct, frozen=True):
 
 
 class DocumentReport:
-    """The problems of one document, as they are found."""
+    """The problems of one document, collected while it is read."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
@@ -54,11 +54,13 @@ class DocumentReport:
         self._add(path, what, hint, Severity.ERROR)
 
     def warning(self, path: Path, what: str, hint: str = "", *, code: str = "") -> None:
-        """`code`: of a check of `weft analyze`, if the warning is not just about a field."""
+        """Add a warning about the field at `path`. `code`: the WFT code of a check of `weft analyze`, if the warning is
+        more than a remark about a field."""
         self._add(path, what, hint, Severity.WARNING, code)
 
     def finish(self) -> tuple[Problem, ...]:
-        """All problems, unknown fields included, in the order of the lines."""
+        """Return all problems, including unknown fields, in the order of the lines. Call it once, after all fields have
+        been read."""
         for cursor in self._opened:
             cursor.report_unknown()
         for each in self._consequences:
@@ -73,7 +75,8 @@ class DocumentReport:
         self._opened.append(cursor)
 
     def consequence(self, found: Consequence) -> None:
-        """Held back until all fields have been read: only then misspelled ones are known."""
+        """Add an error that may follow from another error. `finish` decides whether it is reported: only then are
+        misspelled fields known."""
         self.failed = self.failed or found.severity is Severity.ERROR
         self._consequences.append(found)
 
@@ -82,7 +85,7 @@ class DocumentReport:
         return cursor.is_misspelled(name) or self.is_wrong((*cursor.path, name))
 
     def is_wrong(self, at: Path) -> bool:
-        """Whether an error has been found there or below, so far."""
+        """Whether an error has been reported so far at this path or below it."""
         return any(path[: len(at)] == at for path in self._wrong)
 
     def _add(self, path: Path, what: str, hint: str, severity: Severity, code: str = "") -> None:

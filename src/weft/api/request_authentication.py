@@ -1,8 +1,8 @@
-"""Istio's RequestAuthentication: the issuers whose tokens the selected workloads accept, and where in a request they
-look for tokens.
+"""Reads Istio's RequestAuthentication: the issuers whose tokens the selected workloads accept, and where in a request
+they look for tokens.
 
-Rule: an object that cannot be applied exactly as written is rejected, and a rejected one denies all requests: accepting
-wrong tokens is worse than an outage.
+Rule: an object that cannot be applied exactly as written is rejected. A rejected RequestAuthentication denies all
+requests: accepting wrong tokens would be worse than an outage.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from weft.base.problem import Severity
 from weft.model.request_authentication import JwtRule, KeyServer, RequestAuthentication, TokenHeader
 from weft.model.value import Value
 
-_MOST_NAME = 2_048  # characters of an issuer, an audience, a claim
+_MOST_NAME = 2_048  # characters of an issuer, an audience or a claim
 
-# Setting these headers would change the framing or target of a request, not only its content.
+# Headers that cannot be set from a claim: setting them would change the framing or the target of a request.
 _FRAMING = frozenset(
     ("connection", "content-length", "host", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding")
 ) | {"upgrade"}
@@ -54,8 +54,8 @@ def read_request_authentication(root: Fields, meta: Meta) -> tuple[RequestAuthen
 
 
 def closed_request_authentication(values: tuple[Value, ...], meta: Meta) -> tuple[Value, ...]:
-    """What replaces a rejected one: all HTTP requests to the workloads it selects are denied; if the selector cannot be
-    parsed, to all workloads of the namespace."""
+    """Return what replaces a rejected RequestAuthentication: it denies all HTTP requests to the workloads that the
+    rejected one selects, or to all workloads of the namespace if the selector cannot be parsed."""
     read = next((value for value in values if isinstance(value, RequestAuthentication)), None)
     chosen = read.selector if read else ()
     if not all(is_label_name(name) and value and is_label_value(value) for name, value in chosen):
@@ -113,7 +113,8 @@ def _names(rule: Fields, name: str, found: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _lacks_keys(rule: Fields, issuer: str) -> None:
-    """Istio would discover the keys at the issuer, and trust whatever URL it returns."""
+    """Report that a rule has no keys. Istio would discover the keys at the issuer, and trust whatever URL the issuer
+    returns."""
     what = "there is neither `jwks` nor `jwksUri`, and weft does not discover the keys of an issuer"
     hint = "set `jwks` or `jwksUri`"
     if issuer.startswith("https://"):
@@ -183,7 +184,8 @@ def _port(parts: SplitResult) -> int | None:
 
 
 def _in_full(host: str, meta: Meta) -> str:
-    """A short service name becomes a fully qualified one; `a.b` may be a host outside the mesh, and stays as it is."""
+    """Return the fully qualified name of a short service name. `a.b` is returned unchanged, because it may be a host
+    outside the mesh."""
     host = host.removesuffix(".")
     return f"{host}.{meta.domain}" if host.endswith(".svc") else meta.host(host)
 

@@ -1,4 +1,5 @@
-"""weft's own RequestTest: requests and their expected outcome, for `weft test`. It has no effect on a running mesh."""
+"""Reads weft's own RequestTest: requests and their expected outcome, for `weft test`. It has no effect on a running
+mesh."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class RequestCase(msgspec.Struct, frozen=True):
     namespace: str = ""
     method: str = "GET"
     headers: tuple[tuple[str, str], ...] = ()
-    claims: str = ""  # of its token, as JSON
+    claims: str = ""  # claims of the request's token, as JSON
     verdict: str = ""
     status: int = 0
     workload: str = ""
@@ -41,7 +42,7 @@ class RequestCase(msgspec.Struct, frozen=True):
 
 
 def read_request_test(document: Document) -> tuple[list[RequestCase], tuple[Problem, ...]]:
-    """The cases, or, if anything is wrong, only the problems."""
+    """Return the test cases of a document and its problems; no cases if a problem is an error."""
     report = DocumentReport(document)
     if document.api_version != VERSION:
         report.error(("apiVersion",), f"the apiVersion of RequestTest is {VERSION}, not {document.api_version[:80]}")

@@ -1,4 +1,4 @@
-"""Kubernetes' Secret, with a certificate or CA certificates for gateways: `kubernetes.io/tls`, or Istio's generic
+"""Reads Kubernetes' Secret with a certificate or CA certificates for gateways: `kubernetes.io/tls`, or Istio's generic
 format (`cert`, `key`, `cacert`). Other Secrets are ignored. Rule: a problem names keys of the Secret, never their
 values."""
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from cryptography import x509
 
 _TYPES = ("kubernetes.io/tls", "Opaque", "")
-# Kubernetes' name of each key, and Istio's older one.
+# For each item, the key that Kubernetes uses, and Istio's older key.
 _CHAIN, _KEY, _ROOTS, _REVOKED = ("tls.crt", "cert"), ("tls.key", "key"), ("ca.crt", "cacert"), ("ca.crl", "crl")
 _MOST = 1 << 20  # bytes of one value; Kubernetes' limit for a whole Secret
-# The PEM blocks that are public. Some certificates have their key beside them, which Envoy's config dump would show.
+# The public PEM blocks. Some files have the private key beside the certificate, and Envoy's config dump would show it.
 _SHOWN = re.compile(rb"-----BEGIN ((?:TRUSTED |X509 )?CERTIFICATE|X509 CRL)-----[^-]*-----END \1-----\s*")
 
 
@@ -73,12 +73,14 @@ def _content(root: Fields, names: tuple[str, ...]) -> bytes:
 
 
 def without_key(pem: bytes) -> bytes:
-    """The public PEM blocks. The text unchanged if there is no key in it; a placeholder if there is nothing else."""
+    """Return only the public PEM blocks of a text that contains a private key; a placeholder if it contains nothing
+    else. A text without a private key is returned unchanged."""
     return b"".join(found[0] for found in _SHOWN.finditer(pem)) or HIDDEN if b"PRIVATE KEY" in pem else pem
 
 
 class _Leaf:
-    """Hosts, expiry and key type of a certificate, after it and its key have been validated as Envoy would."""
+    """A certificate with its key, validated as Envoy would: its hosts, expiry and key type. Problems are reported to
+    the root."""
 
     def __init__(self, root: Fields, meta: Meta, chain: bytes, key: bytes) -> None:
         self._root = root
@@ -102,11 +104,11 @@ class _Leaf:
         leaf = found[0]
         self.expires = leaf.not_valid_after_utc.timestamp()
         self.hosts = _hosts(leaf)
-        if key == HIDDEN:  # from a cache, which has no keys; it is not sent to a proxy
+        if key == HIDDEN:  # the Secret is from a cache without keys, and is not sent to a proxy
             return
         try:
             private = serialization.load_pem_private_key(key, None)
-        except (ValueError, TypeError, UnsupportedAlgorithm):  # without the error's text, which may quote the key
+        except (ValueError, TypeError, UnsupportedAlgorithm):  # not its text, which may quote the key
             self._root.error(
                 ("data", _KEY[0]), f"`{_KEY[0]}` has no private key that can be parsed", "use PEM, not encrypted"
             )

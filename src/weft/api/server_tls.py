@@ -1,5 +1,5 @@
-"""The `tls` of a Gateway's server: its certificate, and which client certificates it accepts. A setting that cannot be
-applied as written is rejected: a server that is less strict than configured would be worse than none."""
+"""Reads the `tls` of a Gateway's server: its certificate, and which client certificates it accepts. A setting that
+cannot be applied as written is rejected: a server that is less strict than configured would be worse than no server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.base.suggest import did_you_mean
 from weft.model.gateway import CertificateFiles, CredentialRef, ServerTls, ServerTlsMode
 
 _VERSIONS = ("TLSV1_0", "TLSV1_1", "TLSV1_2", "TLSV1_3")
-# What Envoy supports for TLS 1.2 and below. It rejects a listener with any other.
+# The cipher suites that Envoy supports for TLS 1.2 and below; it rejects a listener with any other cipher suite.
 _SUITES = words("""
     ECDHE-ECDSA-AES128-GCM-SHA256 ECDHE-RSA-AES128-GCM-SHA256 ECDHE-ECDSA-AES256-GCM-SHA384
     ECDHE-RSA-AES256-GCM-SHA384 ECDHE-ECDSA-CHACHA20-POLY1305 ECDHE-RSA-CHACHA20-POLY1305
@@ -28,7 +28,7 @@ _TRUSTED = (
     "verifyCertificateHash",
 )
 _HOW = ("minProtocolVersion", "maxProtocolVersion", "cipherSuites")
-# The fields that each mode uses; any other would have no effect, and is an error.
+# The fields that each mode uses. Any other field would have no effect, and is an error.
 _READ = {
     ServerTlsMode.PASSTHROUGH: (),
     ServerTlsMode.SIMPLE: (*_SHOWN, *_HOW),

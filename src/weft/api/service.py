@@ -1,4 +1,4 @@
-"""Kubernetes' Service: a name, virtual addresses and ports, and the labels of the workloads behind it."""
+"""Reads Kubernetes' Service: its name, virtual addresses and ports, and the labels of the workloads behind it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.model.names import Labels, service_host
 from weft.model.service import Protocol, Resolution, Service, ServicePort, StaticEndpoint
 
 _EXPORT_TO = "networking.istio.io/exportTo"
-# Settings for clouds and kube-proxy, which do not concern the mesh.
+# Settings for cloud load balancers and kube-proxy, which the mesh ignores.
 _NOT_OURS = tuple(
     words("""
     sessionAffinity sessionAffinityConfig ipFamilies ipFamilyPolicy externalIPs loadBalancerIP
@@ -30,7 +30,7 @@ def read_service(root: Fields, meta: Meta) -> tuple[Service, ...]:
     addresses, headless = _addresses(spec)
     labels: Labels = spec.labels("selector")
     external = _external_name(spec) if kind == "ExternalName" else ""
-    spec.raw("externalName")  # may be left over from another type
+    spec.raw("externalName")  # ignored: the field may remain from when the Service had another type
     host = service_host(meta.name, meta.namespace, meta.domain)
     return (
         Service(
@@ -73,7 +73,8 @@ def _ports(spec: Fields, *, required: bool, external: bool) -> tuple[ServicePort
         names.add(name)
         numbers.add((number, protocol is Protocol.UDP))
         target = _target(port)
-        # An ExternalName is only an alias: clients without a proxy reach the same port of its target.
+        # An ExternalName is only an alias: clients without a proxy use the same port at its target, so `targetPort` has
+        # no effect.
         found.append(ServicePort(number=number, name=name, protocol=protocol, target=0 if external else target))
     return tuple(found)
 

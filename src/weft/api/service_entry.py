@@ -1,5 +1,5 @@
-"""Istio's ServiceEntry: hosts without a Service that the mesh should know. Each host becomes one Service of the
-model."""
+"""Reads Istio's ServiceEntry: hosts that have no Kubernetes Service and that the mesh can call. Each host becomes one
+Service of the model."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_service_entry(root: Fields, meta: Meta) -> tuple[Service, ...]:
             selector=labels,
             resolution=resolution,
             external=location == "MESH_EXTERNAL",
-            # Without endpoints, the host itself is the endpoint.
+            # If there are no endpoints, the host itself is the endpoint.
             static_endpoints=endpoints
             or ((StaticEndpoint(address=host),) if resolution in _BY_NAME and labels is None else ()),
             subject_alt_names=names,
@@ -127,7 +127,8 @@ def _check(spec: Fields, hosts: tuple[str, ...], ports: tuple[ServicePort, ...],
             f"port {raw[0].number} is not HTTP or TLS, so several hosts cannot be told apart",
             "write one ServiceEntry per host",
         )
-    # Other entries may get an address from the mesh, and STATIC ones have the addresses of their endpoints.
+    # Only these entries have no address: others may get one from the mesh, and STATIC ones have those of their
+    # endpoints.
     nameless = resolution is Resolution.NONE or (
         resolution is not Resolution.STATIC and any(host.startswith("*") for host in hosts)
     )

@@ -1,4 +1,4 @@
-"""Istio's Sidecar: the listeners and the visible hosts of the proxies of a namespace, or of some workloads in it."""
+"""Reads Istio's Sidecar: the listeners and the visible hosts of proxies, for a namespace or for some of its workloads."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read_sidecar(root: Fields, meta: Meta) -> tuple[Sidecar, ...]:
 
 
 def outbound_policy(fields: Fields) -> OutboundPolicy | None:
-    """`outboundTrafficPolicy` of a MeshConfig."""
+    """Read the `outboundTrafficPolicy` of a MeshConfig; None if the field is not set."""
     policy = fields.fields("outboundTrafficPolicy")
     if policy is None:
         return None
@@ -63,7 +63,7 @@ def _outbound(spec: Fields, meta: Meta) -> Outbound | None:
 
 
 def _mode(policy: Fields) -> OutboundPolicy:
-    # An object without a mode is protobuf's zero, which is REGISTRY_ONLY.
+    # A policy without `mode` has protobuf's default, which is REGISTRY_ONLY.
     return OutboundPolicy(policy.choice("mode", tuple(OutboundPolicy), default=OutboundPolicy.REGISTRY_ONLY))
 
 
@@ -112,15 +112,16 @@ def _ingress(spec: Fields) -> tuple[IngressListener, ...]:
 
 
 def _port(port: Fields, *, well_known: bool) -> ServicePort:
-    """`well_known`: whether the port number decides the protocol if nothing else does."""
+    """Read a port of a listener. `well_known`: whether the port number decides the protocol if nothing else does."""
     number = port.port("number", required=True)
-    port.text("name", most=63)  # for people
+    port.text("name", most=63)  # a valid field without effect
     port.refused("targetPort", "`targetPort` has no effect in a Sidecar", "leave it out")
     return ServicePort(number=number, protocol=istio_protocol(port, number if well_known else 0))
 
 
 def _refuse_binding(item: Fields) -> None:
-    """All calls are intercepted, so listeners are selected by the destination and need not be bound."""
+    """Report settings that would bind a listener to an address. weft intercepts all calls, so listeners are selected by
+    the destination and are not bound."""
     hint = "leave it out: calls to any address are intercepted"
     item.refused("bind", "a listener with an address of its own is not supported by this version of weft", hint)
     if item.choice("captureMode", ("DEFAULT", "IPTABLES"), refused=("NONE",)) == "NONE":

@@ -1,4 +1,4 @@
-"""String matches of VirtualServices: `{exact: …}`, `{prefix: …}`, `{regex: …}`, and `{}` for "present"."""
+"""Reads string matches of VirtualServices: `{exact: …}`, `{prefix: …}`, `{regex: …}`, and `{}` for "present"."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read_match(fields: Fields, *, presence: bool) -> StringMatch:
 
 
 def named_matches(holder: Fields, name: str, *, headers: bool) -> tuple[tuple[str, StringMatch], ...]:
-    """Header or query matches, by name; header names in lower case, as Envoy compares them."""
+    """Read header or query matches, by name. Header names are returned in lower case, as Envoy compares them."""
     found = []
     for key, fields in holder.entries(name):
         if headers and key.startswith("@request.auth.claims"):

@@ -1,5 +1,5 @@
-"""Syntax of durations, hosts, addresses and header names: functions from text to bool or value. `reader.py` turns a
-failed check into a problem."""
+"""Checks the syntax of durations, hosts, addresses and header names: functions from text to bool or value. `reader.py`
+turns a failed check into a problem."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def is_label_value(text: str) -> bool:
 
 
 def is_host(text: str, *, wildcard: bool = False) -> bool:
-    """A DNS name; with wildcard also `*`, `*.example.com` and `*-eu.example.com`."""
+    """Whether a text is a DNS name; with `wildcard` also `*`, `*.example.com` and `*-eu.example.com`."""
     if wildcard and text.startswith("*"):
         if text == "*":
             return True
@@ -79,5 +79,5 @@ def is_header(text: str) -> bool:
 
 
 def words(text: str) -> list[str]:
-    """Split a long table of names that is written as text."""
+    """Split a long list of names that is written as text."""
     return text.split()

@@ -1,5 +1,5 @@
-"""`targetRefs` of a policy: the gateways of the Gateway API that it applies to, instead of workloads with certain
-labels."""
+"""Reads the `targetRefs` of a policy: the gateways of the Gateway API that it applies to, instead of workloads with
+certain labels."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _GROUPS = {
 
 
 def read_targets(spec: Fields) -> tuple[str, ...]:
-    """Each as KIND NAME. Policies for Services are enforced by waypoints, which weft does not have: they are an error,
-    so that no author believes that they are enforced."""
+    """Return the targets of a policy, each as `KIND NAME`. Policies for Services are enforced by waypoints, which weft
+    does not have. They are an error, so that no author believes that they are enforced."""
     one = spec.fields("targetRef")
     found = []
     for target in (*([one] if one else []), *spec.items("targetRefs")):
@@ -29,7 +29,7 @@ def read_targets(spec: Fields) -> tuple[str, ...]:
             target.error("group", f"{kind} is of the group `{_GROUPS[kind]}`, not `{group}`")
         found.append(
             f"{kind or GATEWAY} {name}"
-        )  # a misspelled kind is an error; assume a gateway, so that it fails closed
+        )  # a misspelled kind is reported already; assume a gateway, so that the policy fails closed
     unenforced = [each for each in found if not each.startswith(f"{GATEWAY} ")]
     if unenforced:
         what = (

@@ -1,4 +1,4 @@
-"""Istio's Telemetry. Only access logging is supported; metrics and tracing are ignored, with a warning."""
+"""Reads Istio's Telemetry. Only access logging is supported; metrics and tracing are ignored, with a warning."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read_telemetry(root: Fields, meta: Meta) -> tuple[Telemetry, ...]:
     )
 
 
-# An error, since without its target the Telemetry would apply to a whole namespace.
+# Targets are an error, since without them the Telemetry would apply to a whole namespace.
 _NO_TARGETS = ("weft does not support targets of a Telemetry yet", "select workloads with `selector`")
 
 

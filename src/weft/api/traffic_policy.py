@@ -1,5 +1,5 @@
-"""The traffic policy of a DestinationRule: load balancing, connection pools, outlier detection and TLS, for a host, a
-subset or a port."""
+"""Reads the traffic policy of a DestinationRule: load balancing, connection pools, outlier detection and TLS, for a
+host, a subset or a port."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from weft.model.destination_rule import (
     Warmup,
 )
 
-LARGEST_RING = 1 << 23  # Envoy's own limits
+LARGEST_RING = 1 << 23  # LARGEST_*: Envoy's own limits
 LARGEST_TABLE = 5_000_011
 
 _SETTINGS = ("loadBalancer", "connectionPool", "outlierDetection", "tls")
 _BALANCERS = {
     **{balancer.value: balancer for balancer in SimpleBalancer},
-    "LEAST_CONN": SimpleBalancer.LEAST_REQUEST,  # Istio's older name for the same
+    "LEAST_CONN": SimpleBalancer.LEAST_REQUEST,  # Istio's older name for LEAST_REQUEST
     "UNSPECIFIED": None,
 }
 
@@ -42,7 +42,7 @@ _WITHOUT_WARMUP = (SimpleBalancer.RANDOM, SimpleBalancer.PASSTHROUGH)
 
 
 def read_policy(holder: Fields) -> TrafficPolicy | None:
-    """The `trafficPolicy` below a rule or subset."""
+    """Read the `trafficPolicy` of a DestinationRule or of a subset; None if the field is not set."""
     policy = holder.fields("trafficPolicy")
     if policy is None:
         return None
@@ -116,7 +116,7 @@ def _consistent_hash(balancer: Fields) -> ConsistentHash | None:
     attributes: tuple[tuple[str, str], ...] = ()
     if cookie is not None:
         name, cookie_path = cookie.text("name", required=True, most=4_096), cookie.text("path", most=4_096)
-        ttl = cookie.duration("ttl", least=timedelta(0))  # zero: a session cookie
+        ttl = cookie.duration("ttl", least=timedelta(0))  # zero means a session cookie
         attributes = _cookie_attributes(cookie)
     keys = {"httpHeaderName": HashKey.HEADER, "httpCookie": HashKey.COOKIE, "httpQueryParameterName": HashKey.QUERY}
     if not key or (key == "useSourceIp" and not source) or (key != "useSourceIp" and not name):
@@ -132,7 +132,8 @@ def _consistent_hash(balancer: Fields) -> ConsistentHash | None:
 
 
 def _cookie_attributes(cookie: Fields) -> tuple[tuple[str, str], ...]:
-    """Istio writes `{name: SameSite, value: Strict}`; some, such as Secure, have no value."""
+    """Read the attributes of a cookie, such as `{name: SameSite, value: Strict}`. Some attributes, such as Secure, have
+    no value."""
     found: list[tuple[str, str]] = []
     for item in cookie.items("attributes"):
         name, value = item.text("name", required=True, most=4_096), item.text("value", most=4_096)
@@ -195,7 +196,8 @@ def _connection_pool(policy: Fields) -> ConnectionPool | None:
 
 
 def read_pool(holder: Fields, name: str, *, to_workload: bool = False) -> ConnectionPool | None:
-    """`to_workload`: for the connections of a proxy to its own application."""
+    """Read a connection pool; None if the field is not set. `to_workload`: the pool is for the connections of a proxy
+    to its own application."""
     fields = holder.fields(name)
     if fields is None:
         return None

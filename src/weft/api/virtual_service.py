@@ -1,4 +1,4 @@
-"""Istio's VirtualService: hosts, gateways and routes. Short hosts become fully qualified here."""
+"""Reads Istio's VirtualService: hosts, gateways and routes. Short host names become fully qualified here."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read_virtual_service(root: Fields, meta: Meta) -> tuple[VirtualService, ...]
 
 
 def _hosts(spec: Fields, meta: Meta, *, mesh: bool) -> tuple[str, ...]:
-    written: dict[str, str] = {}  # by full name
+    written: dict[str, str] = {}  # the host as written, by its full name
     for index, host in enumerate(spec.texts("hosts", most=255)):
         if not is_host(host, wildcard=True) and not is_address(host):
             spec.error(("hosts", index), f"`{host}` is not a host name", "a name, `*.example.com` or an IP address")
@@ -67,7 +67,7 @@ def _check_delegated(spec: Fields) -> None:
 
 
 def _check_reachable(spec: Fields, routes: tuple[HttpRoute, ...]) -> None:
-    """A route without a match matches every request; routes below it are never used."""
+    """Warn about routes that are never used: those below a route without a match, which matches every request."""
     catching = next((index for index, route in enumerate(routes) if not route.match), len(routes))
     for index in range(catching + 1, len(routes)):
         spec.warning(

@@ -130,7 +130,7 @@ def read_workload(root: Fields, meta: Meta) -> tuple[Workload, ...]:
 
 
 def _refuse_beside_gateway(spec: Fields, inject: str) -> None:
-    """Fields about a command, or about a sidecar's interception, would have no effect: they are errors."""
+    """Report fields that have no effect on a gateway as errors: those of a command, or of a sidecar's interception."""
     for name in _OF_COMMANDS:
         spec.refused(name, f"a gateway is only a proxy: `{name}` has no effect", "leave it out, or leave out `gateway`")
     if inject == "false":
@@ -156,7 +156,7 @@ def _publish(gateway: Fields) -> tuple[PublishedPort, ...]:
 
 
 class _Traffic:
-    """Istio's annotations `traffic.sidecar.istio.io/*`: comma-separated text."""
+    """Reads Istio's annotations `traffic.sidecar.istio.io/*`, whose values are separated by commas."""
 
     def __init__(self, root: Fields, annotations: dict[str, str]) -> None:
         self._root, self._annotations = root, annotations

@@ -1,8 +1,9 @@
-"""Istio's WorkloadEntry: a workload outside the cluster with an address, such as a VM. The endpoints of a ServiceEntry
-have the same fields.
+"""Reads Istio's WorkloadEntry: a workload outside the cluster with an address, such as a VM. The endpoints of a
+ServiceEntry have the same fields.
 
-An entry counts as meshed if its label `security.istio.io/tlsMode` is `istio`; without that label, if it names a
-service account, since only a workload with an identity can have one. That is Istio's rule."""
+An entry counts as meshed if its label `security.istio.io/tlsMode` is `istio`. Without that label, it counts as meshed
+if it names a service account, since only a workload with an identity can have one. That is Istio's rule.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def read_workload_entry(root: Fields, meta: Meta) -> tuple[Instance, ...]:
     if spec is None:
         return ()
     entry = read_endpoint(spec)
-    labels = {**dict(entry.labels), **dict(meta.labels)}  # metadata wins, as in Istio
+    labels = {**dict(entry.labels), **dict(meta.labels)}  # labels in `metadata` have precedence, as in Istio
     mode = labels.get(TLS_MODE_LABEL)
     return (
         Instance(

@@ -1,6 +1,7 @@
-"""Parse the text of one YAML document into plain data, with the line of every field. Used for each document of a file,
-and for the text embedded in the MeshConfig. Rule: depth, nodes and aliases are limited, so that no text can exhaust the
-process; problems are returned as flaws with a line, never as exceptions of the YAML library."""
+"""Parses the text of one YAML document into plain data, with the line of every field. It is used for each document of a
+file, and for the text embedded in the MeshConfig. Rule: depth, nodes and aliases are limited, so that no text can
+exhaust the process's memory or time. Problems are returned as flaws with a line, never as exceptions of the YAML
+library."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import yaml
 from weft.base.problem import Severity
 
 MOST_DEPTH = 64  # Istio's deepest field is at level 12
-MOST_NODES = 500_000  # after aliases are expanded, against "billion laughs"
+MOST_NODES = 500_000  # counted after aliases are expanded, against "billion laughs"
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG = "tag:yaml.org,2002:"
@@ -21,19 +22,19 @@ _TAGS = ("str", "int", "float", "bool", "null", "map", "seq")
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLEANS = {word: kind for kind, text in ((True, "true"), (False, "false"))
              for word in (text, text.title(), text.upper())}  # fmt: skip
-# Booleans in YAML 1.1 and Kubernetes; authors mostly mean the word.
+# Words that are booleans in YAML 1.1 and Kubernetes, although authors mostly mean the word.
 _DOUBTFUL = {word: kind for kind, words in (("true", "yes on"), ("false", "no off")) for text in words.split()
              for word in (text, text.title(), text.upper())}  # fmt: skip
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,19}|0x[0-9a-fA-F]{1,16}|0o[0-7]{1,21})")
 _FLOAT = re.compile(r"(?=.*[.eE])[-+]?(\.[0-9]{1,64}|[0-9]{1,64}(\.[0-9]{0,64})?)([eE][-+]?[0-9]{1,3})?")
 
-TEXT = 0  # below the path of a literal block (`|`): the line of its first line of text
+TEXT = 0  # last part of the path that has the line of the first line of text in a literal block (`|`)
 
 Path = tuple[str | int, ...]
 
 
 class TextFlaw(msgspec.Struct, frozen=True):
-    """A problem of the text itself, before its content is interpreted."""
+    """A problem of the text itself, found before its content is interpreted."""
 
     line: int
     what: str
@@ -43,13 +44,13 @@ class TextFlaw(msgspec.Struct, frozen=True):
 
 class Composed(msgspec.Struct, frozen=True):
     value: Any
-    line: int  # where the content starts
+    line: int  # the line where the content starts
     lines: dict[Path, int]
     flaws: tuple[TextFlaw, ...] = ()
 
 
 class YamlError(Exception):
-    """The text is not YAML; no part of it can be used."""
+    """Raised if a text is not YAML, so that no part of it can be used."""
 
     def __init__(self, flaw: TextFlaw) -> None:
         super().__init__(flaw.what)
@@ -57,12 +58,13 @@ class YamlError(Exception):
 
 
 def compose(text: str, first_line: int = 1, *, most_nodes: int = MOST_NODES) -> Composed:
-    """Parse one document. Raises YamlError, and nothing else, if the text is not YAML, or exceeds a limit."""
+    """Parse the text of one YAML document. Raises YamlError, and nothing else, if the text is not YAML or exceeds a
+    limit."""
     try:
         return _Composer(text, first_line, most_nodes).document()
     except yaml.YAMLError as error:
         raise YamlError(_flaw_of(error, text, first_line)) from error
-    except (ValueError, RecursionError) as error:  # not wrapped by the library, such as a year 0 or a bad escape
+    except (ValueError, RecursionError) as error:  # not wrapped by the library: a year 0, a bad escape
         raise YamlError(TextFlaw(first_line, f"this is not YAML: {error}")) from error
 
 
@@ -97,7 +99,7 @@ class _Composer:
             return self._alias(event.anchor or "", path, lines, line)
         lines.setdefault(path, line)
         outer = lines
-        if event.anchor:  # collect the lines below it separately, instead of searching the whole document
+        if event.anchor:  # collect the lines below an anchor separately, so that an alias finds them at once
             lines = {path: line}
         tag = self._tag(event.tag, line)
         if isinstance(event, yaml.ScalarEvent):
@@ -145,7 +147,7 @@ class _Composer:
         if isinstance(key, str):
             return key
         if isinstance(key, int) and not isinstance(key, bool):
-            return str(event.value)  # `portLevelMtls: {9090: …}` is common, and text to Kubernetes too
+            return str(event.value)  # `portLevelMtls: {9090: …}` is common; Kubernetes, too, reads the key as text
         written = event.value if isinstance(event, yaml.ScalarEvent) else "a list or mapping"
         what = f"a field name must be text, not {written!r}" if plain else f"a field name must be text, not {written}"
         self._flaw(line, what, f'put it in quotes: "{written}"' if plain and written else "")
@@ -163,7 +165,7 @@ class _Composer:
             self._flaw(line, f"the anchor `&{anchor}` is not known here", "an anchor must come before its alias")
             return None
         value, inner = self._anchors[anchor]
-        # Every use counts with its expanded size: nested aliases multiply.
+        # Every use of an alias counts with its expanded size, because nested aliases multiply.
         self._count(len(inner), line, len(path) + max((len(at) for at in inner), default=0))
         lines.setdefault(path, line)
         lines.update({(*path, *at): place for at, place in inner.items() if at})
@@ -175,7 +177,7 @@ class _Composer:
             return text
         value = _resolve(text)
         if not tag and isinstance(value, str) and text in _DOUBTFUL:
-            of_text = len(path) > 1 and path[-2] in ("annotations", "labels")  # a boolean would be rejected there
+            of_text = len(path) > 1 and path[-2] in ("annotations", "labels")  # where a boolean is rejected
             self._flaws.append(
                 TextFlaw(
                     line,
@@ -219,12 +221,12 @@ class _Composer:
 
     def _next(self, kind: type) -> None:
         event = self._loader.get_event()
-        if not isinstance(event, kind):  # only for a second document, which callers split off
+        if not isinstance(event, kind):  # happens only if the text has a second document, which callers split off
             raise YamlError(TextFlaw(self._line(event), "a second document begins here"))
 
 
 def _resolve(text: str) -> Any:
-    """The value of an unquoted word by YAML 1.2, where `yes`, 1:30 and 2026-01-01 are text."""
+    """Return the value of an unquoted word by YAML 1.2, where `yes`, 1:30 and 2026-01-01 are text."""
     if text in _NULLS:
         return None
     if text in _BOOLEANS:

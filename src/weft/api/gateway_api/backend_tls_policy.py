@@ -1,4 +1,5 @@
-"""The Gateway API's BackendTLSPolicy: TLS to a Service, with the server name and the CA certificates to verify it."""
+"""Reads the Gateway API's BackendTLSPolicy: TLS to a Service, with the server name and the CA certificates to verify
+the server."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def _validation(fields: Fields) -> tuple[str, tuple[str, ...], bool, tuple[str, 
         item.told_elsewhere("hostname", "uri")
     system = fields.choice("wellKnownCACertificates", ("System",)) == "System"
     bundles: list[str] = []
-    others: list[str] = []  # reported in the status
+    others: list[str] = []  # kinds that weft does not support; the policy's status reports them
     for item in fields.items("caCertificateRefs"):
         group, kind = item.text("group", most=253), item.text("kind", required=True, most=63)
         name = item.text("name", required=True, most=253)

@@ -1,5 +1,5 @@
-"""The filters of HTTPRoute and GRPCRoute rules, as the same values that routes of a VirtualService have. Rule: a
-header's value is plain text; command operators of Envoy in it are escaped."""
+"""Reads the filters of HTTPRoute and GRPCRoute rules, into the same values that routes of a VirtualService have. Rule:
+a header's value is plain text; Envoy's command operators in it are escaped."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GRPC = HTTP[:3]
 BACKEND = HTTP[:2]
 _ELSEWHERE = {"ExtensionRef": "extensionRef", "ExternalAuth": "externalAuth"}  # not supported
 _REPEATABLE = ("RequestMirror",)
-_LEAST_MAX_AGE = timedelta(seconds=5)  # the standard's default
+_LEAST_MAX_AGE = timedelta(seconds=5)  # the default in the Gateway API
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -49,7 +49,7 @@ class Filters(msgspec.Struct, frozen=True):
     rewrite: Rewrite | None = None
     mirrors: tuple[tuple[Backend, float], ...] = ()
     cors: CorsPolicy | None = None
-    prefix_replaced: bool = False  # if set, every match must be a prefix
+    prefix_replaced: bool = False  # if set, every match of the rule must be a prefix match
 
 
 def read_filters(holder: Fields, meta: Meta, allowed: tuple[str, ...]) -> Filters:
@@ -128,7 +128,7 @@ def _pairs(fields: Fields, name: str, *, authority: bool) -> tuple[tuple[str, st
             item.error("name", f"`{header[:80]}` is not a header that can be changed")
         if _CONTROL.search(value):
             item.error("value", "the value contains a line break or a control character")
-        # The first of two entries with one name counts, by the standard.
+        # If two entries have the same name, the first one counts, as the Gateway API requires.
         pairs.setdefault(header.lower(), (header, value.replace("%", "%%")))
     return tuple(sorted(pairs.values()))
 
@@ -158,7 +158,7 @@ def _redirect(fields: Fields) -> Redirect:
         uri=full,
         authority=fields.host("hostname"),
         port=port,
-        # A scheme has its default port; without a scheme the request's port is kept.
+        # With a scheme, the port is the scheme's default port; without a scheme, the request's port is kept.
         derive_port="" if port else "FROM_PROTOCOL_DEFAULT" if scheme else "FROM_REQUEST_PORT",
         scheme=scheme,
         code=code,
@@ -179,7 +179,7 @@ def _rewrite(fields: Fields) -> Rewrite:
 
 
 def _path(fields: Fields) -> tuple[str, str]:
-    """The full path, or the prefix, that replaces the request's."""
+    """Return the full path and the prefix that replace those of the request; at most one of them is set."""
     path = fields.fields("path")
     if path is None:
         return "", ""
@@ -223,7 +223,8 @@ def _cors(fields: Fields) -> CorsPolicy:
 
 
 def _origin(written: str) -> StringMatch:
-    """`*` matches everything, or any labels on the left: `https://*.example.com`."""
+    """Return the match for an allowed CORS origin. `*` matches every origin, or any labels on the left:
+    `https://*.example.com`."""
     if "*" not in written:
         return StringMatch(MatchKind.EXACT, written)
     return StringMatch(MatchKind.REGEX, ".*".join(map(re.escape, written.split("*"))))

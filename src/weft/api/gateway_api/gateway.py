@@ -1,5 +1,5 @@
-"""The Gateway API's Gateway: its listeners, and which routes each of them allows. A setting that weft cannot apply
-exactly is rejected here; an unsupported protocol is reported in the conditions of its listener."""
+"""Reads the Gateway API's Gateway: its listeners, and which routes each listener allows. A setting that weft cannot
+apply exactly is rejected; an unsupported protocol is reported in the conditions of its listener."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.model.gateway_api import (
 )
 from weft.model.names import Labels, labels_of
 
-_STEERING = ("istio.io", "weft.dev", "gateway.networking.k8s.io")  # prefixes of names
+_STEERING = ("istio.io", "weft.dev", "gateway.networking.k8s.io")  # names that control weft or injection
 _MODES = ("AllowValidOnly", "AllowInsecureFallback")
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
@@ -53,8 +53,8 @@ def read_standard_gateway(root: Fields, meta: Meta) -> tuple[StandardGateway, ..
 
 
 def _infrastructure(spec: Fields) -> tuple[Labels, Labels]:
-    """Labels and annotations for the objects that weft creates for the Gateway. Those that control the injector or weft
-    itself are rejected: with them, any author of a Gateway could run any image."""
+    """Return the labels and annotations for the objects that weft creates for a Gateway. Names that control the
+    injector or weft itself are rejected: with them, any author of a Gateway could run any image."""
     fields = spec.fields("infrastructure")
     if fields is None:
         return (), ()
@@ -102,7 +102,8 @@ def _check(fields: Fields, meta: Meta, port: int) -> CallersCheck:
 
 
 def _address(item: Fields) -> tuple[str, str]:
-    """Like in Istio: the host of a Service in front of existing proxies. Without a value weft assigns the address."""
+    """Return the type and the value of an entry of `addresses`. As in Istio, an address is the host of a Service in
+    front of existing proxies. Without a value, weft assigns the address."""
     kind, value = item.text("type", default="IPAddress", most=253), item.text("value", most=253)
     if not value and kind in ("IPAddress", "Hostname"):
         return kind, ""

@@ -1,5 +1,4 @@
-"""The Gateway API's GatewayClass: the controller that serves the Gateways of a class. weft reads only the controller's
-name."""
+"""Reads the Gateway API's GatewayClass: the name of the controller that serves the Gateways of the class."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ def read_gateway_class(root: Fields, meta: Meta) -> tuple[GatewayClass, ...]:
     spec = root.fields("spec", required=True)
     if spec is None:
         return ()
-    spec.text("description")  # for people
+    spec.text("description")  # a valid field without effect
     controller = spec.text("controllerName", required=True, most=253)
     if controller == CONTROLLER:
         spec.refused("parametersRef", "weft supports no parameters of a GatewayClass", "remove `parametersRef`")

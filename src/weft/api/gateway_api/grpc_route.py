@@ -1,4 +1,5 @@
-"""The Gateway API's GRPCRoute: an HTTPRoute whose paths are services and methods. A call's path is /SERVICE/METHOD."""
+"""Reads the Gateway API's GRPCRoute: like an HTTPRoute, but its matches name gRPC services and methods. The path of a
+call is /SERVICE/METHOD."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Gateway API's HTTPRoute. A setting that weft cannot apply exactly is rejected here."""
+"""Reads the Gateway API's HTTPRoute. A setting that weft cannot apply exactly is rejected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.model.virtual_service import HttpMatch, HttpRoute, MatchKind, Retries,
 
 _NEVER = timedelta(0)
 EVERYTHING = HttpMatch(uri=StringMatch(MatchKind.PATH_PREFIX, "/"))
-# Requests that never reached the server: the same conditions as by default (`translate/retries.py`).
+# Retry conditions for requests that never reached the server: the same as the default in `translate/retries.py`.
 _UNREAD = "connect-failure,refused-stream,reset-before-request"
 _ATTEMPTS = 2
 
@@ -30,7 +30,7 @@ def read_http_route(root: Fields, meta: Meta) -> tuple[StandardRoute, ...]:
 def read_requests(
     root: Fields, meta: Meta, kind: RouteKind, read_rule: Callable[[Fields, Meta, int], RouteRule]
 ) -> tuple[StandardRoute, ...]:
-    """The common part of HTTPRoute and GRPCRoute; without a rule they match everything."""
+    """Read an HTTPRoute or GRPCRoute; `read_rule` reads one rule. A route without rules matches every request."""
     spec = root.fields("spec", required=True)
     if spec is None:
         return ()
@@ -79,7 +79,7 @@ def _rule(item: Fields, meta: Meta, index: int) -> RouteRule:
 
 
 def read_backends(item: Fields, meta: Meta, allowed: tuple[str, ...] = BACKEND) -> tuple[Backend, ...]:
-    """The `backendRefs` of a rule, each with its own header changes."""
+    """Read the `backendRefs` of a rule, each with its own header changes."""
     found = []
     for entry in item.items("backendRefs"):
         filters = read_filters(entry, meta, allowed) if allowed else Filters()
@@ -96,7 +96,8 @@ def refuse_persistence(item: Fields) -> None:
 
 
 def read_named(item: Fields, name: str, *, headers: bool) -> tuple[tuple[str, StringMatch], ...]:
-    """Header or query matches. The first of two with one name counts, by the standard."""
+    """Read header or query matches, sorted by name. If two have the same name, the first one counts, as the Gateway API
+    requires."""
     found: dict[str, StringMatch] = {}
     for entry in item.items(name):
         key, kind = entry.text("name", required=True, most=256), _kind(entry, ("Exact", "RegularExpression"))
@@ -162,7 +163,7 @@ def _check_redirect(item: Fields, filters: Filters, backends: tuple[Backend, ...
 
 
 def _timeouts(item: Fields) -> tuple[timedelta | None, timedelta | None]:
-    """Timeouts of the whole request, and of each try. 0s means none."""
+    """Return the timeouts of the whole request and of each try; None, also for 0s, if there is none."""
     fields = item.fields("timeouts")
     if fields is None:
         return None, None
@@ -189,7 +190,7 @@ def _retries(item: Fields, single: timedelta | None) -> Retries | None:
     return Retries(
         attempts=_ATTEMPTS if attempts is None else attempts,
         per_try_timeout=single,
-        # Connection errors are always retried, by the standard.
+        # Connection errors are always retried, as the Gateway API requires.
         retry_on=",".join(("connect-failure", "refused-stream", "reset", *codes)),
         backoff=fields.duration("backoff"),
     )

@@ -1,4 +1,5 @@
-"""The Gateway API's ReferenceGrant: which objects of other namespaces may refer to which objects of this one."""
+"""Reads the Gateway API's ReferenceGrant: which objects of other namespaces may refer to which objects of the grant's
+own namespace."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from weft.base.suggest import did_you_mean
 from weft.model.gateway_api import GROUP, GrantSource, GrantTarget, ReferenceGrant, RouteKind
 
 _ASKING = ("Gateway", *RouteKind)
-_OTHERS = ("UDPRoute", "ListenerSet")  # of the Gateway API, not supported by weft but by other controllers
+_OTHERS = ("UDPRoute", "ListenerSet")  # kinds of the Gateway API that weft does not support, but other controllers do
 _ASKED_FOR = ("Service", "Secret", "ConfigMap")
 
 
@@ -22,7 +23,8 @@ def read_reference_grant(root: Fields, meta: Meta) -> tuple[ReferenceGrant, ...]
 
 
 def _source(item: Fields) -> GrantSource:
-    """Grants may be for other controllers, too; only entries that no controller can use get a warning."""
+    """Read an entry of `from`. Grants may be for other controllers, too, so only an entry that no controller can use
+    gets a warning."""
     group, kind = item.text("group", most=253), item.text("kind", required=True, most=63)
     if group == GROUP and kind and kind not in (*_ASKING, *_OTHERS):
         item.warning(

@@ -1,5 +1,5 @@
-"""References between objects of the Gateway API: the parents and the backends of a route. Defaults are the standard's:
-a parent is a Gateway, a backend is a Service, both in the route's own namespace."""
+"""Reads references between objects of the Gateway API: the parents and the backends of a route. Defaults are those of
+the Gateway API: a parent is a Gateway, a backend is a Service, both in the route's own namespace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.model.gateway_api import GROUP, Backend, ParentRef
 from weft.model.names import service_host
 from weft.model.virtual_service import Headers
 
-MOST_WEIGHT = 1_000_000  # the standard's own limit
+MOST_WEIGHT = 1_000_000  # the limit of the Gateway API
 
 
 def read_parents(spec: Fields, meta: Meta) -> tuple[ParentRef, ...]:
@@ -32,7 +32,7 @@ def _parent(item: Fields, meta: Meta, index: int) -> ParentRef | None:
     section, port = item.text("sectionName", most=253), item.port("port")
     if (group, kind) == (GROUP, "Gateway"):
         return ParentRef(kind, namespace, name, section, port, group=written, index=index, namespaced=named)
-    if kind == "Service" and group in ("", GROUP):  # the group is often omitted, and no other kind Service exists
+    if kind == "Service" and group in ("", GROUP):  # the group is often omitted; no other group has a Service
         if group:
             what = (
                 f'without `group: ""` this is a Service of {GROUP}, which does not exist: on a cluster it does not bind'

@@ -1,5 +1,5 @@
-"""The Gateway API's TCPRoute and TLSRoute: connections, routed by port, and with TLS by SNI. Each has one rule: its
-connections could not be distinguished from those of a second one."""
+"""Reads the Gateway API's TCPRoute and TLSRoute: routes of connections by port, and for TLS by SNI. A route has exactly
+one rule: connections of a second rule could not be distinguished from those of the first."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _read(root: Fields, meta: Meta, kind: RouteKind) -> tuple[StandardRoute, ...
     hostnames = read_hostnames(spec) if kind is RouteKind.TLS else ()
     rules = []
     for item in items:
-        item.text("name", most=253)  # only for people
+        item.text("name", most=253)  # a valid field without effect
         rules.append(RouteRule(backends=read_backends(item, meta, ()), line=item.line))
         if not item.raw("backendRefs"):
             item.lacks("backendRefs", what="the rule has no `backendRefs`")
