@@ -16,7 +16,8 @@ from weft.model.extension_provider import Authorizer, CheckedBody, ExtensionProv
 DEFAULT_TIMEOUT = timedelta(seconds=5)
 MOST_BODY = 64 << 20  # bytes that a proxy may buffer per request
 
-_STATUSES = frozenset(int(status) for status in HTTPStatus if status >= 200) - {418, 425, 451}  # Envoy's
+# The HTTP statuses that Envoy can send.
+_STATUSES = frozenset(int(status) for status in HTTPStatus if status >= 200) - {418, 425, 451}
 
 _NOT_ACTED_ON = tuple(
     words("""

@@ -1,4 +1,4 @@
-"""Reads Istio's Sidecar: the listeners and the visible hosts of proxies, for a namespace or for some of its workloads."""
+"""Reads Istio's Sidecar: the listeners and visible hosts of proxies, for a namespace or some of its workloads."""
 
 from __future__ import annotations
 
