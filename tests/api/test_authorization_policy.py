@@ -148,7 +148,7 @@ def test_deny_and_custom_need_rules_and_custom_a_provider():
     assert told(written("{action: CUSTOM, rules: [{}]}"))[0].startswith("4 a CUSTOM policy needs a `provider`")
     assert value(written("{action: CUSTOM, provider: {name: x}, rules: [{}]}")).provider == "x"
     assert told(written("{provider: {name: x}}")) == [
-        "4 `provider` is only for CUSTOM policies, and the action of this one is ALLOW"
+        "4 `provider` is only for CUSTOM policies, and the action of this policy is ALLOW"
     ]
     assert value(written("{action: AUDIT}")).rules == ()
     assert told(written("{action: BLOCK}"))[0].startswith("4 `action` cannot be `BLOCK`")

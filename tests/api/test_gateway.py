@@ -79,14 +79,14 @@ def server(text):
             "servers: [{port: {number: 443, name: a, protocol: HTTPS}, hosts: [a.b], tls: {credentialName: c}}]",
             [
                 "5 `credentialName` would have no effect, since `mode` is missing "
-                "(write mode: SIMPLE; without one it is PASSTHROUGH)"
+                "(write mode: SIMPLE; the default is PASSTHROUGH)"
             ],
         ),
         (
             "servers: [{port: {number: 443, name: a, protocol: HTTPS}, hosts: [a.b], tls: {caCertificates: /c}}]",
             [
                 "5 `caCertificates` would have no effect, since `mode` is missing "
-                "(write mode: MUTUAL; without one it is PASSTHROUGH)"
+                "(write mode: MUTUAL; the default is PASSTHROUGH)"
             ],
         ),
         (server("hosts: [a.b], host: c"), ["5 unknown field `host` (did you mean `hosts`?)"]),

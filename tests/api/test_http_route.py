@@ -127,8 +127,8 @@ def test_reads_rewrites_and_mirrors():
         *(
             (
                 f"{{{whole}, route: [{{destination: {{host: a}}, headers: {{request: {{set: {{host: c}}}}}}}}]}}",
-                f"7 warning: the authority is set by {where}: that of this destination has no effect (keep one of the "
-                "two)",
+                f"7 warning: the authority is set by {where}: the authority that this destination sets has no effect "
+                "(keep one of the two)",
             )
             for whole, where in (
                 ("rewrite: {authority: b}", "`rewrite`"),
@@ -166,7 +166,7 @@ def test_reads_rewrites_and_mirrors():
         ),
         (
             "{directResponse: {status: 204, body: {string: said}}}",
-            "7 warning: a response with status 204 has no body: this one is not sent (remove the body)",
+            "7 warning: a response with status 204 has no body: `body` is not sent (remove the body)",
         ),
     ],
 )

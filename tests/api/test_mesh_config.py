@@ -57,7 +57,7 @@ def test_says_what_is_wrong():
         "5 `mesh` must be a mapping (for example `outboundTrafficPolicy: {mode: REGISTRY_ONLY}`)"
     ]
     assert told(config("connectTimeout: 1s\nconnectTimeout: 2s\n")) == [
-        "7 `connectTimeout` is set twice, here and on line 6 (YAML would silently use the last one; keep one)"
+        "7 `connectTimeout` is set twice, here and on line 6 (YAML would silently use the last value; keep one of them)"
     ]
 
 

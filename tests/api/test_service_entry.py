@@ -121,7 +121,7 @@ def test_an_entry_that_can_be_told_from_others_takes_no_port(rest):
         ),
         (
             "{hosts: [a.b, c.d], addresses: [1.2.3.4], resolution: DNS, ports: [{number: 80, name: a, protocol: TCP}]}",
-            "5 port 80 is not HTTP or TLS, so several hosts cannot be told apart (write one ServiceEntry per host)",
+            "5 port 80 is not HTTP or TLS, so several hosts cannot be distinguished (write one ServiceEntry per host)",
         ),
         (
             "{hosts: [a.b], ports: [{number: 80, name: a, protocol: TCP}]}",

@@ -143,7 +143,7 @@ def test_a_port_has_its_own_policy():
         ),
         (
             "{loadBalancer: {consistentHash: {useSourceIp: true, maglev: {tableSize: 1024}}}}",
-            ["6 `tableSize` must be a prime number, not 1024 (the next one is 1031)"],
+            ["6 `tableSize` must be a prime number, not 1024 (the next prime number is 1031)"],
         ),
         (
             "{loadBalancer: {consistentHash: {useSourceIp: true, maglev: {tableSize: 5000012}}}}",
@@ -173,7 +173,7 @@ def test_a_port_has_its_own_policy():
             "{loadBalancer: {simple: RANDOM, warmup: {duration: 60s}}}",
             [
                 "6 `warmup` would have no effect: only ROUND_ROBIN and LEAST_REQUEST support it "
-                "(leave it out, or choose one of these)"
+                "(leave it out, or use ROUND_ROBIN or LEAST_REQUEST)"
             ],
         ),
         (

@@ -72,7 +72,7 @@ def test_every_host_at_a_gateway_is_fine():
         (
             f"gateways: [mesh]\n{HTTP}",
             "5 without `hosts` there can be no `gateways` "
-            "(a VirtualService without `hosts` is a delegate: part of another one's http routes)",
+            "(a VirtualService without `hosts` is a delegate: part of the http routes of another VirtualService)",
         ),
         (
             f"hosts: [a.b]\ntls: [{{match: [{{sniHosts: [c.d]}}], {TO}}}]",
@@ -88,7 +88,7 @@ def test_every_host_at_a_gateway_is_fine():
         ),
         (
             f"hosts: [a]\nhttp:\n- {TO}\n- match: [{{port: 80}}]\n  {TO}",
-            "8 warning: this route is never used: http[0] (line 7) matches everything (put it above that one)",
+            "8 warning: this route is never used: http[0] (line 7) matches everything (move this route above http[0])",
         ),
         (f"hosts: [a]\n{HTTP}\nspecs: 1", "7 unknown field `specs`"),
     ],

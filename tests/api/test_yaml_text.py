@@ -66,7 +66,7 @@ def test_of_an_annotation_it_does_not_propose_a_boolean():
 
 def test_a_key_that_stands_twice_is_told_with_both_lines():
     assert flaws("a: 1\nb: 2\na: 3\n") == [
-        (3, "`a` is set twice, here and on line 1", "YAML would silently use the last one; keep one")
+        (3, "`a` is set twice, here and on line 1", "YAML would silently use the last value; keep one of them")
     ]
 
 

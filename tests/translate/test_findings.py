@@ -46,7 +46,7 @@ def test_absent_ports_and_subsets_are_said():
 def test_routes_that_come_to_nothing_are_said():
     assert "does not exist" in _said(HttpRoute(name="gone", delegate=Delegate("leaf", "shop")))[0]
     (said,) = _said(route(), routes=(routing(route(), name="second"),))
-    assert "VirtualService shop/second" in said and "shop/orders already has them" in said
+    assert "VirtualService shop/second" in said and "shop/orders already has http routes for this host" in said
 
 
 def test_why_somebody_who_is_there_is_no_delegate():

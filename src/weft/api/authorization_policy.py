@@ -109,7 +109,7 @@ def _provider(spec: Fields, action: Action) -> str:
         hint = "`provider: {name: …}` names one of the `extensionProviders` of the MeshConfig"
         spec.lacks("provider", what="a CUSTOM policy needs a `provider`", hint=hint)
     elif action is not Action.CUSTOM and fields is not None:
-        spec.error("provider", f"`provider` is only for CUSTOM policies, and the action of this one is {action}")
+        spec.error("provider", f"`provider` is only for CUSTOM policies, and the action of this policy is {action}")
     return name
 
 

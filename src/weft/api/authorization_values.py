@@ -56,7 +56,7 @@ def check_methods(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[s
 def check_principals(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[str, ...]:
     for index, principal in enumerate(values):
         if principal.startswith("spiffe://"):
-            what = "a principal has no `spiffe://` prefix: this one matches no caller"
+            what = "a principal has no `spiffe://` prefix: this value matches no caller"
             hint = f"write {principal.removeprefix('spiffe://')[:200]}"
             fields.warning((name, index), what, hint, code="WFT0522")
     return check_stars(fields, name, values)

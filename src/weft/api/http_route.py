@@ -88,7 +88,7 @@ def _check_authority(item: Fields, route: HttpRoute) -> None:
         where = "`rewrite`" if rewritten else "the route's own `headers`"
         for index, entry in enumerate(route.route):
             if _authorities(entry.headers):
-                what = f"the authority is set by {where}: that of this destination has no effect"
+                what = f"the authority is set by {where}: the authority that this destination sets has no effect"
                 item.warning(("route", index, "headers"), what, "keep one of the two")
 
 
@@ -205,7 +205,7 @@ def _direct_response(item: Fields) -> DirectResponse | None:
         except (binascii.Error, ValueError):
             body.error("bytes", "`bytes` must be base64", "for text, use `string`")
     if status in _WITHOUT_BODY and (text or data):
-        fields.warning("body", f"a response with status {status} has no body: this one is not sent", "remove the body")
+        fields.warning("body", f"a response with status {status} has no body: `body` is not sent", "remove the body")
         return DirectResponse(status)
     return DirectResponse(status, text, data)
 

@@ -83,7 +83,7 @@ def _public(key: Mapping[str, Any]) -> dict[str, str] | KeyFlaw:
         case "oct":
             return KeyFlaw(
                 "is a shared secret (`kty: oct`): any workload that can verify a token could also forge one",
-                "use an asymmetric key: RSA, EC or OKP; and replace the secret, it has been written down",
+                "use an asymmetric key: RSA, EC or OKP; and replace the secret, because this object discloses it",
             )
         case _:
             return KeyFlaw("has an unsupported type", "`kty` must be RSA, EC or OKP")

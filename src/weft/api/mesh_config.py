@@ -51,7 +51,7 @@ def read_config_map(root: Fields, meta: Meta) -> tuple[Settings | AuthorityBundl
         return ()
     data.ignored("meshNetworks", "values", "original-values", "merged-values")
     if not data.has("mesh"):
-        data.lacks("mesh", what="`mesh` is required", hint="its text has the MeshConfig")
+        data.lacks("mesh", what="`mesh` is required", hint="the text of `mesh` is the MeshConfig")
         return ()
     config = _embedded(data)
     return () if config is None else (_settings(config, meta),)

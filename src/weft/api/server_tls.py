@@ -65,7 +65,7 @@ def read_server_tls(server: Fields, *, encrypted: bool) -> ServerTls | None:
         what = f"{quoted(idle)} would have no effect, since `mode` is {mode if tls.has('mode') else 'missing'}"
         meant = ServerTlsMode.SIMPLE if set(idle).isdisjoint(_TRUSTED) else ServerTlsMode.MUTUAL
         hint = "leave it out, or set another `mode`"
-        tls.error(idle[0], what, hint if tls.has("mode") else f"write mode: {meant}; without one it is PASSTHROUGH")
+        tls.error(idle[0], what, hint if tls.has("mode") else f"write mode: {meant}; the default is PASSTHROUGH")
     found = ServerTls(
         mode=mode,
         https_redirect=redirect and not encrypted,
@@ -163,7 +163,11 @@ def _files(tls: Fields) -> tuple[CertificateFiles, ...]:
     if tls.has("tlsCertificates"):
         found = []
         for each in tls.items("tlsCertificates"):
-            each.refused("caCertificates", "`caCertificates` in `tlsCertificates` has no effect", "put it beside them")
+            each.refused(
+                "caCertificates",
+                "`caCertificates` in `tlsCertificates` has no effect",
+                "put it beside `tlsCertificates`",
+            )
             certificate = _file(each, "serverCertificate", required=True)
             found.append(CertificateFiles(certificate, _file(each, "privateKey", required=True)))
         if not 0 < len(found) <= 2:

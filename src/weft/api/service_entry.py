@@ -124,7 +124,7 @@ def _check(spec: Fields, hosts: tuple[str, ...], ports: tuple[ServicePort, ...],
     if resolution is not Resolution.NONE and len(hosts) > 1 and raw:
         spec.error(
             "hosts",
-            f"port {raw[0].number} is not HTTP or TLS, so several hosts cannot be told apart",
+            f"port {raw[0].number} is not HTTP or TLS, so several hosts cannot be distinguished",
             "write one ServiceEntry per host",
         )
     # Only these entries have no address: others may get one from the mesh, and STATIC ones have those of their

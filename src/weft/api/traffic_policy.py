@@ -87,7 +87,7 @@ def _load_balancer(policy: Fields) -> LoadBalancer | None:
     if warmup is not None and (hashing is not None or simple in _WITHOUT_WARMUP):
         at = "warmup" if fields.has("warmup") else "warmupDurationSecs"
         what = f"`{at}` would have no effect: only ROUND_ROBIN and LEAST_REQUEST support it"
-        fields.error(at, what, "leave it out, or choose one of these")
+        fields.error(at, what, "leave it out, or use ROUND_ROBIN or LEAST_REQUEST")
     return LoadBalancer(simple, hashing, warmup, read_locality(fields))
 
 
@@ -155,7 +155,9 @@ def _table_size(maglev: Fields) -> int:
     size = maglev.integer("tableSize", most=LARGEST_TABLE) or 0
     if size and not _is_prime(size):
         nearest = next(number for number in range(size, LARGEST_TABLE + 1) if _is_prime(number))
-        maglev.error("tableSize", f"`tableSize` must be a prime number, not {size}", f"the next one is {nearest}")
+        maglev.error(
+            "tableSize", f"`tableSize` must be a prime number, not {size}", f"the next prime number is {nearest}"
+        )
     return size
 
 

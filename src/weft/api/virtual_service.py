@@ -60,7 +60,7 @@ def _hosts(spec: Fields, meta: Meta, *, mesh: bool) -> tuple[str, ...]:
 
 
 def _check_delegated(spec: Fields) -> None:
-    hint = "a VirtualService without `hosts` is a delegate: part of another one's http routes"
+    hint = "a VirtualService without `hosts` is a delegate: part of the http routes of another VirtualService"
     for name in ("gateways", "tls", "tcp"):
         if spec.has(name):
             spec.lacks("hosts", at=name, what=f"without `hosts` there can be no `{name}`", hint=hint)
@@ -73,7 +73,7 @@ def _check_reachable(spec: Fields, routes: tuple[HttpRoute, ...]) -> None:
         spec.warning(
             ("http", index),
             f"this route is never used: http[{catching}] (line {routes[catching].line}) matches everything",
-            "put it above that one",
+            f"move this route above http[{catching}]",
             code="WFT0111",
         )
 

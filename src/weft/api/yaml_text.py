@@ -136,7 +136,7 @@ class _Composer:
                 self._flaw(
                     line,
                     f"`{key}` is set twice, here and on line {first}",
-                    "YAML would silently use the last one; keep one",
+                    "YAML would silently use the last value; keep one of them",
                 )
             lines[(*path, key)] = line
             value[key] = self._node((*path, key), lines)
@@ -240,7 +240,7 @@ def _resolve(text: str) -> Any:
 
 _HINTS = {
     "mapping values are not allowed in this context": "indent as above, or quote a value that contains `: `",
-    "did not find expected key": "check the indentation of this line and the one above",
+    "did not find expected key": "check the indentation of this line and the line above",
     "did not find expected '-' indicator": "check the indentation of this list",
     "could not find expected ':'": "a field needs `name: value`; is the line above complete?",
     "found unexpected end of stream": "is the file complete? a quote or bracket is still open",

@@ -45,7 +45,9 @@ def written_out(
             if leaf.delegate is not None:
                 dropped.append(Dropped(delegate, leaf, "a delegate cannot delegate further"))
             elif (match := _joined(route.match, leaf.match)) is None:
-                dropped.append(Dropped(delegate, leaf, f"its match is not within that of {routing.name}'s route"))
+                dropped.append(
+                    Dropped(delegate, leaf, f"its match is not within the match of the route in {routing.name}")
+                )
             else:
                 resolved.append(DelegatedRoute(_inherited(route, leaf, match), _origins(delegate, routing)))
     return tuple(resolved), tuple(dropped)

@@ -50,8 +50,8 @@ def _of_routes(view: ServiceView, mesh: Mesh) -> Iterator[Problem]:
         yield _warning("WFT0109", dropped.routing.origin, what, "", line=dropped.route.line)
     for other in view.routes:
         if other not in taken and other.http and not (other.attached and taken[0].attached):
-            routing = taken[0]
-            what = f"the http routes for {view.host} are not used: {routing.namespace}/{routing.name} already has them"
+            used = f"{taken[0].namespace}/{taken[0].name}"
+            what = f"the http routes for {view.host} are not used: {used} already has http routes for this host"
             yield _warning("WFT0108", other.origin, what, "put the routes of one host into one VirtualService")
 
 
@@ -91,7 +91,7 @@ def _of_ports(view: ServiceView) -> Iterator[Problem]:
         return
     for port in view.ports:
         if port.number in TAKEN_PORTS and not (service.addresses or service.headless):
-            what = f"port {port.number} of {view.host} is the proxy's own and cannot be reached through it"
+            what = f"port {port.number} of {view.host} is a port of the proxy itself, which cannot forward calls to it"
             yield _warning("WFT0305", service.origin, what, "use another service port")
         elif service.resolution in _BY_NAME and takes_whole_port(view, port) and not view.host.startswith("*"):
             what = (
@@ -118,7 +118,10 @@ def _of_grpc_clients(view: ServiceView, mesh: Mesh) -> Iterator[Problem]:
             what = f"gRPC's own clients call port {port.number} of {view.host} in plaintext, but it requires mutual TLS"
         if what:
             yield _warning(
-                "WFT0314", service.origin, what, "call it through a sidecar, or let PeerAuthentication be PERMISSIVE"
+                "WFT0314",
+                service.origin,
+                what,
+                "call the service through a sidecar, or set its PeerAuthentication to PERMISSIVE",
             )
 
 
@@ -136,7 +139,7 @@ def _against(destination: Destination, view: ServiceView, mesh: Mesh) -> tuple[s
                 return (
                     "WFT0105",
                     f"destination {host} is hidden from namespace {view.caller.namespace}",
-                    "see its exportTo",
+                    "see `exportTo` of the destination",
                 )
             return (
                 "WFT0104",

@@ -91,7 +91,7 @@ def missing(tls: ServerTls, view: GroupView) -> tuple[str, ...]:
     """Return the reasons why a server's Secrets cannot be used: they do not exist, may not be used, or lack a key or
     certificate. Empty if they can be used."""
     if tls.terminates and tls.mode is not ServerTlsMode.ISTIO_MUTUAL and not tls.credentials and not tls.files:
-        return ("it may not use any certificate that it names",)
+        return ("the server may not use any certificate that it names",)
     found = []
     for reference in tls.credentials:
         held = _credential(reference, view)

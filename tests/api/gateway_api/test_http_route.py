@@ -89,7 +89,7 @@ def test_a_prefix_that_is_replaced_must_have_been_matched():
     replaced = "{type: URLRewrite, urlRewrite: {path: {type: ReplacePrefixMatch, replacePrefixMatch: /b}}}"
     text = f"- {TO}\n  filters: [{replaced}]\n  matches: [{{path: {{type: Exact, value: /a}}}}]"
     assert told(http_route(text)) == [
-        "9 ReplacePrefixMatch needs a PathPrefix match, which this is not (use ReplaceFullPath, or match by PathPrefix)"
+        "9 ReplacePrefixMatch needs a PathPrefix match, and this match has another type (use ReplaceFullPath, or match by PathPrefix)"
     ]
 
 

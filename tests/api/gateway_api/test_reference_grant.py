@@ -28,7 +28,7 @@ def test_who_may_refer_to_what():
 def test_both_sides_must_be_named():
     assert told(standard("ReferenceGrant", "from: []\nto: [{kind: Service}]", "v1")) == [
         "5 `from` must not be empty",
-        '6 warning: without `group` a cluster rejects it (write group: "")',
+        '6 warning: without `group` a cluster rejects the ReferenceGrant (write group: "")',
     ]
 
 

@@ -29,7 +29,7 @@ def test_parents_are_gateways_and_services(written, expected):
 def test_other_parents_are_told_and_left_alone():
     text = http_route(RULE, "[{group: networking.istio.io, kind: ServiceEntry, name: web}, {name: edge}]")
     assert told(text) == [
-        "5 warning: weft does not support as parent a ServiceEntry of networking.istio.io "
+        "5 warning: weft does not support a ServiceEntry of networking.istio.io as a parent "
         '(a Gateway (gateway.networking.k8s.io) or a Service (group: "") can be a parent)'
     ]
     assert [(each.name, each.index) for each in value(text).parents] == [("edge", 1)]

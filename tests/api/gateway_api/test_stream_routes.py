@@ -13,7 +13,9 @@ def test_streams_have_one_rule():
     two = (
         "parentRefs: [{name: edge}]\nrules: [{backendRefs: [{name: a, port: 1}]}, {backendRefs: [{name: b, port: 1}]}]"
     )
-    assert told(standard("TCPRoute", two)) == ["6 a TCPRoute can have one rule (write a route for each)"]
+    assert told(standard("TCPRoute", two)) == [
+        "6 a TCPRoute can have one rule (write a separate TCPRoute for each rule)"
+    ]
 
 
 def test_bytes_have_no_hostnames_and_rules_have_backends():

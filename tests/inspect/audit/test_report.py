@@ -173,4 +173,4 @@ def test_a_principal_that_is_nobody_is_among_the_policies_and_once():
     ]
     problems = parse(document).problems
     (found,) = policies([*problems, *problems]).findings
-    assert found.what == "a principal has no `spiffe://` prefix: this one matches no caller"
+    assert found.what == "a principal has no `spiffe://` prefix: this value matches no caller"

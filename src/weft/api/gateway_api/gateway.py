@@ -58,7 +58,7 @@ def _infrastructure(spec: Fields) -> tuple[Labels, Labels]:
     fields = spec.fields("infrastructure")
     if fields is None:
         return (), ()
-    hint = "remove it; change the Deployment itself: weft does not overwrite that"
+    hint = "remove it, and change the Deployment: weft does not overwrite your changes"
     fields.refused("parametersRef", "weft supports no parameters of a Gateway", hint)
     found = fields.labels("labels"), labels_of(fields.string_map("annotations"))
     for name, pairs in zip(("labels", "annotations"), found, strict=True):

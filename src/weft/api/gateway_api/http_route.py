@@ -148,7 +148,7 @@ def _check_prefixes(item: Fields, matches: tuple[HttpMatch, ...]) -> None:
         if match.uri is not None and match.uri.kind is not MatchKind.PATH_PREFIX:
             item.error(
                 ("matches", index) if item.raw("matches") else (),
-                "ReplacePrefixMatch needs a PathPrefix match, which this is not",
+                "ReplacePrefixMatch needs a PathPrefix match, and this match has another type",
                 "use ReplaceFullPath, or match by PathPrefix",
             )
 

@@ -42,5 +42,5 @@ def _target(item: Fields) -> GrantTarget:
     if not group and kind != meant:
         item.warning("kind", f"there is no kind `{kind}`: this grants nothing", f"did you mean `{meant}`?")
     elif not item.has("group"):
-        item.warning("kind", "without `group` a cluster rejects it", 'write group: ""')
+        item.warning("kind", "without `group` a cluster rejects the ReferenceGrant", 'write group: ""')
     return GrantTarget(group, kind, item.text("name", most=253))

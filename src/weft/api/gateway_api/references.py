@@ -39,10 +39,10 @@ def _parent(item: Fields, meta: Meta, index: int) -> ParentRef | None:
             )
             item.warning("kind", what, 'write group: ""')
         if section:
-            item.error("sectionName", "a Service has no sections", "name a `port` of it")
+            item.error("sectionName", "a Service has no sections", "name a `port` of the Service")
         host = service_host(name, namespace, meta.domain)
         return ParentRef(kind, namespace, name, "", port, host, written, index, named)
-    what = f"weft does not support as parent a {kind} of {group or 'the core group'}"
+    what = f"weft does not support a {kind} of {group or 'the core group'} as a parent"
     item.warning("kind", what, 'a Gateway (gateway.networking.k8s.io) or a Service (group: "") can be a parent')
     return None
 

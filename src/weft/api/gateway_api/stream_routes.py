@@ -24,7 +24,7 @@ def _read(root: Fields, meta: Meta, kind: RouteKind) -> tuple[StandardRoute, ...
         return ()
     items = spec.items("rules", required=True)
     if len(items) > 1:
-        spec.error(("rules", 1), f"a {kind} can have one rule", "write a route for each")
+        spec.error(("rules", 1), f"a {kind} can have one rule", f"write a separate {kind} for each rule")
     hostnames = read_hostnames(spec) if kind is RouteKind.TLS else ()
     rules = []
     for item in items:
