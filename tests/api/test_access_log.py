@@ -42,7 +42,7 @@ def test_a_provider_alone_writes_nothing_but_a_default_one_does():
     assert found.default_log_providers == ("mine", "ENVOY")
 
 
-def test_the_built_in_provider_looks_as_the_mesh_says():
+def test_the_built_in_provider_has_the_mesh_wide_format():
     found = value(config("accessLogEncoding: JSON\n"))
     assert found.logs_of("envoy") == (FileLog(encoding=Encoding.JSON),)
     own = value(provider("envoyFileAccessLog: {path: /dev/stderr}", name="envoy"))
@@ -50,7 +50,7 @@ def test_the_built_in_provider_looks_as_the_mesh_says():
 
 
 @pytest.mark.parametrize("sort", ["envoyOtelAls", "envoyHttpAls", "envoyTcpAls"])
-def test_of_other_providers_it_is_said_that_nothing_is_sent(sort):
+def test_other_providers_get_a_warning_that_they_are_not_supported(sort):
     text = provider(f"{sort}: {{service: collector.shop.svc.cluster.local, port: 4317}}")
     assert told(text) == [f"8 warning: `{sort}` is ignored by this version of weft"]
     assert told(text + "    defaultProviders: {accessLogging: [mine]}\n")[1] == (
@@ -60,7 +60,7 @@ def test_of_other_providers_it_is_said_that_nothing_is_sent(sort):
     assert value(text).logs_of("mine") == ()
 
 
-def test_a_line_that_envoy_refuses_is_an_error_where_it_stands():
+def test_a_format_that_envoy_rejects_is_an_error_at_its_line():
     assert told(config("accessLogFormat: '%RESPONSE_CODES%'\n")) == [
         "6 Envoy rejects this log format: `%RESPONSE_CODES%`: Envoy has no command RESPONSE_CODES "
         "(did you mean `RESPONSE_CODE`?)"
@@ -91,7 +91,7 @@ def test_labels_that_are_no_json_are_errors():
     assert told(provider("envoyFileAccessLog: {logFormat: {}}"))[0].startswith("8 `logFormat` must have `text` or")
 
 
-def test_a_default_that_nobody_is_called_gets_a_guess():
+def test_an_unknown_default_provider_gets_a_suggestion():
     assert told(config("defaultProviders: {accessLogging: [envoi]}\n")) == [
         "6 warning: no access log provider is called `envoi` (did you mean `envoy`?)"
     ]

@@ -7,12 +7,12 @@ from weft.ca.certificates import certificate_pem
 ROOT = certificate_pem(ca("a root", p256()))
 
 
-def test_what_stands_in_ca_crt_is_believed():
+def test_returns_the_certificates_in_ca_crt():
     assert authorities({"data": {"ca.crt": ROOT + ROOT, "other": "x"}}) == ROOT + ROOT
 
 
 @pytest.mark.parametrize(
     "body", [{}, {"data": None}, {"data": {"other": ROOT}}, {"data": {"ca.crt": 1}}, {"data": {"ca.crt": "no PEM"}}]
 )
-def test_what_is_no_certificate_is_nobody(body):
+def test_a_value_that_is_no_certificate_gives_nothing(body):
     assert authorities(body) == ""

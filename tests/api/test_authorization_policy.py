@@ -52,14 +52,14 @@ def test_reads_a_whole_policy_in_every_version(version):
     assert found.rules == (AuthorizationRule((source,), (operation,), (condition,), line=4),)
 
 
-def test_an_empty_spec_and_none_are_policies_that_allow_nothing():
+def test_a_policy_with_an_empty_or_missing_spec_allows_nothing():
     for text in (written("{}"), written("{}").rsplit("spec", 1)[0], written("{rules: []}")):
         found = value(text)
         assert (found.action, found.rules, found.selector) == (Action.ALLOW, (), ())
     assert value(written("{rules: [{}]}")).rules == (AuthorizationRule(line=4),)
 
 
-def test_service_accounts_are_of_the_policys_own_namespace_if_none_is_named():
+def test_service_accounts_without_a_namespace_are_in_the_policys_namespace():
     assert first("{from: [{source: {serviceAccounts: [web, test/cart]}}]}").sources[0].service_accounts == (
         "shop/web",
         "test/cart",
@@ -117,7 +117,7 @@ def test_reads_the_keys_of_conditions(key, expected):
         ("5", "an item of `rules` must be a mapping, not the number 5"),
     ],
 )  # fmt: skip
-def test_refuses_what_cannot_be_enforced_as_it_is_written(text, said):
+def test_rejects_policies_that_cannot_be_enforced_exactly(text, said):
     assert told(rule(text)) == [f"4 {said}"]
 
 
@@ -136,7 +136,7 @@ def test_refuses_what_cannot_be_enforced_as_it_is_written(text, said):
         ("{from: [{source: {principals: ['*/sa/*']}}]}", "the `*` inside `*/sa/*` is literal"),
     ],
 )
-def test_warns_of_what_never_matches(text, said):
+def test_warns_about_values_that_never_match(text, said):
     (found,) = told(rule(text))
     assert found.startswith(f"4 warning: {said}")
 
@@ -154,7 +154,7 @@ def test_deny_and_custom_need_rules_and_custom_a_provider():
     assert told(written("{action: BLOCK}"))[0].startswith("4 `action` cannot be `BLOCK`")
 
 
-def test_a_dry_run_is_asked_for_by_an_annotation():
+def test_an_annotation_makes_a_policy_a_dry_run():
     assert value(written("{}", "{istio.io/dry-run: 'true'}")).dry_run
     assert not value(written("{}", "{istio.io/dry-run: 'false'}")).dry_run
     assert told(written("{}", "{istio.io/dry-run: 'yes'}")) == ["3 `istio.io/dry-run` must be true or false, not `yes`"]
@@ -162,7 +162,7 @@ def test_a_dry_run_is_asked_for_by_an_annotation():
     assert "only counts what it matches" in warned
 
 
-def test_it_may_be_bound_to_gateways_and_to_nobody_else_by_name():
+def test_targets_may_only_be_gateways():
     bound = "{targetRefs: [{kind: Gateway, group: gateway.networking.k8s.io, name: edge}]}"
     assert told(written(bound)) == []
     assert value(written(bound)).targets == ("Gateway edge",)
@@ -175,7 +175,7 @@ def test_it_may_be_bound_to_gateways_and_to_nobody_else_by_name():
     assert any("only one of `selector` and `targetRefs`" in line for line in both)
 
 
-def test_too_much_for_a_proxy_is_refused():
+def test_too_many_rules_or_values_are_rejected():
     many = ", ".join(f"a{number}" for number in range(4_000))
     operations = ", ".join(f"{{operation: {{hosts: [{many}]}}}}" for _ in range(6))
     assert told(rule(f"{{to: [{operations}]}}")) == [
@@ -192,7 +192,7 @@ def closed(text):
     return read(text).closed
 
 
-def test_in_the_place_of_a_refused_policy_nobody_gets_in():
+def test_a_rejected_policy_is_replaced_by_a_deny_of_all_requests():
     (found,) = closed(written("{selector: {matchLabels: {app: orders}}, rules: [{form: []}]}"))
     assert (found.action, found.selector, found.rules) == (Action.DENY, (("app", "orders"),), (AuthorizationRule(),))
     assert found.refused
@@ -210,7 +210,7 @@ def test_in_the_place_of_a_refused_policy_nobody_gets_in():
         written("{}").replace("istio.io/v1", "istio.io/v9"),
     ],
 )
-def test_what_a_refused_policy_selects_is_its_namespace_if_that_cannot_be_read(text):
+def test_a_rejected_policy_with_an_invalid_selector_closes_its_namespace(text):
     (found,) = closed(text)
     assert (found.action, found.namespace, found.selector, found.rules) == (
         Action.DENY,
@@ -220,18 +220,18 @@ def test_what_a_refused_policy_selects_is_its_namespace_if_that_cannot_be_read(t
     )
 
 
-def test_a_refused_policy_with_both_a_selector_and_targets_closes_what_it_selects():
+def test_a_rejected_policy_with_a_selector_and_targets_closes_the_selected_workloads():
     (found,) = closed(written("{selector: {matchLabels: {app: orders}}, targetRefs: [{kind: Service, name: a}]}"))
     assert (found.selector, found.targets, found.refused) == ((("app", "orders"),), (), True)
 
 
-def test_a_refused_policy_for_a_gateway_closes_that_gateway_and_nothing_else():
+def test_a_rejected_policy_for_a_gateway_closes_only_that_gateway():
     bound = "targetRefs: [{kind: Gateway, group: gateway.networking.k8s.io, name: edge}]"
     (found,) = closed(written(f"{{{bound}, rules: 5}}"))
     assert (found.action, found.targets, found.refused) == (Action.DENY, ("Gateway edge",), True)
 
 
-def test_a_refused_policy_that_would_have_kept_nobody_out_closes_nothing():
+def test_a_rejected_policy_that_would_have_denied_nothing_closes_nothing():
     assert closed(written("{action: AUDIT, rules: 5}")) == ()
     assert closed(written("{rules: 5}", "{istio.io/dry-run: 'true'}")) == ()
     assert closed(written("{targetRefs: [{kind: Service, name: edge}]}")) == ()
@@ -295,7 +295,7 @@ SPECS = st.fixed_dictionaries(
 
 @settings(max_examples=300, deadline=None)
 @given(SPECS)
-def test_whatever_is_written_is_enforced_or_refused_and_closed(spec):
+def test_any_policy_is_enforced_or_rejected_and_closed(spec):
     original = document(written("{}"))
     body = dict(original.body) | {"spec": spec}
     parsed = parse(Document(original.key, original.api_version, body, "a.yaml", "/x", 1, original.lines))
@@ -320,7 +320,7 @@ def test_whatever_is_written_is_enforced_or_refused_and_closed(spec):
         'labels: {istio.io/dry-run: "true"}',
     ],
 )
-def test_a_misspelled_dry_run_is_said(metadata):
+def test_a_misspelled_dry_run_annotation_is_reported(metadata):
     text = written("{rules: [{}]}").replace("annotations: {}", metadata)
     (line,) = told(text)
     assert "has no effect on an AuthorizationPolicy" in line
@@ -328,17 +328,17 @@ def test_a_misspelled_dry_run_is_said(metadata):
     assert not value(text).dry_run
 
 
-def test_other_annotations_of_istio_are_said_and_those_of_others_are_not():
+def test_unknown_istio_annotations_are_reported_and_those_of_other_tools_are_not():
     assert len(told(written("{rules: [{}]}", annotations="{istio.io/speed: fast}"))) == 1
     assert told(written("{rules: [{}]}", annotations="{istio.io/rev: one, example.com/x: y}")) == []
 
 
-def test_a_dry_run_without_quotes_is_one_mistake():
+def test_a_dry_run_without_quotes_is_reported_once():
     (line,) = told(written("{rules: [{}]}", annotations="{istio.io/dry-run: true}"))
     assert 'must be text, not true (put it in quotes: "true")' in line
 
 
-def test_what_belongs_below_source_or_operation_is_said_to_be_outdented():
+def test_fields_that_belong_below_source_or_operation_are_reported():
     said = told(rule("{from: [{source: , principals: [a], notNamespaces: [b]}]}"))
     assert [line.split(" ", 1)[1] for line in said] == [
         "`principals` belongs below `source` (indent it below `source:`)",
@@ -348,13 +348,13 @@ def test_what_belongs_below_source_or_operation_is_said_to_be_outdented():
     assert "indent it below `operation:`" in line
 
 
-def test_each_wrong_value_is_told_with_its_own_index():
+def test_each_wrong_value_is_reported_with_its_own_index():
     parsed = read(rule("{to: [{operation: {ports: [8000, http], paths: ['', a]}}]}"))
     fields = [problem.where.field.partition("operation.")[2] for problem in parsed.problems]
     assert sorted(fields) == ["paths[0]", "paths[1]", "ports[0]", "ports[1]"]
 
 
-def test_labels_right_below_the_selector_are_said_to_be_outdented():
+def test_labels_that_belong_below_match_labels_are_reported():
     (line,) = told(written("{selector: {app: x}, rules: [{}]}"))
     assert "`app` belongs below `matchLabels` (indent it below `matchLabels:`)" in line
     (line,) = told(written("{selector: {matchlabels: {app: x}}, rules: [{}]}"))

@@ -19,17 +19,17 @@ def against(path):
     "path",
     ["/", "*", "/a", "/a/*", "*.css", "/a;b=c", "/a%2Fb", "/a%20b", "/{*}", "/a/{*}/b/{**}", "/a/{**}/c", "/a.b/..c"],
 )
-def test_paths_that_requests_can_have_are_well(path):
+def test_paths_that_requests_can_have_get_no_warning(path):
     assert against(path) == []
 
 
 @pytest.mark.parametrize("path", ["a", "/a/./b", "/a/..", "/a\\b", "/%41", "/%7e", "/a b", "/a*b", "*a*", "/foo/{bar}"])
-def test_paths_that_no_request_has_are_warned_of(path):
+def test_paths_that_no_request_has_get_a_warning(path):
     assert against(path) == ["warning"]
 
 
 @pytest.mark.parametrize("path", ["/{*}a", "/{**}/{**}", "/{*}/*", "{*}/a", "/{*}/{a=*}", "/{**}/{*}"])
-def test_templates_that_are_none_are_errors(path):
+def test_invalid_templates_are_errors(path):
     assert "error" in against(path)
 
 

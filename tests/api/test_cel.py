@@ -72,21 +72,21 @@ def listener(expression):
 
 
 @pytest.mark.parametrize("expression", GOOD)
-def test_what_envoy_knows_is_let_through(expression):
+def test_valid_expressions_are_accepted(expression):
     assert flaw(expression) == ""
 
 
-async def test_envoy_takes_all_that_is_let_through():
+async def test_envoy_accepts_all_accepted_expressions():
     assert await validate(listeners=[listener(expression) for expression in GOOD]) == []
 
 
 @pytest.mark.parametrize("expression", BAD, ids=lambda text: text[:20])
-async def test_what_envoy_cannot_compile_is_refused_with_the_reason(expression):
+async def test_invalid_expressions_are_rejected_with_the_reason(expression):
     assert BAD[expression] in flaw(expression)
 
 
 @pytest.mark.parametrize("expression", [text for text in BAD if 0 < len(text) < 60 and text != "Foo{a: 1}"])
-async def test_envoy_refuses_it_too(expression):
+async def test_envoy_rejects_all_rejected_expressions(expression):
     """Else the reader would be narrower than it says."""
     assert await validate(listeners=[listener(expression)])
 
@@ -116,12 +116,12 @@ PIECES = [
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map(" ".join) | st.text(max_size=30))
-def test_any_text_has_an_answer(text):
+def test_any_text_gives_a_result(text):
     assert isinstance(flaw(text), str)
     strangers(text)
 
 
-def test_attributes_that_no_request_has_are_named_with_a_guess():
+def test_unknown_attributes_are_reported_with_a_suggestion():
     assert strangers("response.cod >= 400 && request.headers['x'] == 'y'") == (
         ("response.cod", "did you mean `code`?"),
     )
@@ -130,6 +130,6 @@ def test_attributes_that_no_request_has_are_named_with_a_guess():
     assert "mtls" in ATTRIBUTES["connection"]
 
 
-def test_a_filter_is_where_envoy_looks_for_it():
+def test_the_filter_is_in_the_access_log_config():
     assert isinstance(listener("true").access_log[0], AccessLog)
     assert listener("true").access_log[0].filter.extension_filter.name == "envoy.access_loggers.extension_filters.cel"

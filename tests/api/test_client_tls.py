@@ -42,7 +42,7 @@ def test_reads_each_mode(text, found):
     assert value(rule(f"{{tls: {text}}}")).policy.tls == found
 
 
-def test_a_subset_and_a_port_have_their_own():
+def test_a_subset_and_a_port_have_their_own_tls():
     found = value(
         istio(
             "DestinationRule",
@@ -97,26 +97,26 @@ def test_a_subset_and_a_port_have_their_own():
         ("{mode: SIMPLE, subjectAltName: [a]}", "unknown field `subjectAltName`"),
     ],
 )
-def test_what_cannot_be_done_is_refused_and_then_nobody_is_called(text, said):
+def test_tls_that_cannot_be_applied_is_rejected_and_calls_fail(text, said):
     (problem,) = told(rule(f"{{tls: {text}}}"))
     assert said in problem
     (stand_in,) = closed(rule(f"{{tls: {text}}}"))
     assert stand_in.host == "a.b" and stand_in.policy.tls.mode is ClientTlsMode.CLOSED
 
 
-def test_plaintext_that_is_asked_for_by_name_stays_plaintext():
+def test_a_rejected_rule_with_tls_disabled_keeps_plaintext():
     (problem,) = told(rule("{tls: {mode: DISABLE, sni: x.y}}"))
     assert "`sni` would have no effect, since `mode` is DISABLE (set `mode`)" in problem
     assert closed(rule("{tls: {mode: DISABLE, sni: x.y}}")) == ()
 
 
-def test_a_secret_stands_for_all_files():
+def test_credential_name_replaces_all_files():
     text = rule("{tls: {mode: MUTUAL, credentialName: c}}", "workloadSelector: {matchLabels: {a: b}}")
     assert told(text) == []
     assert value(text).policy.tls.credential == "c"
 
 
-def test_a_refused_rule_closes_only_where_it_asks_for_tls():
+def test_a_rejected_rule_closes_only_levels_with_tls():
     (stand_in,) = closed(
         istio(
             "DestinationRule",
@@ -135,6 +135,6 @@ def test_a_refused_rule_closes_only_where_it_asks_for_tls():
     assert effective(stand_in, 80, stand_in.subsets[0]).tls == nobody
 
 
-def test_a_refused_rule_without_tls_leaves_calls_as_they_are():
+def test_a_rejected_rule_without_tls_is_replaced_by_nothing():
     assert closed(rule("{loadBalancer: {simple: RANDM}}")) == ()
     assert closed(rule("{loadBalancer: {simple: RANDM}, tls: {mode: DISABLE}}")) == ()

@@ -59,23 +59,23 @@ def known():
     yield from ("a%%b", "%REQ(x-user):10%", "%START_TIME(%Y-%m-%dT%H:%M:%S.%3fZ)%", "%PROTOCOL()%", "plain", "%PATH:5%")
 
 
-async def test_envoy_knows_every_command_that_is_let_through():
+async def test_envoy_accepts_every_command_that_passes():
     lines = list(known())
     assert [flaw for line in lines if (flaw := log_flaw(line)[0])] == []
     assert await validate(listeners=[listener(*lines)]) == []
 
 
 @pytest.mark.parametrize("line", BAD)
-async def test_a_line_that_envoy_refuses_is_told_with_the_reason(line):
+async def test_a_format_that_envoy_rejects_is_reported_with_the_reason(line):
     assert BAD[line] in log_flaw(f"before {line}")[0]
     assert await validate(listeners=[listener(line)])
 
 
-def test_a_near_name_is_guessed():
+def test_a_misspelled_command_gets_a_suggestion():
     assert log_flaw("%RESPONSE_CODES%")[1] == "did you mean `RESPONSE_CODE`?"
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from(["%", "REQ", "(", ")", "a", ":", "5", "%%", "CEL", "PROTOCOL"]), max_size=10))
-def test_any_line_has_an_answer(pieces):
+def test_any_format_gives_a_result(pieces):
     assert all(isinstance(part, str) for part in log_flaw("".join(pieces)))

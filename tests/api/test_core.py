@@ -16,6 +16,6 @@ def test_reads_a_service_account():
     assert found == ServiceAccount("web", "shop", found.origin)
 
 
-def test_a_misspelt_field_is_told():
+def test_a_misspelled_field_is_reported():
     text = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: web}\nsecretz: []\n"
     assert told(text) == ["4 unknown field `secretz` (did you mean `secrets`?)"]

@@ -44,5 +44,5 @@ def test_reads_a_rule():
         ("{host: a, subset: []}", "5 unknown field `subset` (did you mean `subsets`?)"),
     ],
 )
-def test_says_what_is_wrong(spec, problem):
+def test_reports_what_is_wrong(spec, problem):
     assert told(istio("DestinationRule", spec)) == [problem.replace("5 `host` is", "4 `host` is")]

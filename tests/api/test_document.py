@@ -13,18 +13,18 @@ def document():
     )
 
 
-def test_a_field_is_found_at_its_own_line_or_at_what_holds_it():
+def test_a_field_has_its_own_line_or_that_of_the_field_that_contains_it():
     assert document().where(("spec", "http", 0)).line == 9
     assert document().where(("spec", "http", 0, "route", 1, "weight")).line == 9
     assert document().where(("metadata", "labels")).line == 3
 
 
-def test_a_path_reads_as_people_write_it():
+def test_dotted_returns_a_path_as_text():
     assert dotted(("spec", "http", 0, "route", 1, "weight")) == "spec.http[0].route[1].weight"
     assert str(document().where(("spec", "hosts"))) == "payments.yaml:7: VirtualService shop/payments: spec.hosts"
 
 
-def test_a_path_as_people_write_it_can_be_followed_again():
+def test_undotted_is_the_inverse_of_dotted():
     path = ("spec", "http", 0, "route", 1, "weight")
     assert undotted(dotted(path)) == path
     assert document().where(undotted("spec.http[0].match")).line == 9

@@ -12,7 +12,7 @@ def config(providers):
     return f"{head}data:\n  mesh: |\n{indent(f'extensionProviders: {providers}', '    ')}"
 
 
-def test_reads_an_http_authorizer_whole():
+def test_reads_all_fields_of_an_http_authorizer():
     (found,) = value(
         config(
             """[{name: a, envoyExtAuthzHttp: {service: auth/check.auth.svc.cluster.local, port: 8000, timeout: 1s,
@@ -70,15 +70,15 @@ def test_other_providers_are_named_in_a_warning():
         ("{name: a, envoyExtAuthzHttp: {service: c.d, port: 1}, envoyExtAuthzGrpc: {service: c.d, port: 1}}", "only one of"),
     ],
 )  # fmt: skip
-def test_says_what_is_wrong(provider, said):
+def test_reports_what_is_wrong(provider, said):
     assert any(said in line for line in told(config(f"[{provider}]")))
 
 
-def test_istios_own_example_is_read_as_it_stands():
+def test_istios_own_example_is_read_without_problems():
     (found,) = value(config('[{name: a, envoyExtAuthzHttp: {service: "ext-authz.foo.svc.cluster.local", port: "8000", includeHeadersInCheck: ["x-ext-authz"]}}]')).extension_providers  # fmt: skip
     assert (found.port, found.request_headers) == (8000, ("x-ext-authz",))
 
 
-def test_of_the_old_and_the_new_name_for_headers_the_new_one_counts():
+def test_the_new_name_of_the_headers_field_has_precedence_over_the_old():
     (found,) = value(config("[{name: a, envoyExtAuthzHttp: {service: a.b, port: 80, includeHeadersInCheck: [x-old], includeRequestHeadersInCheck: [x-new]}}]")).extension_providers  # fmt: skip
     assert found.request_headers == ("x-new",)

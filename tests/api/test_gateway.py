@@ -92,5 +92,5 @@ def server(text):
         (server("hosts: [a.b], host: c"), ["5 unknown field `host` (did you mean `hosts`?)"]),
     ],
 )
-def test_says_what_is_wrong(spec, problems):
+def test_reports_what_is_wrong(spec, problems):
     assert told(istio("Gateway", spec)) == problems

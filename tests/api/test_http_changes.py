@@ -109,5 +109,5 @@ def test_reads_cors():
         ("corsPolicy: {maxAge: 1500ms}", "6 `maxAge` must be in whole seconds"),
     ],
 )
-def test_says_what_is_wrong(text, problem):
+def test_reports_what_is_wrong(text, problem):
     assert told(route(text)) == [problem]

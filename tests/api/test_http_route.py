@@ -50,7 +50,7 @@ def test_reads_matches():
     assert found[0].ignore_uri_case
 
 
-def test_reads_what_is_not_sent_on():
+def test_reads_redirects_and_direct_responses():
     assert http("{redirect: {uri: /x, redirectCode: 308, scheme: https, port: 8443}}").redirect == (
         Redirect("/x", "", 8443, "", "https", 308)
     )
@@ -170,11 +170,11 @@ def test_reads_rewrites_and_mirrors():
         ),
     ],
 )
-def test_says_what_is_wrong(route, problem):
+def test_reports_what_is_wrong(route, problem):
     assert told(service(route)) == [problem]
 
 
-def test_several_problems_are_told_at_once_with_their_lines():
+def test_several_problems_are_reported_together_with_their_lines():
     text = istio(
         "VirtualService",
         """

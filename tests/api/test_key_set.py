@@ -48,20 +48,20 @@ def test_public_keys_stay_as_they_are(key):
     assert json.loads(read_key_set(of(key))) == {"keys": [key]}
 
 
-def test_only_what_checks_a_signature_goes_on():
+def test_only_the_public_parts_of_a_key_are_returned():
     found = read_key_set(of(RSA_PUBLIC | {"kid": "a", "x5c": ["..."], "note": {"mine": 1}}, other="thing"))
     assert json.loads(found) == {"keys": [RSA_PUBLIC | {"kid": "a"}]}
 
 
 @pytest.mark.parametrize("name", ["d", "p", "q", "dp", "dq", "qi", "oth", "k"])
-def test_a_private_key_is_refused_without_a_word_of_it(name):
+def test_a_private_key_is_rejected_and_not_repeated(name):
     found = read_key_set(of(RSA_PUBLIC, RSA_PUBLIC | {name: "c2VjcmV0"}))
     assert found.what == "key 1 of `jwks` is a private key"
     assert "replace this key pair" in found.hint
     assert "c2VjcmV0" not in str(found)
 
 
-def test_a_shared_secret_is_refused_without_a_word_of_it():
+def test_a_shared_secret_is_rejected_and_not_repeated():
     found = read_key_set(of({"kty": "oct", "k": "c2VjcmV0", "alg": "HS256"}))
     assert "is a shared secret" in found.what
     assert "c2VjcmV0" not in str(found)
@@ -102,7 +102,7 @@ def test_weak_keys_are_refused():
         (RSA_PUBLIC | {"kid": "k" * 2000}, "`kid` longer"),
     ],
 )
-def test_says_what_is_wrong_with_a_key(key, what):
+def test_reports_what_is_wrong_with_a_key(key, what):
     assert what in flaw(key)
 
 
@@ -110,15 +110,15 @@ def test_says_what_is_wrong_with_a_key(key, what):
     "text",
     ["", "{", "[]", "5", "null", '{"keys": {}}', '{"keys": []}', "[" * 100_000, '{"keys": ' + "9" * 5_000 + "}"],
 )
-def test_what_is_no_key_set_is_refused(text):
+def test_a_text_that_is_no_key_set_is_rejected(text):
     assert isinstance(read_key_set(text), KeyFlaw)
 
 
-def test_members_written_twice_are_refused():
+def test_duplicate_members_are_rejected():
     assert isinstance(read_key_set('{"keys": [' + json.dumps(RSA_PUBLIC) + '], "keys": []}'), KeyFlaw)
 
 
-def test_there_are_limits():
+def test_the_size_and_number_of_keys_are_limited():
     assert flaw(*[RSA_PUBLIC] * (MOST_KEYS + 1)) == f"`jwks` must have between 1 and {MOST_KEYS} keys, not 101"
     assert "longer than" in read_key_set(" " * MOST_CHARACTERS + of(RSA_PUBLIC)).what
 

@@ -14,7 +14,7 @@ from weft.api.kinds import STANDARD_GATEWAY, group_of, key_kind, written_kind
         ("", "", ""),
     ],
 )
-def test_the_two_gateways_have_keys_of_their_own_and_nobody_else_is_renamed(api_version, kind, key):
+def test_only_the_gateway_apis_gateway_has_its_group_in_the_key(api_version, kind, key):
     assert key_kind(api_version, kind) == key
     assert written_kind(key) == kind
 

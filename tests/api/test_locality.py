@@ -12,7 +12,7 @@ def setting(text):
     return value(rule(text)).policy.load_balancer.locality
 
 
-def test_reads_each_way():
+def test_reads_distribute_failover_and_priority():
     assert setting("{failover: [{from: eu, to: us}], failoverPriority: [tier]}") == LocalitySetting(
         failover=(("eu", "us"),), failover_priority=("tier",)
     )
@@ -38,5 +38,5 @@ def test_reads_each_way():
         ("{failoverPriority: [kubernetes.io/hostname]}", "the node of a caller is not known"),
     ],
 )
-def test_refuses_what_contradicts_itself(text, said):
+def test_rejects_contradictory_settings(text, said):
     assert said in "\n".join(told(rule(text)))

@@ -47,7 +47,7 @@ def test_other_config_maps_are_not_read():
         assert read(text).problems == ()
 
 
-def test_says_what_is_wrong():
+def test_reports_what_is_wrong():
     assert told(config("trustDomian: x\n")) == ["6 unknown field `trustDomian` (did you mean `trustDomain`?)"]
     assert told(config("enablePrometheusMerge: true\n")) == [
         "6 warning: `enablePrometheusMerge` is ignored by this version of weft"
@@ -61,7 +61,7 @@ def test_says_what_is_wrong():
     ]
 
 
-def test_reads_how_paths_are_normalized_and_warns_of_not_at_all():
+def test_reads_path_normalization_and_warns_if_it_is_off():
     assert value(config("{}")).path_normalization == "BASE"
     assert value(config("pathNormalization: {normalization: DEFAULT}")).path_normalization == "BASE"
     assert value(config("pathNormalization: {normalization: MERGE_SLASHES}")).path_normalization == "MERGE_SLASHES"
@@ -69,12 +69,12 @@ def test_reads_how_paths_are_normalized_and_warns_of_not_at_all():
     assert "bypasses a policy on paths" in said
 
 
-def test_reads_the_other_names_of_the_trust_domain():
+def test_reads_trust_domain_aliases():
     assert value(config("trustDomainAliases: [old.local, older]")).trust_domain_aliases == ("old.local", "older")
     assert "is not a trust domain" in told(config("trustDomainAliases: ['a/b']"))[0]
 
 
-def test_reads_how_workloads_trust_each_other():
+def test_reads_the_trust_and_mutual_tls_settings():
     found = value(
         config(
             "trustDomain: new.example\ntrustDomainAliases: [old.example, older.example]\nenableAutoMtls: false\n"
@@ -88,7 +88,7 @@ def test_reads_how_workloads_trust_each_other():
     assert (default.auto_mtls, default.mtls_least, default.mtls_ciphers) == (True, "TLSV1_2", CIPHERS)
 
 
-def test_says_what_is_wrong_with_trust():
+def test_reports_wrong_trust_settings():
     assert told(config("trustDomain: Cluster.Local\n")) == [
         "6 `Cluster.Local` is not a trust domain (a name such as cluster.local, in lower case)"
     ]
@@ -101,13 +101,13 @@ def test_says_what_is_wrong_with_trust():
     )
 
 
-def test_what_is_wrong_in_a_block_stands_at_its_own_line():
+def test_a_problem_in_a_literal_block_has_its_own_line():
     assert told(
         config("# a comment\n\nextensionProviders:\n- name: a\n  envoyExtAuthzHttp: {service: b.c,\n    prot: 80}\n")
     ) == ["11 unknown field `prot` (did you mean `port`?)"]
 
 
-def test_text_in_quotes_or_folded_has_only_the_line_on_which_it_begins():
+def test_problems_in_quoted_or_folded_text_have_the_line_where_the_text_begins():
     for text in ('mesh: "a: b\\nconnectTimeout: 5"', "mesh: >\n    a: b\n\n    connectTimeout: 5\n"):
         written = config("x").partition("  mesh:")[0] + "  " + text
         assert {line.split(" ")[0] for line in told(written)} == {"5"}
@@ -115,7 +115,7 @@ def test_text_in_quotes_or_folded_has_only_the_line_on_which_it_begins():
     assert told(written)[0].startswith("5 line 2 of `mesh`: `a` is set twice, here and on line 1")
 
 
-def test_an_api_server_is_asked_for_the_one_that_is_meant():
+def test_from_an_api_server_only_the_config_map_with_the_right_name_is_read():
     """In files, others of similar names may lie about."""
     for name, namespace, from_server, from_file in (
         ("istio-canary", "istio-system", 1, 0),
@@ -145,7 +145,7 @@ def test_an_api_server_is_asked_for_the_one_that_is_meant():
         ),
     ],
 )
-def test_of_the_proxies_defaults_only_those_before_gateways_are_counted(config, said):
+def test_only_the_number_of_trusted_proxies_is_read_from_the_default_config(config, said):
     text = (
         f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: istio, namespace: istio-system}}\ndata:\n  mesh: |\n    "
         f"{config}\n"
@@ -172,7 +172,7 @@ def test_on_demand_scope_is_an_annotation():
     assert len(told(written("true"))) == 1  # in quotes, and nothing else is wrong with it
 
 
-def test_what_becomes_of_underscores_in_header_names_is_an_annotation():
+def test_the_treatment_of_underscores_in_header_names_is_an_annotation():
     def written(word):
         note = f"annotations: {{weft.dev/headers-with-underscores: {word}}}"
         return config("{}").replace("namespace: istio-system", f"namespace: istio-system, {note}")
@@ -182,7 +182,7 @@ def test_what_becomes_of_underscores_in_header_names_is_an_annotation():
     assert "is `no`, which is not a valid value" in told(written('"no"'))[0]
 
 
-def test_an_annotation_that_is_nearly_right_is_told():
+def test_a_misspelled_annotation_is_reported():
     text = config("{}").replace(
         "namespace: istio-system", 'namespace: istio-system, annotations: {weft.dev/ondemand: "true"}'
     )

@@ -12,7 +12,7 @@ spec:
 """
 
 
-def test_the_origin_says_who_and_where():
+def test_the_origin_has_key_file_and_line():
     rule = value("# a comment\n" + istio("DestinationRule", "host: a"))
     assert rule.origin == Origin(
         ObjectKey("DestinationRule", "shop", "x"), version=rule.origin.version, file="shop.yaml", line=2
@@ -30,7 +30,7 @@ def test_a_creation_time_without_quotes_is_text():
     assert value(RULE % ("a", "[]")).created == "2026-01-01T00:00:00Z"
 
 
-def test_short_hosts_are_of_the_own_namespace():
+def test_short_hosts_are_in_the_objects_own_namespace():
     assert value(RULE % ("a", "[]")).host == "a.shop.svc.cluster.local"
     assert value(RULE % ("a.b", "[]")).host == "a.b"
     assert value(RULE % ("'*.example.com'", "[]")).host == "*.example.com"

@@ -158,7 +158,7 @@ def test_every_kind_has_an_example_that_is_read(kind):
     assert all(found.origin.key.kind == kind for found in parsed.values)
 
 
-def test_other_versions_are_told_the_right_one():
+def test_an_unknown_version_gets_a_hint_with_the_preferred_one():
     assert told("apiVersion: networking.istio.io/v2\nkind: VirtualService\nmetadata: {name: a}") == [
         "1 VirtualService has no version `networking.istio.io/v2` (write networking.istio.io/v1)"
     ]
@@ -174,7 +174,7 @@ def test_the_gateway_apis_gateway_is_another_kind():
     ]
 
 
-def test_kinds_of_the_world_are_passed_over_with_a_word():
+def test_kinds_of_other_tools_are_ignored_with_a_warning():
     assert told("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}") == [
         "2 warning: a mesh on one machine does not run a Deployment: its pods are checked only for a cluster "
         "(to run a process here, write a Workload (weft.dev/v1alpha1))"
@@ -182,7 +182,7 @@ def test_kinds_of_the_world_are_passed_over_with_a_word():
     assert told("apiVersion: v1\nkind: Node\nmetadata: {name: a}") == ["2 warning: weft does not read kind Node"]
 
 
-def test_request_tests_may_stand_beside_what_they_test_and_are_told_only_their_errors():
+def test_request_tests_may_be_in_the_same_files_and_only_their_errors_are_reported():
     head = "apiVersion: weft.dev/v1alpha1\nkind: RequestTest\nmetadata: {name: a, namespace: shop}\n"
     case = "spec: {requests: [{from: a, to: 'http://b/', expect: allowed}]}"
     assert told(head + case) == []
@@ -190,14 +190,14 @@ def test_request_tests_may_stand_beside_what_they_test_and_are_told_only_their_e
 
 
 @pytest.mark.parametrize("kind", sorted(OF_MESHES))
-def test_what_would_change_a_mesh_says_what_to_do_instead(kind):
+def test_unsupported_mesh_kinds_get_a_hint_what_to_use_instead(kind):
     (line,) = told(f"apiVersion: x/v1\nkind: {kind}\nmetadata: {{name: a}}")
     assert line.startswith(f"2 warning: weft does not read kind {kind}: it has no effect (")
 
 
 @pytest.mark.parametrize("kind", ["AuthorizationPolicy", "PeerAuthentication", "RequestAuthentication"])
 @pytest.mark.parametrize("version", ["v1", "v9"])
-def test_what_keeps_others_out_is_never_dropped_in_silence(kind, version):
+def test_rejected_objects_that_restrict_access_fail_closed(kind, version):
     parsed = read(f"apiVersion: security.istio.io/{version}\nkind: {kind}\nmetadata: {{name: a}}\nspec: {{what: 1}}")
     assert parsed.problems[0].severity is Severity.ERROR
     assert not parsed.values
@@ -219,7 +219,7 @@ def test_a_body_that_is_too_deep_is_refused():
     assert [problem.what for problem in found.problems] == ["nested deeper than 64 levels"]
 
 
-def test_ports_that_are_no_list_do_not_break_the_probe():
+def test_invalid_ports_do_not_break_the_probe():
     text = VALID["Workload"].replace("ports: [{name: http, port: 80}]", "ports: true")
     assert told(text) == [
         "4 `ports` must be a list, not true (begin each item with `- `)",
@@ -280,7 +280,7 @@ def test_a_mutated_object_is_read_or_refused_but_never_raises(data):
         hash(found)  # past here values are frozen through and through
 
 
-def test_a_refused_object_has_no_values_but_what_it_is_meant_to_be_is_known():
+def test_a_rejected_object_has_no_values_but_the_meant_ones():
     parsed = read("apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec: {ports: [{port: x}]}")
     assert parsed.values == ()
     assert [service.host for service in parsed.meant] == ["web.shop.svc.cluster.local"]

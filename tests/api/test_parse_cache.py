@@ -24,7 +24,7 @@ def test_a_document_is_read_once_for_each_domain(monkeypatch):
     assert len(asked) == 2
 
 
-def test_another_document_of_the_same_object_is_another():
+def test_another_document_of_the_same_object_is_parsed_again():
     (document,) = read_documents(SERVICE.encode(), "web.yaml").documents
     ports = {"ports": [{"port": 81}]}
     other = msgspec.structs.replace(document, body={**document.body, "spec": ports})

@@ -31,11 +31,11 @@ def test_reads_modes_of_a_workload_and_of_its_ports():
 
 
 @pytest.mark.parametrize("spec", ["{}", "{mtls: {}}", "{mtls: {mode: UNSET}}"])
-def test_saying_nothing_leaves_it_to_the_level_above(spec):
+def test_an_unset_mode_is_inherited(spec):
     assert value(written(spec)).mode is None
 
 
-def test_an_object_without_a_spec_says_nothing():
+def test_an_object_without_a_spec_sets_no_mode():
     text = "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: default}"
     assert value(text).mode is None
 
@@ -53,12 +53,12 @@ def test_an_object_without_a_spec_says_nothing():
         ("{mtls: {mdoe: STRICT}}", "unknown field `mdoe`"),
     ],
 )
-def test_says_what_is_wrong(spec, said):
+def test_reports_what_is_wrong(spec, said):
     (problem,) = told(written(spec))
     assert said in problem
 
 
-def test_a_refused_one_is_strict_for_whom_it_selects():
+def test_a_rejected_object_is_strict_for_the_workloads_it_selects():
     found = closed(written("{selector: {matchLabels: {app: orders}}, mtls: {mode: DISABEL}}"))
     assert isinstance(found, PeerAuthentication)
     assert (found.selector, found.mode, found.ports) == ((("app", "orders"),), TlsMode.STRICT, ())
@@ -67,20 +67,20 @@ def test_a_refused_one_is_strict_for_whom_it_selects():
 @pytest.mark.parametrize(
     "spec", ["{selector: orders}", "{selector: {matchLabel: {app: orders}}}", "[]", "{mtls: {mode: {}}}"]
 )
-def test_a_refused_one_of_unknown_selection_is_strict_for_its_namespace(spec):
+def test_a_rejected_object_that_cannot_be_parsed_is_strict_for_its_namespace(spec):
     found = closed(written(spec))
     assert (found.namespace, found.selector, found.mode) == ("shop", (), TlsMode.STRICT)
 
 
 @pytest.mark.parametrize("labels", ["{app: 5}", "{app: or ders}", "{or ders: app}", "[app]"])
-def test_a_selector_that_cannot_be_read_selects_the_namespace(labels):
+def test_an_invalid_selector_selects_the_namespace(labels):
     assert closed(written(f"{{selector: {{matchLabels: {labels}}}, mtls: {{mode: STRICT}}}}")).selector == ()
 
 
-def test_one_of_an_unknown_version_is_strict_too():
+def test_an_object_of_an_unknown_version_is_strict():
     assert closed(written("{}").replace("/v1", "/v9")).mode is TlsMode.STRICT
 
 
-def test_a_mode_beside_mtls_is_said_to_be_outdented():
+def test_a_mode_beside_mtls_is_reported():
     (line,) = told(written("{mtls: , mode: STRICT}"))
     assert "`mode` belongs below `mtls` (indent it below `mtls:`)" in line

@@ -25,5 +25,5 @@ from weft.model.service import Protocol
         ("http", 3306, "http"),
     ],
 )
-def test_the_prefix_of_a_name_says_the_protocol(name, number, protocol):
+def test_the_prefix_of_a_port_name_decides_the_protocol(name, number, protocol):
     assert from_name(name, number) is Protocol(protocol)

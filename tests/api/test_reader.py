@@ -32,13 +32,13 @@ def test_an_unknown_field_gets_a_guess():
     ]
 
 
-def test_another_tools_name_gets_ours():
+def test_a_field_name_of_another_tool_gets_a_hint_with_wefts_name():
     report, spec = reader("  restartPolicy: Never\n")
     spec.also_called({"restartPolicy": "restart"})
     assert told(report) == ["5 unknown field `restartPolicy` (weft calls it `restart`)"]
 
 
-def test_all_problems_are_told_in_the_order_of_lines():
+def test_all_problems_are_reported_in_the_order_of_lines():
     report, spec = reader("  b: x\n  a: y\n")
     spec.integer("a"), spec.boolean("b")
     assert told(report) == ['5 `b` must be true or false, not "x"', '6 `a` must be a whole number, not "y"']
@@ -98,13 +98,13 @@ def test_all_problems_are_told_in_the_order_of_lines():
         ("{a: 1, b: 2}", lambda f: f.one_of("a", "b"), "5 only one of `a`, `b` may be set"),
     ],
 )
-def test_what_is_wrong_is_said(written, getter, problem):
+def test_wrong_values_are_reported(written, getter, problem):
     report, spec = reader(f"  {written}\n")
     getter(spec)
     assert told(report) == [problem]
 
 
-def test_right_values_pass_in_silence():
+def test_valid_values_have_no_problems():
     report, spec = reader(
         "  a: x\n  b: 5\n  c: true\n  d: 1.5s\n  e: [p, q]\n  f: {k: v}\n  g: {value: 12.5}\n  h: a.*\n  i:\n  "
         "j: {n: {x: y}}\n  k: 2.0\n"
@@ -124,7 +124,7 @@ def test_right_values_pass_in_silence():
     assert told(report) == []
 
 
-def test_a_warning_does_not_refuse():
+def test_a_warning_does_not_reject_the_object():
     report, spec = reader("  a: 1\n")
     spec.unsupported("a")
     report.finish()
@@ -137,7 +137,7 @@ def test_a_list_has_a_bound():
     assert told(report) == ["5 more than 5000 items"]
 
 
-def test_values_are_described_in_short():
+def test_values_are_described_briefly():
     assert describe("x" * 50) == '"' + "x" * 40 + '…"'
     assert describe(None) == "nothing"
     assert describe([]) == "a list"
@@ -166,25 +166,25 @@ TO = "route: [{destination: {host: web}}]"
         (f"{TO}, fault: {{abort: {{httpStatus: 500, percentge: {{value: 1}}}}}}", "unknown field `percentge`"),
     ],
 )
-def test_only_the_root_of_a_mistake_is_told(route, root):
+def test_only_the_root_cause_of_a_mistake_is_reported(route, root):
     (said,) = told_of(istio("VirtualService", ROUTE.format(route)))
     assert root in said
 
 
-def test_what_follows_from_a_misspelled_list_of_hosts_is_not_told():
+def test_consequences_of_a_misspelled_list_of_hosts_are_not_reported():
     (said,) = told_of(
         istio("VirtualService", "hots: [web]\ngateways: [mesh]\nhttp: [{route: [{destination: {host: web}}]}]")
     )
     assert "unknown field `hots` (did you mean `hosts`?)" in said
 
 
-def test_two_ports_that_are_no_numbers_are_not_also_the_same_port():
+def test_two_invalid_ports_are_not_also_reported_as_duplicates():
     ports = "ports: [{name: a, number: x, protocol: HTTP}, {name: b, number: y, protocol: HTTP}]"
     said = told_of(istio("ServiceEntry", f"hosts: [a.example.com]\nresolution: DNS\n{ports}"))
     assert len(said) == 2 and all("must be a whole number" in line for line in said)
 
 
-def test_a_field_that_is_simply_missing_is_told():
+def test_a_missing_field_is_reported():
     (said,) = told_of(istio("VirtualService", ROUTE.format("route: [{destination: {subset: v1}}]")))
     assert "`host` is required" in said
 
@@ -205,7 +205,7 @@ def test_istios_objects_may_have_whole_numbers_in_quotes():
 
 
 @pytest.mark.parametrize("written", QUOTED_WRONG)
-def test_nonsense_in_quotes_is_no_number(written):
+def test_quoted_text_that_is_no_number_is_rejected(written):
     spec = quoting("networking.istio.io/v1", "VirtualService", f"{{a: {written}, b: [{written}]}}")
     assert (spec.integer("a"), spec.ports("b")) == (None, ())
     assert len(spec.report.finish()) == 2
@@ -217,7 +217,7 @@ def test_bounds_hold_for_numbers_in_quotes():
 
 
 @pytest.mark.parametrize("kind", [("v1", "Service"), ("weft.dev/v1alpha1", "Workload")])
-def test_kubernetes_and_our_own_objects_have_their_numbers_without_quotes(kind):
+def test_numbers_in_quotes_are_rejected_in_kubernetes_and_weft_objects(kind):
     spec = quoting(*kind, '{a: "80"}')
     assert spec.integer("a") is None
 

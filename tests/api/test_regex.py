@@ -74,21 +74,21 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("text", FINE)
-def test_what_re2_takes_is_fine(text):
+def test_valid_re2_expressions_are_accepted(text):
     assert regex_flaw(text) == ""
 
 
 @pytest.mark.parametrize(("text", "what"), REFUSED)
-def test_what_re2_refuses_is_said(text, what):
+def test_invalid_re2_expressions_are_rejected_with_the_reason(text, what):
     assert what in regex_flaw(text)
 
 
-async def test_envoy_takes_all_that_is_fine():
+async def test_envoy_accepts_all_accepted_expressions():
     assert await _asked(*FINE, *(rf"\p{{{name}}}" for name in sorted(_PROPERTY_NAMES))) == []
 
 
 @pytest.mark.parametrize("text", [text for text, _ in REFUSED[2:]])
-async def test_envoy_refuses_all_that_is_refused(text):
+async def test_envoy_rejects_all_rejected_expressions(text):
     assert await _asked(text) != []
 
 

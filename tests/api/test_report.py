@@ -32,7 +32,7 @@ def follows(cursor, *names, severity=Severity.ERROR):
     return Consequence(tuple((cursor, name) for name in names), ("spec",), "something is missing", "", severity)
 
 
-def test_problems_are_told_in_the_order_of_lines():
+def test_problems_are_returned_in_the_order_of_lines():
     report = made(a=9, b=3)
     report.error(("a",), "late")
     report.warning(("b",), "early", code="WFT0101")
@@ -43,7 +43,7 @@ def test_problems_are_told_in_the_order_of_lines():
     assert report.failed
 
 
-def test_a_warning_refuses_nothing():
+def test_a_warning_does_not_set_failed():
     report = made()
     report.warning(("a",), "odd")
     report.consequence(follows(Mapping(), "x", severity=Severity.WARNING))
@@ -51,7 +51,7 @@ def test_a_warning_refuses_nothing():
     assert not report.failed
 
 
-def test_what_follows_from_an_error_or_a_misspelling_is_not_told():
+def test_consequences_of_an_error_or_a_misspelling_are_not_reported():
     for cursor, wrong in ((Mapping(), ("host", 0)), (Mapping("host"), ())):
         report = made()
         if wrong:
@@ -61,34 +61,34 @@ def test_what_follows_from_an_error_or_a_misspelling_is_not_told():
         assert report.failed  # whether it is told or not
 
 
-def test_what_nothing_explains_is_told():
+def test_a_consequence_without_a_cause_is_reported():
     report = made()
     report.error(("port",), "no port")
     report.consequence(follows(Mapping("other"), "host"))
     assert [each.what for each in report.finish()] == ["no port", "something is missing"]
 
 
-def test_everybody_who_read_is_asked_what_nobody_asked_for():
+def test_every_cursor_reports_its_unknown_fields():
     report, cursor = made(), Mapping()
     report.opened(cursor)
     report.finish()
     assert cursor.asked == 1
 
 
-def test_an_error_below_makes_all_that_holds_it_wrong():
+def test_an_error_makes_all_paths_above_it_wrong():
     report = made()
     report.error(("spec", "http", 0), "no")
     assert report.is_wrong(("spec",)) and not report.is_wrong(("spec", "tcp"))
 
 
-def test_lines_can_come_later():
+def test_lines_can_be_added_later():
     report = made()
     report.add_lines({("data", "mesh"): 40})
     report.error(("data", "mesh", "x"), "no")
     assert report.finish()[0].where.line == 40
 
 
-def test_nobody_is_told_more_than_anybody_reads():
+def test_the_number_of_problems_is_limited():
     report = made()
     for number in range(MOST_PROBLEMS + 1):
         report.error((str(number),), "no")

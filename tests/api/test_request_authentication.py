@@ -112,21 +112,21 @@ def test_plaintext_keys_get_a_warning_unless_the_mesh_carries_them():
         "",
     ],
 )
-def test_refuses_what_is_no_address_of_keys(uri):
+def test_rejects_an_invalid_jwks_uri(uri):
     found = problems(keys=f"jwksUri: '{uri}'")
     assert len(found) == 1
     assert not found[0].startswith("warning")
     assert "secret" not in found[0]
 
 
-def test_the_issuer_is_not_asked_where_its_keys_are():
+def test_keys_are_not_discovered_at_the_issuer():
     assert problems(keys="audiences: [a]") == [
         "there is neither `jwks` nor `jwksUri`, and weft does not discover the keys of an issuer (set `jwksUri` to the "
         "`jwks_uri` that https://login.example.com/.well-known/openid-configuration names)"
     ]
 
 
-def test_written_keys_win_over_fetched_ones():
+def test_inline_keys_have_precedence_over_fetched_ones():
     text = rule(keys=f"jwks: '{KEYS}', jwksUri: 'https://a.b/c'")
     assert value(text).rules[0].key_server is None
     assert ["`jwksUri` is not used" in each for each in told(text)] == [True]
@@ -161,7 +161,7 @@ def test_written_keys_win_over_fetched_ones():
         ("failureMode: IGNORE", "`failureMode` is not supported by this version of weft"),
     ],
 )
-def test_says_what_is_wrong_with_a_rule(text, problem):
+def test_reports_what_is_wrong_with_a_rule(text, problem):
     (found,) = problems(text)
     assert found.startswith(problem)
 
@@ -178,13 +178,13 @@ def test_a_private_key_is_never_repeated():
     assert "c2VjcmV0" not in "".join(found)
 
 
-def test_without_rules_nothing_is_checked_and_that_is_said():
+def test_an_object_without_rules_gets_a_warning():
     text = written("{selector: {matchLabels: {app: orders}}}")
     assert told(text) == ["4 warning: without `jwtRules` a RequestAuthentication checks no token"]
     assert value(text).rules == ()
 
 
-def test_one_for_a_gateway_is_for_that_gateway_alone():
+def test_an_object_with_targets_applies_only_to_that_gateway():
     bound = "targetRefs: [{kind: Gateway, group: gateway.networking.k8s.io, name: edge}]"
     assert value(written(f"{{{bound}, jwtRules: [{{issuer: a, jwksUri: 'https://a/b'}}]}}")).targets == (
         "Gateway edge",
@@ -206,7 +206,7 @@ def closed(text):
     return found.selector
 
 
-def test_a_refused_one_closes_whom_it_selects():
+def test_a_rejected_object_closes_the_workloads_it_selects():
     assert closed(rule("fromHeader: []")) == (("app", "orders"),)
     assert closed(rule(selector="")[:-1] + ", a: 1}") == ()
 
@@ -223,11 +223,11 @@ def test_a_refused_one_closes_whom_it_selects():
         "selector: orders",
     ],
 )
-def test_a_selector_that_cannot_be_read_closes_the_namespace(selector):
+def test_a_rejected_object_with_an_invalid_selector_closes_the_namespace(selector):
     assert closed(rule(selector=f"{selector}, ")) == ()
 
 
-def test_one_that_cannot_be_read_at_all_closes_the_namespace():
+def test_an_object_that_cannot_be_parsed_closes_the_namespace():
     assert closed(written("5")) == ()
     assert closed(rule().replace("istio.io/v1", "istio.io/v9")) == ()
 
@@ -274,7 +274,7 @@ RULES = st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=8) | st.fixed_
         optional={"selector": VALUES | st.fixed_dictionaries({"matchLabels": VALUES}), "targetRefs": VALUES},
     )
 )
-def test_any_spec_is_read_or_refused_but_never_raises_and_never_opens_a_door(spec):
+def test_any_spec_is_accepted_or_rejected_and_closed_but_never_raises(spec):
     original = document(rule())
     body = {**original.body, "spec": spec}
     parsed = parse(Document(original.key, original.api_version, body, original.file, "/x", 1, original.lines))
@@ -285,7 +285,7 @@ def test_any_spec_is_read_or_refused_but_never_raises_and_never_opens_a_door(spe
         assert all(each.issuer and bool(each.jwks) != bool(each.key_server) for each in found.rules)
 
 
-def test_keys_written_as_yaml_are_told_how_to_become_text():
+def test_keys_written_as_yaml_get_a_hint_how_to_write_them_as_text():
     assert problems(keys=f"jwks: {KEYS}") == [
         "`jwks` must be text that contains JSON (write `jwks: |`, and the JSON indented below it)"
     ]

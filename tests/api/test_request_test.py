@@ -47,7 +47,7 @@ def wrong(before, after):
     return "\n".join(map(str, problems))
 
 
-def test_what_is_wrong_is_said_with_its_line():
+def test_problems_are_reported_with_their_line():
     assert "tests.yaml:6" in (said := wrong("expect: allowed", "expect: alowed"))
     assert "did you mean `allowed`?" in said
     assert "did you mean `headers`?" in wrong("headers:", "header:")

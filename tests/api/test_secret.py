@@ -23,7 +23,7 @@ def pair(**more):
     return {"tls_crt": SHOWN.certificate, "tls_key": SHOWN.key} | more
 
 
-def test_reads_a_certificate_with_its_key_and_whom_it_is_for():
+def test_reads_a_certificate_with_its_key_and_hosts():
     found = value(secret(**pair()))
     assert (found.namespace, found.name, found.chain, found.private_key) == (
         "edge",
@@ -50,11 +50,11 @@ def test_a_key_beside_its_certificate_is_not_shown_with_it():
 
 
 @pytest.mark.timeout(20)
-def test_certificates_that_never_end_hold_nobody_up():
+def test_unterminated_certificates_are_parsed_fast():
     assert without_key(b"-----BEGIN CERTIFICATE-----\n" * 35_000 + b"PRIVATE KEY") == HIDDEN
 
 
-def test_any_other_secret_is_somebody_elses():
+def test_other_secrets_are_ignored():
     for text in (
         secret("kubernetes.io/service-account-token", token=b"x", ca_crt=SHOWN.root),
         secret("Opaque", password=b"x"),
@@ -76,13 +76,13 @@ def test_any_other_secret_is_somebody_elses():
         ({"tls_crt": SHOWN.certificate}, "`tls.crt` is set, and `tls.key` is missing"),
     ],
 )
-def test_what_no_proxy_would_take_is_refused_without_saying_what_it_holds(held, said):
+def test_secrets_that_envoy_would_reject_are_rejected_without_quoting_them(held, said):
     found = told(secret(**held))
     assert any(said in line for line in found), found
     assert not any("SECRETWORD" in line or "U0VDUkVUV09SRA" in line for line in found)
 
 
-def test_what_is_not_base64_is_said_by_its_name():
+def test_a_value_that_is_not_base64_is_reported_by_its_key():
     text = secret(**pair()).replace(base64.b64encode(SHOWN.key).decode(), "SECRETWORD!")
     found = told(text)
     assert any("`tls.key` is not base64" in line for line in found)

@@ -15,7 +15,7 @@ def read(tls, protocol="HTTPS"):
     return value(gateway(tls, protocol)).servers[0].tls
 
 
-def test_reads_what_is_shown_and_who_is_let_in():
+def test_reads_server_certificates_and_accepted_client_certificates():
     assert read("mode: SIMPLE, credentialName: c") == ServerTls(ServerTlsMode.SIMPLE, credentials=(CredentialRef("c"),))
     assert read("mode: SIMPLE, credentialNames: [c, d]").credentials == (CredentialRef("c"), CredentialRef("d"))
     files = "serverCertificate: /a, privateKey: /b"
@@ -81,12 +81,12 @@ def test_reads_what_is_shown_and_who_is_let_in():
         ("mode: SIMPLE, credentialName: c, minProtocolVersion: TLS1", "`minProtocolVersion` cannot be `TLS1`"),
     ],
 )
-def test_whatever_could_not_be_done_as_written_is_refused(tls, said):
+def test_settings_that_cannot_be_applied_exactly_are_rejected(tls, said):
     found = told(gateway(tls))
     assert any(said in line for line in found), found
 
 
-def test_a_redirect_inside_tls_means_nothing_and_that_is_said():
+def test_https_redirect_on_a_tls_server_is_reported_as_without_effect():
     (line,) = told(gateway("mode: SIMPLE, credentialName: c, httpsRedirect: true"))
     assert "warning: `httpsRedirect` has no effect on a server with TLS" in line
     assert read("mode: SIMPLE, credentialName: c, httpsRedirect: true").https_redirect is False

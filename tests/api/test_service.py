@@ -39,7 +39,7 @@ def test_a_headless_service():
     assert service("{clusterIP: None, ports: [{port: 80}]}").headless
 
 
-def test_an_external_name_changes_no_port():
+def test_an_external_name_ignores_target_ports():
     found = service("{type: ExternalName, externalName: db.example.com, ports: [{port: 80, targetPort: 8080}]}")
     assert (found.ports[0].number, found.ports[0].target, found.sliced) == (80, 0, False)
 
@@ -65,7 +65,7 @@ def test_app_protocol_goes_before_the_name(port, protocol):
     assert service(f"{{ports: [{port}]}}").ports[0].protocol is Protocol(protocol)
 
 
-def test_an_unknown_app_protocol_is_found_out_and_told():
+def test_an_unknown_app_protocol_is_undeclared_and_gets_a_warning():
     assert told(HEAD + "spec: {ports: [{name: http-x, port: 5432, appProtocol: postgres}]}") == [
         "4 warning: the protocol `postgres` is not known; proxies detect it from the first bytes of each connection "
         "(if the server sends first, use tcp)"
@@ -93,7 +93,7 @@ def test_an_unknown_app_protocol_is_found_out_and_told():
         ("{type: External, ports: [{port: 80}]}", ["4 `type` cannot be `External` (did you mean `ExternalName`?)"]),
     ],
 )
-def test_says_what_is_wrong(spec, problems):
+def test_reports_what_is_wrong(spec, problems):
     assert list(told(HEAD + "spec: " + spec)) == problems
 
 

@@ -26,7 +26,7 @@ def test_each_host_is_a_service():
     assert first.export_to == (".",)
 
 
-def test_endpoints_are_written_down():
+def test_reads_endpoints():
     found = value(
         istio(
             "ServiceEntry",
@@ -66,7 +66,7 @@ PORT = "ports: [{number: 80, name: http, protocol: HTTP}]"
 @pytest.mark.parametrize(
     "rest", ["resolution: DNS", "resolution: STATIC, endpoints: [{address: 192.0.2.1}]", "addresses: [192.0.2.0/24]"]
 )
-def test_an_entry_that_can_be_told_from_others_takes_no_port(rest):
+def test_an_entry_that_can_be_distinguished_gets_no_warning_about_its_port(rest):
     spec = f"{{hosts: [a.b], ports: [{{number: 25, name: smtp, protocol: TCP}}], {rest}}}"
     assert told(istio("ServiceEntry", spec)) == []
 
@@ -130,11 +130,11 @@ def test_an_entry_that_can_be_told_from_others_takes_no_port(rest):
         ),
     ],
 )
-def test_says_what_is_wrong(spec, problem):
+def test_reports_what_is_wrong(spec, problem):
     assert told(istio("ServiceEntry", spec)) == [problem]
 
 
-def test_says_who_may_answer():
+def test_reads_subject_alt_names():
     assert value(istio("ServiceEntry", f"{{hosts: [a.b], subjectAltNames: [x, y], {PORT}}}")).subject_alt_names == (
         "x",
         "y",

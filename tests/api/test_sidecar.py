@@ -91,21 +91,21 @@ def test_a_policy_without_a_mode_is_registry_only():
         ),
     ],
 )
-def test_says_what_is_wrong(spec, problem):
+def test_reports_what_is_wrong(spec, problem):
     assert told(istio("Sidecar", spec)) == [problem]
 
 
-def test_listeners_are_those_of_intercepted_calls():
+def test_capture_mode_none_is_rejected():
     assert len(told(istio("Sidecar", "egress: [{hosts: ['./*'], captureMode: NONE}]"))) == 1
     assert told(istio("Sidecar", "egress: [{hosts: ['./*'], captureMode: IPTABLES}]")) == []
 
 
-def test_reads_the_proxy_for_what_nobody_knows():
+def test_reads_the_egress_proxy():
     spec = "outboundTrafficPolicy: {mode: ALLOW_ANY, egressProxy: {host: a.b, port: {number: 80}, subset: c}}"
     assert value(istio("Sidecar", spec)).outbound_policy == Destination("a.b", "c", 80)
 
 
-def test_pools_are_those_of_one_listener_or_of_all():
+def test_reads_connection_pools_of_one_listener_or_of_all():
     spec = """
     inboundConnectionPool: {http: {http2MaxRequests: 7, h2UpgradePolicy: DO_NOT_UPGRADE}}
     ingress: [{port: {number: 80, protocol: HTTP}, connectionPool: {tcp: {maxConnections: 3}}}]

@@ -12,13 +12,13 @@ def match(text):
     return value(route(text)).http[0].match[0]
 
 
-def test_reads_each_sort():
+def test_reads_each_kind_of_match():
     assert match("{uri: {exact: /a}}").uri == StringMatch(MatchKind.EXACT, "/a")
     assert match("{uri: {prefix: /a}}").uri == StringMatch(MatchKind.PREFIX, "/a")
     assert match("{uri: {regex: /a.*}}").uri == StringMatch(MatchKind.REGEX, "/a.*")
 
 
-def test_headers_are_in_lower_case_and_may_just_be_there():
+def test_headers_are_in_lower_case_and_may_match_presence():
     assert match("{headers: {X-B: {exact: '1'}, x-a: {}}}").headers == (
         ("x-a", StringMatch(MatchKind.PRESENT)),
         ("x-b", StringMatch(MatchKind.EXACT, "1")),
@@ -59,5 +59,5 @@ def test_headers_are_in_lower_case_and_may_just_be_there():
         ),
     ],
 )
-def test_says_what_is_wrong(text, problem):
+def test_reports_what_is_wrong(text, problem):
     assert problem in told(route(text))

@@ -45,11 +45,11 @@ def test_host_names_are_recognised(text):
 
 
 @pytest.mark.parametrize("text", ["", ".", "a..b", "-a", "a_b", "a b", "http://a", "a:80", "*", "a" * 64, "*.a"])
-def test_what_only_looks_like_a_host_is_none(text):
+def test_texts_that_only_look_like_a_host_are_rejected(text):
     assert not is_host(text)
 
 
-def test_wildcards_only_where_asked_for_and_only_in_front():
+def test_wildcards_are_accepted_only_where_allowed_and_only_in_front():
     assert is_host("*", wildcard=True)
     assert is_host("*.example.com", wildcard=True)
     assert not is_host("*.", wildcard=True)
@@ -67,7 +67,7 @@ def test_addresses_and_ranges():
     assert not is_range("10.0.0.0/33")
 
 
-def test_label_names_and_values_are_told_from_others():
+def test_label_names_and_values_are_recognised():
     assert is_label_name("app.kubernetes.io/name")
     assert is_label_name("app")
     assert not is_label_name("/app")
@@ -79,7 +79,7 @@ def test_label_names_and_values_are_told_from_others():
     assert not is_dns_label("A")
 
 
-def test_header_names_are_told_from_others():
+def test_header_names_are_recognised():
     assert is_header("x-user")
     assert not is_header("x user")
     assert not is_header("")

@@ -20,7 +20,7 @@ def policy(targets):
         ("{kind: GatewayClass, group: gateway.networking.k8s.io, name: a}", "the policy is NOT enforced"),
     ],
 )
-def test_what_would_not_hold_is_refused(target, said):
+def test_targets_that_would_not_be_enforced_are_rejected(target, said):
     assert any(said in line for line in told(policy(target)))
 
 

@@ -35,7 +35,7 @@ def test_reads_access_logging():
     )
 
 
-def test_metrics_and_tracing_are_not_acted_on_and_say_so():
+def test_metrics_and_tracing_are_ignored_with_a_warning():
     assert told(
         telemetry("metrics: [{providers: [{name: prometheus}]}]\ntracing: [{randomSamplingPercentage: 5}]")
     ) == [
@@ -57,12 +57,12 @@ def test_a_condition_that_is_never_true_is_a_warning():
     )
 
 
-def test_what_is_meant_for_one_gateway_is_not_taken_for_a_namespace():
+def test_a_telemetry_with_targets_is_rejected():
     said = told(telemetry("targetRefs: [{kind: Gateway, name: edge, group: gateway.networking.k8s.io}]"))
     assert said == ["5 weft does not support targets of a Telemetry yet (select workloads with `selector`)"]
 
 
-def test_says_what_is_wrong():
+def test_reports_what_is_wrong():
     assert told(telemetry("accessLogging: [{match: {mode: BOTH}}]"))[0].startswith("5 `mode` cannot be `BOTH`")
     assert told(telemetry("accessLogging: [{providers: [{}]}]")) == ["5 `name` is required"]
     assert told(telemetry("accesslogging: []")) == ["5 unknown field `accesslogging` (did you mean `accessLogging`?)"]

@@ -191,5 +191,5 @@ def test_a_port_has_its_own_policy():
         ("{portLevelSettings: [{port: {number: 80}}, {port: {number: 80}}]}", ["6 port 80 is listed twice"]),
     ],
 )
-def test_says_what_is_wrong(text, problems):
+def test_reports_what_is_wrong(text, problems):
     assert told(istio("DestinationRule", f"host: a\ntrafficPolicy: {text}")) == problems

@@ -12,7 +12,7 @@ def full(name):
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1", "v1alpha3"])
-def test_reads_hosts_of_every_sort_in_every_version(version):
+def test_reads_every_kind_of_host_in_every_version(version):
     text = istio("VirtualService", f"hosts: [a, b.c, 10.0.0.1, '*.d']\n{HTTP}").replace("/v1", f"/{version}")
     assert value(text).hosts == (full("a"), "b.c", "10.0.0.1", "*.d")
     assert value(text).gateways == ("mesh",)
@@ -93,5 +93,5 @@ def test_every_host_at_a_gateway_is_fine():
         (f"hosts: [a]\n{HTTP}\nspecs: 1", "7 unknown field `specs`"),
     ],
 )
-def test_says_what_is_wrong(spec, problem):
+def test_reports_what_is_wrong(spec, problem):
     assert [line.split(" (known here")[0] for line in told(istio("VirtualService", spec))] == [problem]

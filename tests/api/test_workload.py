@@ -149,7 +149,7 @@ def test_the_label_can_switch_the_proxy_off_too():
         ("command: [x], serviceAccount: A", "4 `A` is not a service account (lower-case letters, digits and -)"),
     ],
 )
-def test_says_what_is_wrong(spec, problem):
+def test_reports_what_is_wrong(spec, problem):
     assert told(str(Written(spec))) == [problem]
 
 
@@ -168,11 +168,11 @@ def test_says_what_is_wrong(spec, problem):
         ),
     ],
 )
-def test_says_what_is_wrong_with_annotations(annotation, problem):
+def test_reports_wrong_annotations(annotation, problem):
     assert told(str(Written("command: [x]", f"name: pay, annotations: {{{annotation}}}"))) == [problem]
 
 
-def test_a_gateway_has_no_command_and_says_which_ports_are_published():
+def test_reads_the_published_ports_of_a_gateway():
     found = workload("gateway: {publish: [{port: 443, hostPort: 8443}, {port: 8080, address: '::1'}]}, replicas: 2")
     assert found.gateway and found.command == ()
     assert [(each.port, each.host_port, each.address) for each in found.publish] == [
@@ -201,11 +201,11 @@ def test_a_gateway_has_no_command_and_says_which_ports_are_published():
         ("gateway: {published: []}", "published"),
     ],
 )
-def test_refuses_what_a_gateway_cannot_be(spec, what):
+def test_rejects_fields_that_a_gateway_cannot_have(spec, what):
     problems = told(str(Written(spec)))
     assert any(each.startswith("4 ") and what in each for each in problems), problems
 
 
-def test_a_gateway_without_a_proxy_is_nothing():
+def test_a_gateway_without_a_proxy_is_rejected():
     metadata = "name: edge, labels: {sidecar.istio.io/inject: 'false'}"
     assert "a gateway is a proxy" in str(told(str(Written("gateway: {}", metadata=metadata))))

@@ -32,7 +32,7 @@ def test_is_meshed_by_label_or_service_account(spec, meshed):
 @pytest.mark.parametrize(
     ("address", "named"), [("vm.example.com", True), ("1.2.3.4", False), ("'fd00::1'", False), ("'unix:///x'", False)]
 )
-def test_a_host_name_is_told_from_an_address(address, named):
+def test_host_names_and_addresses_are_distinguished(address, named):
     assert entry(f"{{address: {address}}}").named is named
 
 
@@ -47,5 +47,5 @@ def test_a_host_name_is_told_from_an_address(address, named):
         ("{address: 1.2.3.4, ports: {A_: 1}}", "5 `A_` is not a port name"),
     ],
 )
-def test_says_what_is_wrong(spec, problem):
+def test_reports_what_is_wrong(spec, problem):
     assert told(istio("WorkloadEntry", spec)) == [problem]

@@ -17,7 +17,7 @@ def error(text, first_line=1):
     return raised.value.flaw
 
 
-def test_every_field_knows_its_line():
+def test_every_field_has_its_line():
     composed = compose("a: 1\nb:\n  - x: 2\n    y: [3,\n      4]\n", first_line=10)
     assert composed.value == {"a": 1, "b": [{"x": 2, "y": [3, 4]}]}
     assert composed.line == 10
@@ -47,11 +47,11 @@ def test_every_field_knows_its_line():
         ("v1", "v1"),
     ],
 )
-def test_reads_scalars_as_people_mean_them(text, value):
+def test_reads_scalars_by_yaml_1_2(text, value):
     assert compose(f"a: {text}").value == {"a": value}
 
 
-def test_says_that_yes_is_a_boolean_elsewhere():
+def test_warns_that_yes_is_a_boolean_in_kubernetes():
     composed = compose("on: yes")
     assert composed.value == {"on": "yes"}
     assert [(flaw.line, flaw.severity) for flaw in composed.flaws] == [(1, "warning"), (1, "warning")]
@@ -59,18 +59,18 @@ def test_says_that_yes_is_a_boolean_elsewhere():
     assert composed.flaws[1].hint == 'write "yes" or true'
 
 
-def test_of_an_annotation_it_does_not_propose_a_boolean():
+def test_the_hint_for_an_annotation_does_not_suggest_a_boolean():
     (flaw,) = compose("metadata: {annotations: {weft.dev/on-demand: yes}}").flaws
     assert flaw.hint == "only text is allowed here: put it in quotes"
 
 
-def test_a_key_that_stands_twice_is_told_with_both_lines():
+def test_a_duplicate_key_is_reported_with_both_lines():
     assert flaws("a: 1\nb: 2\na: 3\n") == [
         (3, "`a` is set twice, here and on line 1", "YAML would silently use the last value; keep one of them")
     ]
 
 
-def test_numbers_are_names_too_but_lists_are_not():
+def test_numbers_may_be_keys_but_lists_may_not():
     assert compose("{9090: x}").value == {"9090": "x"}
     assert flaws("true: x") == [(1, "a field name must be text, not 'true'", 'put it in quotes: "true"')]
     assert flaws("? [a]\n: b")[0][:2] == (1, "a field name must be text, not a list or mapping")
@@ -88,12 +88,12 @@ def test_a_value_that_is_missing_has_a_hint(text):
     assert error(text).hint.endswith("is still open")
 
 
-def test_a_tab_in_the_indentation_is_called_a_tab():
+def test_a_tab_in_the_indentation_is_reported_as_a_tab():
     flaw = error("a:\n\tb: 1\n")
     assert (flaw.line, flaw.what, flaw.hint) == (2, "a tab is used for indentation", "YAML indents with spaces only")
 
 
-def test_an_open_bracket_is_found():
+def test_an_open_bracket_is_reported():
     assert error("a: [1, 2\nb: 3\n", first_line=5).line in (5, 6)
 
 
@@ -108,7 +108,7 @@ def test_aliases_of_aliases_do_not_explode():
     assert "values in one document" in error(bomb).what
 
 
-def test_an_anchor_inside_itself_is_no_trap():
+def test_an_anchor_inside_itself_is_an_error():
     assert [what for _, what, _ in flaws("&a [*a]")] == ["the anchor `&a` is not known here"]
 
 
@@ -132,7 +132,7 @@ def test_punctuation_is_yaml_or_a_yaml_error(text):
         assert error.flaw.line >= 1
 
 
-def test_many_anchors_cost_as_much_as_they_hold():
+def test_many_anchors_take_linear_time():
     """Each was looked for in the whole document: a text of some hundred kilobytes took minutes."""
 
     def steps(size):
@@ -155,7 +155,7 @@ def test_many_anchors_cost_as_much_as_they_hold():
     assert steps(400) < 3 * steps(200)
 
 
-def test_lines_below_an_anchor_are_known_where_it_stands_and_where_it_is_used():
+def test_fields_below_an_anchor_have_lines_at_the_anchor_and_at_its_aliases():
     composed = compose("a: &x\n  b: 1\n  c: &y [2]\nd: *x\ne: *y\n")
     assert composed.value == {"a": {"b": 1, "c": [2]}, "d": {"b": 1, "c": [2]}, "e": [2]}
     assert (composed.lines[("a", "c", 0)], composed.lines[("d", "c", 0)], composed.lines[("e", 0)]) == (3, 3, 3)

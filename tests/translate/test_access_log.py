@@ -59,7 +59,7 @@ def _log(path, **written):
     return kind.FromString(log.typed_config.value)
 
 
-def test_there_is_none_unless_it_is_asked_for():
+def test_there_is_no_access_log_unless_configured():
     for logs in (access_logs, connection_logs, listener_logs):
         assert logs(Settings()) == ()
 
@@ -72,7 +72,7 @@ def test_the_standard_streams_are_envoys_own_and_other_paths_are_files():
 
 
 @pytest.mark.parametrize("path", PLACES)
-def test_text_and_json_have_defaults_and_may_be_written(path):
+def test_text_and_json_formats_have_defaults_and_may_be_configured(path):
     assert "%RESPONSE_FLAGS%" in _log(path).log_format.text_format_source.inline_string
     assert _log(path, format="%PROTOCOL%\n").log_format.text_format_source.inline_string == "%PROTOCOL%\n"
     labels = _log(path, encoding=Encoding.JSON).log_format.json_format
@@ -91,7 +91,7 @@ def _line(log):
     return StdoutAccessLog.FromString(log.typed_config.value).log_format.text_format_source.inline_string
 
 
-def test_connections_tell_of_network_policies_and_requests_of_http_ones():
+def test_connection_logs_have_network_rbac_results_and_request_logs_http_rbac_results():
     for logs, kind in ((access_logs, "http"), (connection_logs, "network")):
         (log,) = logs(Settings(logs=(FileLog(),)), frozenset({DRY_RUN_DENY}))
         assert f"envoy.filters.{kind}.rbac:istio_dry_run_deny_shadow_engine_result" in _line(log)
@@ -120,7 +120,7 @@ def test_json_has_the_same_names_everywhere():
     assert {"policy", "asked_policy", "dry_run_deny", "upstream_peer", "downstream_peer"} < only
 
 
-def test_listeners_tell_only_of_what_no_filter_sees():
+def test_listeners_log_only_connections_that_reach_no_filter():
     (outbound,) = listener_logs(Settings(logs=(FileLog(),), reporter=Reporter.CLIENT))
     assert list(outbound.filter.response_flag_filter.flags) == ["NR"]
     (received,) = listener_logs(Settings(logs=(FileLog(filter="true"),), reporter=Reporter.SERVER))
@@ -129,7 +129,7 @@ def test_listeners_tell_only_of_what_no_filter_sees():
     assert listener_logs(Settings(logs=(FileLog(),), listener_logs=False)) == ()
 
 
-def test_own_answers_are_counted_only_where_no_upstream_counts_them():
+def test_the_proxys_own_responses_are_counted_only_where_no_upstream_counts_them():
     flagged, marked = own_answers().filter.or_filter.filters
     assert list(flagged.response_flag_filter.flags) == ["FI", "NR", "NC"]
     # Else every request without the mark would be counted.
@@ -255,7 +255,7 @@ TRIED = policy("dry", Action.DENY, "/dry", dry_run=True)
 EVERYBODY = policy("all", Action.ALLOW)
 
 
-async def test_a_line_of_text_says_who_called_when_they_were_vouched_for_and_which_policy_denied():
+async def test_a_text_line_has_the_caller_its_certificates_start_and_the_denying_policy():
     async with received(SECRET, EVERYBODY) as rig:
         caller = rig.certificates.issue("web", CALLER)
         assert b"200 OK" in await rig.call("/hello", certificate=caller)
@@ -269,7 +269,7 @@ async def test_a_line_of_text_says_who_called_when_they_were_vouched_for_and_whi
     assert ' policy="ns[shop]-policy[p]-rule[0]"' in denied
 
 
-async def test_a_line_of_json_says_the_same_and_what_a_dry_run_would_have_done():
+async def test_a_json_line_has_the_same_and_the_result_of_a_dry_run():
     async with received(SECRET, TRIED, encoding=Encoding.JSON) as rig:
         caller = rig.certificates.issue("web", CALLER)
         await rig.call("/dry", certificate=caller)
@@ -294,7 +294,7 @@ async def test_an_audit_policy_is_named_and_decides_nothing():
     assert seen["policy"] == other["policy"] == "ns[shop]-policy[all]-rule[0]"
 
 
-async def test_only_what_the_expression_is_true_of_is_written():
+async def test_only_requests_that_match_the_expression_are_logged():
     async with received(SECRET, filter="response.code >= 400") as rig:
         caller = rig.certificates.issue("web", CALLER)
         for asked in ("/hello", "/secret", "/hello"):
@@ -305,7 +305,7 @@ async def test_only_what_the_expression_is_true_of_is_written():
 
 # A proxy that carries HTTP makes no line of its own for these; one of bytes would make a second.
 @pytest.mark.parametrize("protocol", [Protocol.HTTP, Protocol.TCP])
-async def test_each_connection_that_is_refused_at_the_door_is_one_line_with_the_reason(protocol):
+async def test_each_connection_that_the_listener_rejects_is_one_line_with_the_reason(protocol):
     async with received(protocol=protocol, encoding=Encoding.JSON) as rig:
         stranger = Certificates(rig.certificates.directory, root="other").issue("stranger", CALLER)
         assert await rig.call() == b""
@@ -323,7 +323,7 @@ async def test_each_connection_that_is_refused_at_the_door_is_one_line_with_the_
 
 
 @pytest.mark.parametrize("protocol", [Protocol.HTTP, Protocol.TCP])
-async def test_plaintext_that_is_welcome_is_one_line_and_no_refusal(protocol):
+async def test_accepted_plaintext_is_one_line_and_no_rejection(protocol):
     async with received(protocol=protocol, encoding=Encoding.JSON, mode=TlsMode.PERMISSIVE) as rig:
         assert b"200 OK" in await rig.call(tls=False)
         assert b"200 OK" in await rig.call(certificate=rig.certificates.issue("web", CALLER))
@@ -332,14 +332,14 @@ async def test_plaintext_that_is_welcome_is_one_line_and_no_refusal(protocol):
     assert (plain["downstream_peer"], mutual["downstream_peer"]) == (None, CALLER)
 
 
-async def test_a_connection_that_a_policy_denies_says_which():
+async def test_a_denied_connection_is_logged_with_its_policy():
     async with received(policy("p", Action.DENY), protocol=Protocol.TCP, encoding=Encoding.JSON) as rig:
         await rig.call(certificate=rig.certificates.issue("web", CALLER))
         (denied,) = await rig.lines(1)
     assert denied["connection_termination_details"] == "rbac_access_denied_matched_policy[ns[shop]-policy[p]-rule[0]]"
 
 
-async def test_a_connection_says_what_a_dry_run_would_have_done():
+async def test_a_connection_is_logged_with_the_result_of_a_dry_run():
     tried = policy("dry", Action.ALLOW, dry_run=True)
     async with received(tried, protocol=Protocol.TCP, encoding=Encoding.JSON) as rig:
         await rig.call(certificate=rig.certificates.issue("web", CALLER))
@@ -373,7 +373,7 @@ async def calling(port, root, certificate, file):
         yield own
 
 
-async def test_a_callers_proxy_says_whom_it_met_or_why_it_did_not_believe_them(tmp_path):
+async def test_a_callers_proxy_logs_the_servers_identity_or_why_it_was_rejected(tmp_path):
     async with received(protocol=Protocol.TCP, encoding=Encoding.JSON) as served:
         caller = served.certificates.issue("web", CALLER)
         strange = Certificates(tmp_path, root="other").root

@@ -26,7 +26,7 @@ def _acted(written, seen=None, port=80):
     return result
 
 
-def test_a_request_is_tried_again_twice_and_never_timed_out_by_default():
+def test_by_default_a_request_is_retried_twice_and_has_no_timeout():
     action = plain(view(), 80)
     assert action.cluster == f"outbound|80||{HOST}"
     assert (action.retry_policy.num_retries.value, action.timeout.seconds) == (2, 0)
@@ -34,7 +34,7 @@ def test_a_request_is_tried_again_twice_and_never_timed_out_by_default():
     assert action.HasField("max_grpc_timeout")
 
 
-def test_weight_0_takes_nothing_unless_it_is_alone():
+def test_a_destination_with_weight_0_gets_nothing_unless_all_have_weight_0():
     some = (to(subset="a", weight=0), to(subset="b", weight=1))
     assert taking_part(some) == some[1:]
     assert taking_part(some[:1]) == some[:1]
@@ -46,7 +46,7 @@ def test_weights_are_kept_as_written():
     assert [(entry.name.split("|")[2], entry.weight.value) for entry in clusters] == [("a", 90), ("b", 10)]
 
 
-def test_a_destination_without_port_means_the_only_one_or_the_one_called():
+def test_a_destination_without_port_uses_the_only_port_or_the_called_port():
     seen = view(targets=(RouteTarget("one", ports=(8080,)), RouteTarget("two", ports=(1, 2))))
     assert destination_port(seen, Destination("one"), 80) == 8080
     assert destination_port(seen, Destination("two"), 80) == 80
@@ -54,7 +54,7 @@ def test_a_destination_without_port_means_the_only_one_or_the_one_called():
     assert destination_port(seen, Destination("unknown"), 80) == 80
 
 
-def test_of_another_headless_service_a_pod_is_chosen():
+def test_the_proxy_chooses_a_pod_of_another_headless_service():
     to_deep = route(to("deep", "v1"), mirrors=(Mirror(Destination("deep")),))
     made = _acted(to_deep, view(targets=(RouteTarget("deep", ports=(80,), chosen=True),))).route
     assert (made.cluster, made.request_mirror_policies[0].cluster) == ("outbound|80|~v1|deep", "outbound|80|~|deep")
@@ -108,7 +108,7 @@ def test_a_mirror_of_no_percent_is_none():
         (HashKey.SOURCE_IP, "connection_properties"),
     ],
 )
-def test_the_hash_key_of_the_destination_stands_in_the_route(key, field):
+def test_the_hash_key_of_the_destination_is_in_the_route(key, field):
     hashing = TrafficPolicy(LoadBalancer(consistent_hash=ConsistentHash(key, "x", cookie_ttl=timedelta(0))))
     rule = DestinationRule("r", "shop", HOST, hashing)
     (own,) = plain(view(rule=rule), 80).hash_policy
@@ -117,7 +117,7 @@ def test_the_hash_key_of_the_destination_stands_in_the_route(key, field):
     assert other == own
 
 
-def test_the_requests_port_is_kept_in_a_redirect_unless_it_goes_without_saying():
+def test_a_redirect_keeps_the_requests_port_unless_it_is_the_default_port():
     redirect = Redirect(uri="/x", derive_port="FROM_REQUEST_PORT", code=302)
     assert _acted(route(redirect=redirect), port=8080).redirect.port_redirect == 8080
     assert _acted(route(redirect=redirect), port=80).redirect.port_redirect == 0
@@ -141,7 +141,7 @@ def test_between_a_new_prefix_and_the_rest_stands_one_slash(match, new, prefix, 
     assert action.regex_rewrite.substitution == ("/" if regex else "")
 
 
-def test_what_nobody_can_take_is_answered_500_by_its_weight():
+def test_the_weight_of_invalid_backends_gets_500():
     action = _acted(msgspec.structs.replace(route(to(weight=3)), failing=1)).route
     assert [(entry.name, entry.weight.value) for entry in action.weighted_clusters.clusters] == [
         (f"outbound|80||{HOST}", 3),

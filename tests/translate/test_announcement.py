@@ -13,13 +13,13 @@ def inside(socket):
     return config.config.version, config.transport_socket.name
 
 
-def test_the_header_comes_before_plaintext():
+def test_the_proxy_header_precedes_plaintext():
     cluster = Cluster()
     announce_caller(cluster, ProxyProtocol.V2)
     assert inside(cluster.transport_socket) == (1, "envoy.transport_sockets.raw_buffer")
 
 
-def test_the_header_comes_before_whatever_each_endpoint_is_spoken_to_by():
+def test_the_proxy_header_precedes_every_transport_socket_of_the_cluster():
     cluster = Cluster()
     for name in ("tls", "raw"):
         cluster.transport_socket_matches.add().transport_socket.name = name

@@ -21,7 +21,7 @@ def test_the_table_is_large_enough():
     assert sum(len(entry["cases"]) for entry in SETS) >= 150
 
 
-async def test_real_envoy_says_what_the_table_says():
+async def test_real_envoy_decides_as_the_table_states():
     cases = [(number, case) for number, entry in enumerate(SETS) for case in entry["cases"]]
     async with rig([documents(entry["policies"]) for entry in SETS]) as one:
         limit = asyncio.Semaphore(20)
@@ -127,14 +127,14 @@ BY_HTTP2 = [
         (4, {"admin": 403, " admin": 403, "admin\t": 403, "guest": 200}),
     ],
 )
-async def test_what_only_http2_can_carry_gets_round_nothing(place, verdicts):
+async def test_spellings_that_only_http2_allows_bypass_no_policy(place, verdicts):
     async with rig([documents(BY_HTTP2[place])]) as one:
         for written, verdict in verdicts.items():
             given = {"method": written} if place < 3 else {"headers": [("x-role", written)]}
             assert await ask_by_http2(one.address(0), HTTP_PORT, **given) == verdict, written
 
 
-async def test_a_dry_run_is_seen_in_the_log_and_in_the_statistics():
+async def test_a_dry_run_appears_in_the_access_log_and_in_the_statistics():
     policies = [
         {"action": "DENY", "dryRun": True, "rules": [{"to": [{"operation": {"paths": ["/admin"]}}]}]},
         {"action": "ALLOW", "dryRun": True, "rules": [{"to": [{"operation": {"methods": ["POST"]}}]}]},
@@ -150,7 +150,7 @@ async def test_a_dry_run_is_seen_in_the_log_and_in_the_statistics():
     assert allowed["istio_dry_run_allow_shadow_effective_policy_id"] == "ns[shop]-policy[p1]-rule[0]"
 
 
-async def test_what_is_audited_is_marked_and_does_not_look_like_a_decision():
+async def test_an_audited_request_is_marked_and_does_not_look_like_a_decision():
     policies = [{"action": "AUDIT", "rules": [{"to": [{"operation": {"paths": ["/a"], "ports": ["8080"]}}]}]}, {}]
     async with rig([documents(policies), documents([{"action": "AUDIT", "rules": [{}]}])]) as one:
         assert (await one.send(0, Request(path="/a"))).status == 403
@@ -191,7 +191,7 @@ async def test_not_one_byte_of_a_denied_connection_reaches_the_application():
         ("DECODE_AND_MERGE_SLASHES", ["/b", "/a/b", "/a/b", "/a"]),
     ],
 )
-async def test_the_application_gets_its_paths_normalized_as_the_mesh_wants_it(wanted, seen):
+async def test_the_application_gets_paths_normalized_as_the_mesh_config_sets(wanted, seen):
     async with rig([""], Settings(path_normalization=PathNormalization(wanted))) as one:
         answers = [await one.send(0, Request(path=path)) for path in ("/a/../b", "/a//b", "/a%2Fb", "/%61")]
         assert [answer.body.split(" ")[1] for answer in answers] == seen
@@ -230,12 +230,12 @@ async def test_a_principal_of_an_old_trust_domain_is_one_of_the_new():
     assert statuses == [200, 200, 403, 403]
 
 
-def test_a_refused_policy_denies_under_a_name_that_says_so():
+def test_a_rejected_policy_denies_under_a_name_that_ends_with_refused():
     policy = AuthorizationPolicy("broken", "shop", refused=True)
     assert rule_id(policy, 0) == "ns[shop]-policy[broken]-refused"
 
 
-def test_a_policy_bound_to_a_gateway_is_not_a_workloads():
+def test_a_policy_bound_to_a_gateway_does_not_apply_to_workloads():
     policy = AuthorizationPolicy("gate", "shop", Action.DENY, rules=(AuthorizationRule(),), targets=("Gateway edge",))
     view = GroupView(ProxyKind.SIDECAR, (), OutboundPolicy.ALLOW_ANY, Settings(), authorization=(policy,))
     assert http_filters(view) == network_filters(view) == ()

@@ -18,7 +18,7 @@ def accepted(*hosts):
     return b"".join(host.fragment for host in hosts)
 
 
-def test_a_host_whose_routes_are_new_is_put_back_to_what_was_accepted():
+def test_a_host_with_changed_routes_gets_its_accepted_version():
     before, after, other = host("orders", "/a"), host("orders", "/b"), host("cart", "/")
     found = put_back([("orders", after), ("cart", other)], accepted(before, other))
     assert {name: made.fragment for name, made in found.items()} == {"orders": before.fragment}

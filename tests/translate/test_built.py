@@ -10,7 +10,7 @@ def test_equal_content_has_an_equal_version():
     assert Cluster.FromString(one.body).name == "a"
 
 
-def test_of_a_large_body_the_parts_are_kept_and_the_body_is_not():
+def test_a_large_body_is_kept_only_in_parts():
     large, small = from_parts("m", "a", [b"x" * 4000, b"y" * 4000]), from_parts("m", "a", [b"x", b"y"])
     assert large.body == b"x" * 4000 + b"y" * 4000
     assert large.parts == (b"x" * 4000, b"y" * 4000)
@@ -18,6 +18,6 @@ def test_of_a_large_body_the_parts_are_kept_and_the_body_is_not():
     assert small.body is small.parts[0]
 
 
-def test_how_it_was_joined_makes_no_other_version():
+def test_the_version_does_not_depend_on_the_division_into_parts():
     joined = from_bytes("m", "a", b"x" * 4000 + b"y" * 4000)
     assert from_parts("m", "a", [b"x" * 4000, b"y" * 4000]).version == joined.version

@@ -38,15 +38,15 @@ def let_in(*rules):
         Source(namespaces=("sh*",), ip_blocks=("10.0.0.0/8",)),
     ],
 )
-def test_those_whom_a_rule_names_may_come_also_by_a_former_trust_domain_and_no_others(source):
+def test_accepts_the_named_principals_also_of_former_trust_domains_and_no_others(source):
     assert let_in(AuthorizationRule(sources=(source,))) == {WEB, FORMER}
 
 
-def test_a_beginning_of_a_name_means_only_what_it_says():
+def test_a_prefix_of_a_principal_matches_only_that_prefix():
     assert let_in(AuthorizationRule(sources=(Source(principals=("cluster.local/ns/shop/*",)),))) == {WEB}
 
 
-def test_names_may_stand_in_conditions_and_all_rules_count():
+def test_principals_in_conditions_and_in_all_rules_count():
     by_condition = AuthorizationRule(conditions=(Condition("source.namespace", (), ("bank",), ()),))
     assert let_in(by_condition) == {OTHER}
     assert let_in(by_condition, AuthorizationRule(sources=(Source(service_accounts=("shop/web",)),))) == {
@@ -56,7 +56,7 @@ def test_names_may_stand_in_conditions_and_all_rules_count():
     }
 
 
-def test_nobody_may_come_where_nobody_is_let_in():
+def test_no_caller_is_accepted_where_no_rule_can_allow_one():
     assert callers() == ()
     assert callers(AuthorizationRule(operations=(Operation(paths=("/x",)),))) == ()  # says nothing of connections
     assert callers(AuthorizationRule(sources=(Source(principals=("evil.example/ns/shop/sa/web",)),))) == ()
@@ -75,11 +75,11 @@ def test_nobody_may_come_where_nobody_is_let_in():
         AuthorizationRule(conditions=(Condition("source.ip", (), ("10.0.0.1",), ()),)),
     ],
 )
-def test_whoever_may_be_let_in_by_more_than_a_name_is_not_turned_away_by_it(rule):
+def test_identities_do_not_decide_where_a_rule_allows_by_other_properties(rule):
     assert callers(rule, AuthorizationRule(sources=(Source(service_accounts=("shop/web",)),))) is None
 
 
-def test_policies_that_let_nobody_in_say_nothing():
+def test_only_enforced_allow_policies_restrict_identities():
     named = AuthorizationRule(sources=(Source(service_accounts=("shop/web",)),))
     assert callers(named, action=Action.DENY) is None
     assert callers(named, dry_run=True) is None

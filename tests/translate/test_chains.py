@@ -75,7 +75,7 @@ async def test_a_websocket_crosses_both_proxies():
         writer.close()
 
 
-async def test_a_route_switches_its_fault_on_and_no_other_route_has_it():
+async def test_a_fault_is_enabled_only_for_its_route():
     routing = VirtualService(
         "orders",
         "shop",
@@ -94,7 +94,7 @@ async def test_a_route_switches_its_fault_on_and_no_other_route_has_it():
         assert (await _ask(port, "/fine")).startswith("HTTP/1.1 200")
 
 
-async def test_an_undeclared_server_that_speaks_first_is_late_but_not_broken():
+async def test_a_server_first_protocol_on_an_undeclared_port_is_delayed_but_works():
     async def greet(reader, writer):
         writer.write(b"greetings\n")
         await writer.drain()
@@ -109,7 +109,7 @@ async def test_an_undeclared_server_that_speaks_first_is_late_but_not_broken():
         writer.close()
 
 
-async def test_who_connects_early_and_speaks_late_is_still_heard_as_http():
+async def test_a_client_that_connects_early_and_sends_late_is_still_http():
     """Pools of connections do; passed on as bytes, it would have neither routes nor the mesh's TLS."""
     seen = []
     settings = Settings(detection_timeout=timedelta(milliseconds=50))
@@ -122,7 +122,7 @@ async def test_who_connects_early_and_speaks_late_is_still_heard_as_http():
     assert "x-envoy-attempt-count: 1" in seen[0]  # proxies have read it
 
 
-async def test_a_declared_server_that_speaks_first_does_not_wait():
+async def test_a_server_first_protocol_on_a_declared_port_is_not_delayed():
     async def greet(reader, writer):
         writer.write(b"greetings\n")
         await writer.drain()

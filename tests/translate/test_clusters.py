@@ -64,7 +64,7 @@ def test_one_cluster_per_port_and_subset_each_with_its_sources():
         ({"pool": ConnectionPool(use_client_protocol=True)}, UpstreamHttp.AS_CALLED),
     ],
 )
-def test_speaks_http2_between_proxies_and_as_declared_elsewhere(arguments, spoken):
+def test_uses_http2_between_proxies_and_the_declared_version_elsewhere(arguments, spoken):
     assert _upstream(**arguments) == spoken
 
 
@@ -75,7 +75,7 @@ def test_websockets_may_cross_http2():
 
 
 @pytest.mark.parametrize(("kind", "window"), [(ProxyKind.SIDECAR, 1 << 20), (ProxyKind.GATEWAY, 256 << 10)])
-def test_less_is_taken_at_once_for_callers_of_a_gateway(kind, window):
+def test_clusters_of_a_gateway_have_smaller_windows(kind, window):
     seen = view(kind=kind, like={"protocol": Protocol.GRPC})
     (built,) = clusters.outbound(seen, seen.ports[0], Settings())
     http2 = _options(_read(built)).explicit_http_config.http2_protocol_options
@@ -83,7 +83,7 @@ def test_less_is_taken_at_once_for_callers_of_a_gateway(kind, window):
 
 
 @pytest.mark.parametrize(("meshed", "asked"), [(True, True), (False, False)])
-def test_proxies_are_asked_whether_they_are_there_and_applications_never(meshed, asked):
+def test_keepalive_pings_are_sent_to_proxies_and_never_to_applications(meshed, asked):
     seen = view(meshed=(80,) if meshed else (), like={"protocol": Protocol.GRPC})
     (outbound,) = clusters.outbound(seen, seen.ports[0], Settings())
     (inbound,) = clusters.inbound(InboundPort(8080, Protocol.GRPC), Settings())
@@ -118,14 +118,14 @@ def test_a_grpc_app_is_called_with_http2():
         ((Protocol.HTTP, Protocol.GRPC), ["http_protocol_options"]),
     ],
 )
-def test_an_app_is_called_as_the_first_who_declares_http_says_and_else_as_its_callers_do(said, spoken):
+def test_the_first_declared_http_version_is_used_or_else_the_callers(said, spoken):
     found = list(map(_read, clusters.inbound(InboundPort(8080, said[0], others=said[1:]), Settings())))
     assert [each.name for each in found] == ["inbound|8080||", "inbound|8080|as-called|"][: len(spoken)]
     config = (_options(each).explicit_http_config.WhichOneof("protocol_config") or "as called" for each in found)
     assert list(config) == spoken
 
 
-def test_the_server_takes_the_pool_of_its_rule_over():
+def test_the_inbound_cluster_uses_the_connection_pool_of_its_rule():
     rule = DestinationRule("r", "shop", HOST, TrafficPolicy(connection_pool=ConnectionPool(max_connections=5)))
     cluster = _read(*clusters.inbound(InboundPort(8080, Protocol.HTTP, service_port=80, rule=rule), Settings()))
     assert cluster.circuit_breakers.thresholds[0].max_connections.value == 5
@@ -135,13 +135,13 @@ def test_the_server_takes_the_pool_of_its_rule_over():
     ("written", "address"),
     [("127.0.0.1:9090", "127.0.0.1"), ("[::1]:9090", "::1"), ("unix:///run/app.sock", "/run/app.sock")],
 )
-def test_a_default_endpoint_is_called_where_it_says(written, address):
+def test_a_default_endpoint_is_called_at_its_address(written, address):
     cluster = _read(*clusters.inbound(InboundPort(80, Protocol.HTTP, default_endpoint=written), Settings()))
     found = cluster.load_assignment.endpoints[0].lb_endpoints[0].endpoint.address
     assert address in (found.socket_address.address, found.pipe.path)
 
 
-def test_a_default_endpoint_on_every_address_means_another_port_of_the_same_one():
+def test_a_default_endpoint_on_every_address_changes_only_the_port():
     port = InboundPort(80, Protocol.HTTP, default_endpoint="0.0.0.0:8080")
     cluster = _read(*clusters.inbound(port, Settings()))
     assert cluster.original_dst_lb_config.upstream_port_override.value == 8080
@@ -167,7 +167,7 @@ def test_a_host_without_a_service_has_no_cluster():
 @pytest.mark.parametrize(
     ("names", "one"), [((), False), (("a.example.com",), True), (("a.example.com", "b.example.com"), False)]
 )
-def test_one_logical_host_is_exactly_one_name(names, one):
+def test_a_logical_dns_cluster_has_exactly_one_name(names, one):
     endpoints = tuple(Endpoint(name, 80) for name in names)
     seen = view(like={"resolution": Resolution.DNS_ROUND_ROBIN}, endpoints=((80, endpoints),))
     (built,) = clusters.outbound(seen, seen.ports[0], Settings())
@@ -197,7 +197,7 @@ def _exact(context):
     return [each.matcher.exact for each in known.match_typed_subject_alt_names]
 
 
-def test_by_default_tls_is_up_to_each_endpoint_and_names_who_may_answer():
+def test_by_default_each_endpoint_decides_tls_and_the_server_identities_are_set():
     when, context = _secured()
     assert (when, context.sni) == ("by endpoint", f"outbound_.80_._.{HOST}")
     assert _exact(context) == ["spiffe://cluster.local/ns/shop/sa/orders"]
@@ -214,14 +214,14 @@ def test_by_default_tls_is_up_to_each_endpoint_and_names_who_may_answer():
         (Protocol.UNDECLARED, {}, ["istio-http/1.1"]),
     ],
 )
-def test_what_is_offered_is_what_is_spoken(protocol, more, offered):
+def test_the_offered_alpn_matches_the_protocol(protocol, more, offered):
     seen = view(**{"meshed": (80,), **more}, like={"protocol": protocol})
     cluster = _read(clusters.outbound(seen, seen.ports[0], Settings())[0])
     context = UpstreamTlsContext.FromString(cluster.transport_socket_matches[0].transport_socket.typed_config.value)
     assert list(context.common_tls_context.alpn_protocols) == offered
 
 
-def test_a_rule_says_never_or_always():
+def test_a_rule_disables_or_requires_mutual_tls():
     assert _secured(ClientTls(ClientTlsMode.DISABLE))[0] == "never"
     when, context = _secured(ClientTls(ClientTlsMode.ISTIO_MUTUAL))
     assert (when, context.sni) == ("always", f"outbound_.80_._.{HOST}")
@@ -229,11 +229,11 @@ def test_a_rule_says_never_or_always():
     assert (context.sni, _exact(context)) == ("a.b", ["spiffe://x/y"])
 
 
-def test_the_names_of_a_service_entry_stand_for_its_accounts():
+def test_subject_alt_names_of_a_service_entry_replace_the_identities_of_its_accounts():
     assert _exact(_secured(like={"subject_alt_names": ("spiffe://x/y",)})[1]) == ["spiffe://x/y"]
 
 
-def test_the_world_outside_and_a_mesh_without_automatic_tls_are_called_as_before():
+def test_outside_hosts_and_a_mesh_without_auto_mtls_have_no_tls():
     assert _secured(like={"external": True})[0] == "never"
     assert _secured(settings=Settings(auto_mtls=False))[0] == "never"
     assert _secured(ClientTls(ClientTlsMode.ISTIO_MUTUAL), Settings(auto_mtls=False))[0] == "always"
@@ -242,12 +242,12 @@ def test_the_world_outside_and_a_mesh_without_automatic_tls_are_called_as_before
 @pytest.mark.parametrize(
     "by_address", [{"like": {"headless": True}}, {"balancer": LoadBalancer(SimpleBalancer.PASSTHROUGH)}]
 )
-def test_by_address_it_is_all_of_them_or_nobody(by_address):
+def test_a_service_called_by_address_has_tls_only_if_all_endpoints_accept_it(by_address):
     assert _secured(**by_address, secured=(80,))[0] == "always"
     assert _secured(**by_address, secured=())[0] == "never"
 
 
-def test_a_gateway_does_not_speak_to_an_undeclared_port_as_its_own_caller_does():
+def test_a_gateway_does_not_use_its_clients_http_version_for_an_undeclared_port():
     seen = view(kind=ProxyKind.GATEWAY, like={"protocol": Protocol.UNDECLARED})
     assert clusters.upstream(seen, seen.ports[0], TrafficPolicy()) is UpstreamHttp.HTTP1
     asked = TrafficPolicy(connection_pool=ConnectionPool(use_client_protocol=True))
@@ -262,7 +262,7 @@ def test_a_gateway_calls_a_headless_service_at_its_endpoints():
     assert cluster.transport_socket_matches  # by what each of them takes
 
 
-def test_of_a_headless_service_that_others_routes_lead_to_the_proxy_chooses_a_pod():
+def test_the_proxy_chooses_a_pod_of_a_headless_service_for_routes_of_other_hosts():
     pods = ((80, (Endpoint("10.0.0.1", 8080, meshed=True), Endpoint("10.0.0.2", 8080))),)
     seen = view(meshed=(80,), like={"headless": True}, endpoints=pods, led_to=True)
     named, chosen = map(_read, clusters.outbound(seen, seen.ports[0], Settings()))
@@ -273,7 +273,7 @@ def test_of_a_headless_service_that_others_routes_lead_to_the_proxy_chooses_a_po
     assert chosen.transport_socket_matches  # by what each of them takes
 
 
-def test_a_closed_rule_leaves_nobody_to_call():
+def test_a_closed_rule_has_a_cluster_without_endpoints():
     rule = DestinationRule("r", "shop", HOST, TrafficPolicy(tls=ClientTls(ClientTlsMode.CLOSED)))
     for like in ({}, {"headless": True}, {"resolution": Resolution.DNS}):
         seen = view(rule=rule, like=like)
@@ -281,7 +281,7 @@ def test_a_closed_rule_leaves_nobody_to_call():
         assert cluster.type == Cluster.STATIC and not cluster.HasField("load_assignment")
 
 
-def test_tls_of_the_world_is_not_taken_for_the_meshs_http2():
+def test_tls_of_a_rule_does_not_imply_http2():
     seen = view(meshed=(80,))
     chosen = TrafficPolicy(tls=ClientTls(ClientTlsMode.SIMPLE))
     assert clusters.upstream(seen, seen.ports[0], chosen) is UpstreamHttp.HTTP1

@@ -25,7 +25,7 @@ def test_an_unknown_command_is_text(written, sent):
     assert harmless(written) == sent
 
 
-async def test_envoy_knows_every_command_that_is_let_through():
+async def test_envoy_accepts_every_command_that_passes():
     _, everything = render(CASES / "http-without-sidecar")
     resources = everything["frontend"]
     parameters = {

@@ -22,7 +22,7 @@ def _exact(value):
     return StringMatch(MatchKind.EXACT, value)
 
 
-def test_a_route_for_every_path_is_for_connect_too_and_no_other():
+def test_only_routes_for_every_path_also_match_connect():
     one = route(to(subset="a"), match=(HttpMatch(uri=_exact("/a")),))
     two = route(to(subset="b"), match=(HttpMatch(headers=(("x-b", _exact("1")),)), HttpMatch(method=_exact("GET"))))
     three = route(to(subset="c"), rewrite=Rewrite(uri="/else", authority="else"))
@@ -34,14 +34,14 @@ def test_a_route_for_every_path_is_for_connect_too_and_no_other():
         assert not each.route.prefix_rewrite and not each.route.host_rewrite_literal
 
 
-def test_what_answers_by_itself_answers_no_connect():
+def test_direct_responses_do_not_match_connect():
     answer = Route()
     answer.match.prefix = "/"
     answer.direct_response.status = 200
     assert with_connects([answer]) == [answer]
 
 
-def test_only_a_listener_of_one_service_knows_whom_a_connect_is_for():
+def test_connect_is_forwarded_only_at_a_listener_for_one_service():
     for protocol, expected in ((Protocol.UNDECLARED, True), (Protocol.HTTP, False)):
         seen = view(like={"protocol": protocol, "addresses": ("10.0.0.1",)})
         made = virtual_host(seen, seen.ports[0], Settings())
@@ -49,7 +49,7 @@ def test_only_a_listener_of_one_service_knows_whom_a_connect_is_for():
         assert ("connect_matcher" in _kinds(host.routes)) is expected
 
 
-def test_where_requests_are_guarded_none_asks_for_a_tunnel():
+def test_connect_is_not_forwarded_where_guards_check_requests():
     for guards, expected in (((), True), ((HttpFilter(name="a"),), False)):
         made = http_to_workload("x", "inbound|80||", "y", Settings(), guards)
         (host,) = HttpConnectionManager.FromString(made.typed_config.value).route_config.virtual_hosts

@@ -66,7 +66,7 @@ def test_both_matches_hold_together():
     assert (match.uri.value, match.port, match.method.value) == ("/a", 80, "GET")
 
 
-def test_an_absent_delegate_and_one_that_delegates_are_said():
+def test_a_missing_delegate_and_one_that_delegates_are_reported():
     root = HttpRoute(delegate=Delegate("leaf", "shop"))
     assert "does not exist" in written_out(routing(root), ())[1][0].why
     leaf = routing(HttpRoute(delegate=Delegate("other", "shop")), name="leaf", hosts=())

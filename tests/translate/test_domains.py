@@ -22,6 +22,6 @@ def test_addresses_are_names_too_with_brackets_in_version_6():
     assert "[fd00::1]" in domains(HOST, orders, "shop", "cluster.local")
 
 
-def test_a_headless_service_answers_for_its_pods_names():
+def test_a_headless_service_has_the_names_of_its_pods():
     found = domains(HOST, service("orders", headless=True), "shop", "cluster.local")
     assert f"*.{HOST}" in found and "*.orders" in found

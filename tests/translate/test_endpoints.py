@@ -21,7 +21,7 @@ def _addresses(assignment):
     return [e.endpoint.address.socket_address.address for group in assignment.endpoints for e in group.lb_endpoints]
 
 
-def test_a_subset_holds_those_with_its_labels():
+def test_a_subset_has_the_endpoints_with_its_labels():
     orders = service("orders")
     found = (Endpoint("10.0.0.1", 8080, labels=V1), Endpoint("10.0.0.2", 8080, labels=V2))
     plain, first, second = map(_read, assignments(orders, orders.ports[0], RULE, found))
@@ -50,31 +50,31 @@ def test_endpoints_are_grouped_by_locality_with_their_weights():
     assert (europe.load_balancing_weight.value, america.load_balancing_weight.value) == (4, 1)
 
 
-def test_nobody_there_is_an_assignment_too():
+def test_a_service_without_endpoints_has_an_empty_assignment():
     orders = service("orders")
     (built,) = assignments(orders, orders.ports[0], None, ())
     assert _read(built).cluster_name and not _read(built).endpoints
 
 
-def test_only_grpc_is_told_who_is_behind_an_address_that_callers_use_themselves():
+def test_only_grpc_clients_get_the_endpoints_of_services_called_by_address():
     orders = service("orders", headless=True)
     found = (orders, orders.ports[0], None, (Endpoint("10.0.0.1", 8080),))
     assert assignments(*found) == ()
     assert _addresses(_read(assignments(*found, kind=ProxyKind.GRPC)[0])) == ["10.0.0.1"]
 
 
-def test_a_gateway_is_told_who_is_behind_a_headless_service_because_its_callers_write_the_gateways_address():
+def test_a_gateway_gets_the_endpoints_of_a_headless_service():
     orders = service("orders", headless=True)
     (built,) = assignments(orders, orders.ports[0], None, (Endpoint("10.0.0.1", 8080),), kind=ProxyKind.GATEWAY)
     assert _addresses(_read(built)) == ["10.0.0.1"]
 
 
-def test_what_the_proxy_resolves_itself_has_none():
+def test_services_resolved_by_dns_have_no_assignment():
     outside = service("api", resolution=Resolution.DNS)
     assert assignments(outside, outside.ports[0], None, (Endpoint("api.example.com", 80),)) == ()
 
 
-def test_only_who_takes_the_meshs_tls_is_marked_for_it():
+def test_only_endpoints_that_accept_mutual_tls_are_marked_for_it():
     orders = service("orders")
     (built,) = assignments(
         orders, orders.ports[0], None, (Endpoint("10.0.0.1", 80, tls=True), Endpoint("10.0.0.2", 80, meshed=True))
@@ -84,13 +84,13 @@ def test_only_who_takes_the_meshs_tls_is_marked_for_it():
     assert not second.HasField("metadata")
 
 
-def test_nobody_is_told_whom_a_closed_rule_would_call():
+def test_a_closed_rule_has_no_assignment():
     orders = service("orders")
     closed = DestinationRule("r", "shop", HOST, TrafficPolicy(tls=ClientTls(ClientTlsMode.CLOSED)))
     for kind in (ProxyKind.SIDECAR, ProxyKind.GRPC):
         assert assignments(orders, orders.ports[0], closed, (Endpoint("10.0.0.1", 80),), kind) == ()
 
 
-def test_a_udp_port_takes_nothing_from_the_tcp_port_of_its_number():
+def test_a_udp_port_does_not_replace_the_assignment_of_the_tcp_port_with_its_number():
     dns = service("dns", port=53, protocol=Protocol.UDP)
     assert assignments(dns, dns.ports[0], None, (Endpoint("10.0.0.1", 53),)) == ()

@@ -84,7 +84,7 @@ async def test_an_http_authorizer_gets_and_gives_only_the_headers_that_are_liste
         assert "www-authenticate: Basic" in denied.head and "x-hidden" not in denied.head
 
 
-async def test_an_http_authorizer_sees_the_body_if_it_is_to():
+async def test_an_http_authorizer_gets_the_body_if_configured():
     provider = http_provider(request_headers=("x-user",), body=CheckedBody(1024))
     async with http_authorizer() as (port, asked), asking([[custom("http")]], provider, http=port) as one:
         assert (await one.send(0, user("good", method="POST", body=b"hello"))).status == 200
@@ -104,7 +104,7 @@ async def test_a_grpc_authorizer_decides_about_requests_and_connections():
         assert (await one.send(0, Request(tcp=True, principal=bad))).status == 403
 
 
-async def test_who_is_denied_by_a_policy_is_denied_whatever_the_authorizer_says_and_after_it():
+async def test_a_deny_policy_denies_after_the_authorizer_allows():
     deny = AuthorizationPolicy("deny", "shop", Action.DENY, rules=(on("/never"),))
     async with grpc_authorizer() as (port, asked), asking([[custom("grpc"), deny]], grpc_provider(), grpc=port) as one:
         assert (await one.send(0, user("good", path="/never"))).status == 403
@@ -112,7 +112,7 @@ async def test_who_is_denied_by_a_policy_is_denied_whatever_the_authorizer_says_
         assert (await one.send(0, user("good", path="/other"))).status == 200
 
 
-async def test_two_authorizers_are_each_asked_about_their_own():
+async def test_each_of_two_authorizers_decides_only_its_own_requests():
     policies = [custom("http", on("/h/*", "/both")), custom("http-2", on("/g/*", "/both"))]
     providers = http_provider(request_headers=("x-user",)), grpc_provider("http-2")
     async with (
@@ -129,7 +129,7 @@ async def test_two_authorizers_are_each_asked_about_their_own():
         assert (await one.send(0, user("bad", path="/g/"))).status == 403
 
 
-async def test_nobody_gets_in_while_nobody_answers_unless_that_is_wished():
+async def test_requests_are_denied_while_the_authorizer_is_down_unless_it_fails_open():
     """An authorizer that is silent for longer than its time, and one that is not there."""
     quick = timedelta(milliseconds=100)
     providers = [
@@ -147,7 +147,7 @@ async def test_nobody_gets_in_while_nobody_answers_unless_that_is_wished():
         assert connections == [403, 200]
 
 
-async def test_an_http_authorizer_cannot_be_asked_about_a_connection_so_it_is_denied():
+async def test_connections_are_denied_where_the_authorizer_is_http():
     sets = [[custom("http")], [custom("http", AuthorizationRule(operations=(Operation(ports=(8080,)),)))]]
     async with http_authorizer() as (port, _), asking(sets, http_provider(), http=port) as one:
         assert (await one.send(0, Request(tcp=True))).status == 403
@@ -156,7 +156,7 @@ async def test_an_http_authorizer_cannot_be_asked_about_a_connection_so_it_is_de
         assert "policy[http]-rule[0]-provider[http]-not-available" in line["ended"]
 
 
-async def test_a_provider_without_a_service_denies_what_it_would_be_asked_about():
+async def test_an_authorizer_without_a_service_denies_the_requests_it_would_decide():
     nowhere = Authorizer(name="nowhere", host="nobody.shop.svc.cluster.local", port=80, fail_open=True)
     other_port = msgspec.structs.replace(http_provider("port"), port=8001)
     sets = [[custom("nowhere", on("/ask"))], [custom("port", on("/ask"))], [custom("unheard-of", on("/ask"))]]
@@ -166,7 +166,7 @@ async def test_a_provider_without_a_service_denies_what_it_would_be_asked_about(
             assert (await one.send(place, Request(path="/free"))).status == 200
 
 
-async def test_a_dry_run_asks_nobody_and_says_whom_it_would_have_asked():
+async def test_a_dry_run_calls_no_authorizer_and_logs_the_rule():
     policy = custom("grpc", on("/ask"), dry_run=True)
     async with grpc_authorizer() as (port, asked), asking([[policy]], grpc_provider(), grpc=port) as one:
         assert (await one.send(0, user("bad", path="/ask"))).status == 200
@@ -177,14 +177,14 @@ async def test_a_dry_run_asks_nobody_and_says_whom_it_would_have_asked():
 
 
 @pytest.mark.parametrize("who", ["shop", "test"])
-async def test_only_callers_that_the_rule_is_about_are_asked_about(who):
+async def test_the_authorizer_is_called_only_for_callers_that_the_rule_matches(who):
     policy = custom("grpc", AuthorizationRule(sources=(Source(namespaces=("test",)),)))
     async with grpc_authorizer() as (port, asked), asking([[policy]], grpc_provider(), grpc=port) as one:
         answer = await one.send(0, user("bad", principal=f"spiffe://cluster.local/ns/{who}/sa/web"))
         assert (answer.status, len(asked)) == ((200, 0) if who == "shop" else (403, 1))
 
 
-async def test_a_denial_is_noted_with_the_rule_and_the_provider_that_was_asked():
+async def test_a_denial_is_logged_with_the_rule_and_the_authorizer():
     sets = [[custom("http", on("/ask"))]]
     async with http_authorizer() as (port, _), asking(sets, http_provider(), http=port) as one:
         assert (await one.send(0, user("bad", path="/ask"))).status == 401

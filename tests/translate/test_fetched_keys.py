@@ -70,7 +70,7 @@ async def test_fetched_keys_check_tokens():
         assert server.asked < 10  # once or so for each port, not for each request
 
 
-async def test_new_keys_take_the_place_of_old_ones():
+async def test_new_keys_replace_old_ones():
     async with KeyServer(KEYS).running() as server, guarded(authentication(at(server)), change=quickly) as port:
         assert (await ask(port, headers=(bearer(),))).status == 200
         server.body = key_set(new=OTHER_KEY)
@@ -78,7 +78,7 @@ async def test_new_keys_take_the_place_of_old_ones():
         assert (await ask(port, headers=(bearer(),))).status == 401
 
 
-async def test_without_a_key_server_tokens_fail_until_it_is_there():
+async def test_tokens_fail_until_the_key_server_is_up():
     server = KeyServer(KEYS)
     async with server.running():
         pass
@@ -106,7 +106,7 @@ async def test_without_a_key_server_tokens_fail_until_it_is_there():
     ],
     ids=["nothing", "no keys", "empty", "no JSON", "an error", "a redirect", "a shared secret", "too long"],
 )
-async def test_what_is_no_key_set_checks_no_token(body, status):
+async def test_a_response_that_is_no_key_set_verifies_no_token(body, status):
     server = KeyServer(body)
     server.status = status
     async with server.running(), guarded(authentication(at(server))) as port:
@@ -114,7 +114,7 @@ async def test_what_is_no_key_set_checks_no_token(body, status):
         assert (await ask(port, headers=(bearer(),))).status == 401
 
 
-async def test_a_key_server_that_does_not_answer_is_not_waited_for_long():
+async def test_a_key_server_that_does_not_respond_times_out():
     server = KeyServer(KEYS)
     server.delay = None
     async with server.running(), guarded(authentication(at(server))) as port:
@@ -122,7 +122,7 @@ async def test_a_key_server_that_does_not_answer_is_not_waited_for_long():
         assert (await ask(port, headers=(bearer(),))).status == 401
 
 
-async def test_keys_come_from_a_service_of_the_mesh():
+async def test_keys_are_fetched_from_a_service_of_the_mesh():
     host = "keys.shop.svc.cluster.local"
     async with KeyServer(KEYS).running() as server:
         found = authentication(at(server, host=host, meshed=True))
@@ -166,7 +166,7 @@ def trusting(roots):
     return change
 
 
-async def test_keys_over_tls_come_only_from_the_host_that_was_named(authority):
+async def test_keys_over_tls_are_accepted_only_from_the_configured_host(authority):
     roots, serving = authority
     async with KeyServer(KEYS).running(tls=serving("localhost")) as server:
         found = authentication(at(server, "https", "localhost"))

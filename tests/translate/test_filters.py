@@ -15,17 +15,17 @@ def _enabled(**written):
     return result.typed_per_filter_config
 
 
-def test_only_the_router_works_for_every_request():
+def test_only_the_router_is_enabled_for_every_request():
     assert [entry.name for entry in outbound_filters() if not entry.disabled] == ["envoy.filters.http.router"]
     assert [entry.name for entry in inbound_filters()] == ["envoy.filters.http.router"]
 
 
-def test_a_fault_that_hits_nobody_is_not_switched_on():
+def test_a_fault_that_affects_no_request_is_not_enabled():
     assert not _enabled(fault=Fault(delay=Delay(timedelta(seconds=1))))
     assert not _enabled()
 
 
-def test_aborts_carry_the_status_that_was_written():
+def test_aborts_have_the_configured_status():
     config = _enabled(fault=Fault(abort=Abort(grpc_status="UNAVAILABLE", percentage=50)))[FAULT]
     assert HTTPFault.FromString(config.value).abort.grpc_status == 14
     config = _enabled(fault=Fault(abort=Abort(http_status=503, percentage=0.01)))[FAULT]
@@ -33,7 +33,7 @@ def test_aborts_carry_the_status_that_was_written():
     assert (abort.http_status, abort.percentage.numerator) == (503, 100)
 
 
-def test_unmatched_preflights_go_on_unless_they_are_to_be_ignored():
+def test_unmatched_preflights_are_forwarded_unless_ignored():
     origins = (StringMatch(MatchKind.EXACT, "*"),)
     forwarded = _enabled(cors=CorsPolicy(allow_origins=origins, max_age=timedelta(hours=24)))[CORS]
     read = EnvoyCors.FromString(forwarded.value)
@@ -42,7 +42,7 @@ def test_unmatched_preflights_go_on_unless_they_are_to_be_ignored():
     assert not EnvoyCors.FromString(ignored.value).forward_not_matching_preflights.value
 
 
-def test_only_a_route_that_calls_nobody_marks_its_requests():
+def test_only_routes_without_an_upstream_mark_their_requests():
     assert MARK in _enabled(direct_response=DirectResponse(200))
     assert MARK in _enabled(redirect=Redirect(uri="/new"))
     assert MARK not in _enabled(fault=Fault(abort=Abort(http_status=503, percentage=50)))

@@ -15,7 +15,7 @@ def _said(*http, mesh=None, **more):
     return [str(problem) for problem in problems_of(view(*http, **more), mesh or Mesh())]
 
 
-def test_all_is_well_without_a_word():
+def test_a_valid_mesh_has_no_findings():
     assert _said(route()) == []
 
 
@@ -28,7 +28,7 @@ def test_a_destination_that_does_not_exist_is_named_with_its_line_and_a_guess():
     assert missing in said and f"did you mean `{HOST}`?" in said
 
 
-def test_a_hidden_host_is_told_from_an_unknown_one():
+def test_a_hidden_host_is_distinguished_from_an_unknown_one():
     mesh = Mesh()
     put(mesh, service("stock", export_to=(".",)))
     hidden = "stock.shop.svc.cluster.local"
@@ -36,20 +36,20 @@ def test_a_hidden_host_is_told_from_an_unknown_one():
     assert "hidden from namespace shop" in said
 
 
-def test_absent_ports_and_subsets_are_said():
+def test_missing_ports_and_subsets_are_reported():
     assert "no port 81" in _said(route(to(port=81)))[0]
     assert "no subset 'v9'" in _said(route(to(subset="v9")))[0]
     target = RouteTarget("stock", ports=(80,), subsets=("v1",))
     assert "names v1" in _said(route(to("stock", subset="v9")), targets=(target,))[0]
 
 
-def test_routes_that_come_to_nothing_are_said():
+def test_unused_routes_are_reported():
     assert "does not exist" in _said(HttpRoute(name="gone", delegate=Delegate("leaf", "shop")))[0]
     (said,) = _said(route(), routes=(routing(route(), name="second"),))
     assert "VirtualService shop/second" in said and "shop/orders already has http routes for this host" in said
 
 
-def test_why_somebody_who_is_there_is_no_delegate():
+def test_reports_why_an_existing_virtual_service_cannot_be_a_delegate():
     root = HttpRoute(delegate=Delegate("leaf", "far"))
     for leaf, why in (
         (VirtualService("leaf", "far", (), export_to=(".",)), "is not exported to namespace shop"),
@@ -66,12 +66,12 @@ def test_each_finding_is_a_warning():
     assert [problem.severity for problem in found] == [Severity.WARNING]
 
 
-def test_a_command_that_envoy_does_not_know_is_said():
+def test_a_command_unknown_to_envoy_is_reported():
     headers = Headers(response=HeaderChanges(add=(("x-a", "%FOO%"),)))
     assert "header x-a is sent as the text '%FOO%'" in _said(route(headers=headers))[0]
 
 
-def test_a_tcp_host_that_nothing_tells_from_others_is_said_to_take_its_port():
+def test_a_tcp_host_that_takes_its_whole_port_is_reported():
     like = {"port": 5672, "protocol": Protocol.TCP, "resolution": Resolution.DNS}
     assert "takes every connection to port 5672" in _said(like=like)[0]
     assert _said(like=like | {"addresses": ("240.0.0.1",)}) == []
@@ -79,7 +79,7 @@ def test_a_tcp_host_that_nothing_tells_from_others_is_said_to_take_its_port():
     assert _said(like=like | {"protocol": Protocol.TLS}) == []
 
 
-def test_grpcs_own_clients_that_cannot_get_in_are_said():
+def test_grpc_clients_that_a_service_would_reject_are_reported():
     mesh = Mesh()
     put(mesh, service("orders"), instance("orders-0", "orders", meshed=True))
     assert _said(kind=ProxyKind.GRPC, mesh=mesh) == []

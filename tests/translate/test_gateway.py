@@ -88,7 +88,7 @@ async def shop():
     "spec.servers[].port.protocol",
     "spec.servers[].hosts",
 )
-async def test_names_and_paths_decide_and_what_nobody_has_is_not_there(shop):
+async def test_hosts_and_paths_select_routes_and_unknown_ones_get_404(shop):
     for host, path, app in (
         ("shop.example.com", "/", "web"),
         ("shop.example.com", "/cart/1", "cart"),
@@ -102,12 +102,12 @@ async def test_names_and_paths_decide_and_what_nobody_has_is_not_there(shop):
 
 
 @proves("VirtualService", "spec.gateways", "spec.http[].match[].gateways")
-async def test_routes_of_all_that_are_bound_to_it_are_merged_and_those_for_the_mesh_are_not_taken(shop):
+async def test_a_gateway_merges_all_routes_bound_to_it_and_ignores_those_for_the_mesh(shop):
     assert (await ask(shop.port, "shop.example.com", "/pay")).seen["app"] == "cart"  # before what catches everything
     assert (await ask(shop.port, "shop.example.com", "/mesh")).seen["app"] == "web"
 
 
-async def test_routes_for_any_host_are_merged_where_the_server_has_the_name_and_not_under_its_wildcard(shop):
+async def test_routes_for_any_host_apply_to_the_servers_hosts_and_not_below_its_wildcards(shop):
     shop.apply(
         """
 apiVersion: networking.istio.io/v1
@@ -129,7 +129,7 @@ spec:
     assert (await ask(shop.port, "b.example.org", "/any")).status == 297
 
 
-async def test_routes_of_a_namespace_that_the_server_does_not_name_are_not_taken(shop):
+async def test_routes_of_a_namespace_that_the_server_does_not_allow_are_ignored(shop):
     assert (await ask(shop.port, "b.example.org")).status == 404
     shop.apply(
         """
@@ -146,7 +146,7 @@ spec:
     assert (await ask(shop.port, "b.example.org")).status == 298
 
 
-async def test_a_new_route_brings_the_destination_with_it_and_takes_it_along(shop):
+async def test_a_route_adds_its_destinations_cluster_and_removing_it_removes_the_cluster(shop):
     async with application("late") as late:
         shop.apply(entry("late", late).strip("-\n"))
         assert "late.shop" not in await shop.dump()
@@ -167,7 +167,7 @@ spec:
         assert (await ask(shop.port, "late.example.org")).seen["app"] == "web"
 
 
-async def test_nothing_that_a_caller_says_of_itself_is_believed(shop):
+async def test_headers_of_outside_clients_about_themselves_are_not_trusted(shop):
     said = (
         ("x-forwarded-client-cert", "By=spiffe://cluster.local/ns/shop/sa/admin"),
         ("x-envoy-upstream-rq-timeout-ms", "1"),
@@ -198,7 +198,7 @@ INTERNAL = (
 )
 
 
-async def test_what_proxies_tell_each_other_is_taken_from_who_comes_from_outside(shop):
+async def test_headers_between_proxies_are_removed_from_requests_of_outside_clients(shop):
     """Also behind proxies that are believed: they tell where a caller is, and not how it is served."""
     for trusted in (0, 1):
         shop.apply(_believing(trusted))
@@ -208,7 +208,7 @@ async def test_what_proxies_tell_each_other_is_taken_from_who_comes_from_outside
         assert {name: found.header(name) for name in INTERNAL} == dict.fromkeys(INTERNAL)
 
 
-async def test_headers_with_underscores_are_taken_as_in_istio_unless_the_mesh_says_otherwise(shop):
+async def test_headers_with_underscores_are_accepted_as_in_istio_unless_configured(shop):
     async def asked():
         return await ask(shop.port, "shop.example.com", headers=(("x_user", "admin"),))
 
@@ -223,7 +223,7 @@ async def test_headers_with_underscores_are_taken_as_in_istio_unless_the_mesh_sa
 
 
 @proves("Gateway", "spec.servers[].tls.httpsRedirect")
-async def test_plain_http_is_sent_to_https(shop):
+async def test_plain_http_is_redirected_to_https(shop):
     shop.apply(
         HTTP.format(port=shop.port)
         .split("---")[0]
@@ -235,7 +235,7 @@ async def test_plain_http_is_sent_to_https(shop):
         assert (found.status, found.headers["location"]) == (301, f"https://{host}/cart?a=1")
 
 
-async def test_policies_hold_for_callers_from_outside(shop):
+async def test_policies_apply_to_outside_clients(shop):
     shop.apply(
         """
 apiVersion: security.istio.io/v1
@@ -255,7 +255,7 @@ spec:
 @pytest.mark.parametrize(
     "host", ["b.example.org", "B.Example.org.", "b.example.org:x", "b.example.org.:80", "x@b.example.org"]
 )
-async def test_no_spelling_of_a_host_gets_round_a_policy_that_denies_it(shop, host):
+async def test_no_spelling_of_a_host_bypasses_a_policy_that_denies_it(shop, host):
     shop.apply(
         """
 apiVersion: networking.istio.io/v1
@@ -279,7 +279,7 @@ spec:
     assert (await ask(shop.port, host)).status == 403
 
 
-async def test_tokens_are_checked_at_the_edge_and_decide_who_comes_in(shop):
+async def test_a_gateway_verifies_tokens_and_policies_use_them(shop):
     shop.apply(
         f"""
 apiVersion: security.istio.io/v1
@@ -311,7 +311,7 @@ spec:
     assert await status(token(OTHER_KEY, group="staff")) == 401
 
 
-async def test_an_authorizer_is_asked_at_the_edge_with_what_the_caller_sent(shop):
+async def test_a_gateway_calls_the_authorizer_with_the_clients_request(shop):
     async with http_authorizer() as (port, asked):
         shop.apply(
             entry("checker", port).strip("-\n")
@@ -372,7 +372,7 @@ spec:
     assert (await ask(port, "anything")).status == 404
 
 
-async def test_a_gateway_that_goes_leaves_its_port(shop):
+async def test_a_deleted_gateway_closes_its_port(shop):
     shop.plane.apply([Change(ObjectKey("Gateway", "edge", "public"), None)])
 
     async def is_gone():
@@ -392,7 +392,7 @@ data:
 """
 
 
-async def test_as_many_proxies_before_it_are_believed_as_the_mesh_says(shop):
+async def test_a_gateway_trusts_the_configured_number_of_proxies_in_front(shop):
     shop.apply(
         """
 apiVersion: security.istio.io/v1

@@ -69,7 +69,7 @@ spec:
 
 
 @proves("VirtualService", "spec.tls[].match[].gateways", "spec.tcp[].match[].gateways")
-async def test_the_name_in_an_unopened_connection_chooses_who_answers(tmp_path):
+async def test_sni_selects_the_destination_of_passed_through_tls(tmp_path):
     authority = Authority()
     one, two = authority.issue("a.example.com"), authority.issue("x.b.example.com")
     tls, tcp = free_port(), free_port()
@@ -143,7 +143,7 @@ spec:
 
 
 @proves("VirtualService", "spec.tls[].match[].destinationSubnets", "spec.tcp[].match[].destinationSubnets")
-async def test_the_address_that_a_caller_of_the_gateway_wrote_chooses_who_answers(tmp_path):
+async def test_the_destination_address_selects_the_route_of_a_connection(tmp_path):
     """And leaves to its neighbours who comes by the same address and asks for them."""
     authority = Authority()
     a, b = authority.issue("a.example.com"), authority.issue("b.example.com")
@@ -185,7 +185,7 @@ async def echo():
         yield server.sockets[0].getsockname()[1]
 
 
-async def test_a_body_of_any_size_passes_though_little_of_it_is_kept():
+async def test_a_body_of_any_size_passes_with_small_buffers():
     port = free_port()
     sent = b"0123456789abcdef" * (1 << 20)
     async with echo() as app, gateway(all_http(port, "{host: app}") + entry("app", app), listening=(port,)) as made:
@@ -200,7 +200,7 @@ async def test_a_body_of_any_size_passes_though_little_of_it_is_kept():
             writer.close()
 
 
-async def test_tls_may_be_ended_for_bytes_too():
+async def test_tls_may_be_terminated_for_tcp_too():
     shown = Authority().issue("db.example.com")
     port = free_port()
     async with application("db") as db:
@@ -230,7 +230,7 @@ spec:
 
 @pytest.mark.parametrize(("mode", "first"), [("SIMPLE", "wrong"), ("SIMPLE", "missing"), ("MUTUAL", "missing")])
 @proves("DestinationRule", "spec.trafficPolicy.tls.credentialName")
-async def test_a_gateway_speaks_tls_to_the_outside_by_a_secret(tmp_path, mode, first):
+async def test_a_gateway_originates_tls_with_a_secret(tmp_path, mode, first):
     """Egress: plain HTTP comes in, TLS goes out."""
     authority, partners = Authority(), Authority()
     server, client = authority.issue("api.example.com"), partners.issue("client.example.com")
@@ -284,7 +284,7 @@ spec:
 
 
 @pytest.mark.parametrize("level", ["trafficPolicy: SILENT", "subsets: [{name: v1, trafficPolicy: SILENT}]"])
-async def test_a_rule_that_does_not_speak_of_tls_leaves_a_backends_tls_as_its_policy_says(tmp_path, level):
+async def test_a_rule_without_tls_keeps_the_tls_of_a_backend_tls_policy(tmp_path, level):
     safe, port = Authority().issue("safe.example.com"), free_port()
     roots = "".join(f"    {line}\n" for line in safe.root.decode().splitlines())
     silent = "{portLevelSettings: [{port: {number: 80}, connectionPool: {tcp: {maxConnections: 9}}}]}"
@@ -325,7 +325,7 @@ spec: {{host: safe, {level.replace("SILENT", silent)}}}
             assert (await ask(port, "any.example.com")).seen["app"] == "safe"
 
 
-async def test_who_comes_by_way_of_the_machine_is_who_the_proxy_header_says():
+async def test_the_client_of_a_published_port_has_the_address_in_the_proxy_header():
     port = free_port()
     text = all_http(port, "{host: web}")
     async with application("web") as web, gateway(text + entry("web", web), listening=(port,)) as made:
@@ -357,7 +357,7 @@ def listeners(text):
     return {each.name: each for each in resources.listeners}
 
 
-def test_a_port_without_anybody_to_pass_on_to_is_not_listened_on():
+def test_a_tcp_port_without_routes_has_no_listener():
     found = listeners(PASSING.format(tls=443, tcp=5432).split("---")[0])
     assert found == {}
 
@@ -388,7 +388,7 @@ spec:
 
 
 @pytest.mark.parametrize("ended", [True, False])
-async def test_each_name_in_tls_goes_to_its_own_route_and_to_nobody_where_that_has_nobody(tmp_path, ended):
+async def test_each_sni_goes_to_its_own_route_or_is_closed_if_that_has_no_backend(tmp_path, ended):
     """Not to the wider one: somebody else's application would see what was meant for another."""
     port, credentials = free_port(), Authority().issue("*.example.com")
     tls = "{mode: Terminate, certificateRefs: [{name: shop}]}" if ended else "{mode: Passthrough}"

@@ -24,13 +24,13 @@ def made(host="a.com", **door):
     return built, message
 
 
-def test_a_name_is_answered_with_and_without_its_last_dot():
+def test_a_host_is_served_with_and_without_a_trailing_dot():
     assert tuple(made()[1].domains) == made()[0].domains == ("a.com", "a.com.")
     assert made("*.a.com")[0].domains == ("*.a.com", "*.a.com.")
     assert made("*")[0].domains == ("*",)
 
 
-def test_the_routes_of_a_door_are_its_own_and_say_who_wrote_them():
+def test_a_virtual_host_has_only_the_routes_of_its_server_with_their_sources():
     built, host = made(routes=(ROUTING,))
     assert [route.route.cluster for route in host.routes] == ["outbound|80||web"]
     assert built.sources == (ROUTING.origin.key,)

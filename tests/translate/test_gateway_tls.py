@@ -93,7 +93,7 @@ def edge():
 
 
 @proves("Gateway", "spec.servers[].tls.mode", "spec.servers[].tls.credentialName")
-async def test_a_secret_is_shown_and_a_renewed_one_replaces_it_at_once(edge, authority):
+async def test_a_gateway_serves_a_secrets_certificate_and_a_renewed_one_at_once(edge, authority):
     first, second = authority.issue(HOST), Authority().issue(HOST)
     async with edge(gateways(server("{mode: SIMPLE, credentialName: shop}")) + pair("shop", first)) as made:
         found = await made.ask(tls=trusting(first))
@@ -104,7 +104,7 @@ async def test_a_secret_is_shown_and_a_renewed_one_replaces_it_at_once(edge, aut
         assert await made.ask() is None  # plaintext
 
 
-async def test_a_missing_secret_closes_its_names_and_no_others(edge, authority):
+async def test_a_missing_secret_closes_connections_for_its_server_names_only(edge, authority):
     known, late = authority.issue(HOST), authority.issue("late.example.com")
     text = gateways(
         server("{mode: SIMPLE, credentialName: shop}", hosts='["*"]'),
@@ -147,7 +147,7 @@ spec:
 
 
 @pytest.mark.parametrize("wide", ["'*.example.com'", "''"])
-async def test_a_certificate_that_may_not_be_used_closes_its_names_and_a_wider_listener_does_not_take_them(
+async def test_a_forbidden_certificate_closes_its_server_names_and_a_wider_listener_does_not_serve_them(
     authority, wide
 ):
     port, near = free_port(), "near.example.com"
@@ -168,7 +168,7 @@ async def test_a_certificate_that_may_not_be_used_closes_its_names_and_a_wider_l
 
 
 @proves("Gateway", "spec.servers[].tls.serverCertificate", "spec.servers[].tls.privateKey")
-async def test_files_are_shown_and_read_again_when_they_are_replaced(edge, authority, tmp_path):
+async def test_certificate_files_are_served_and_reloaded_when_replaced(edge, authority, tmp_path):
     first, second = authority.issue(HOST), Authority().issue(HOST)
 
     def write(shown):
@@ -184,7 +184,9 @@ async def test_files_are_shown_and_read_again_when_they_are_replaced(edge, autho
         await made.until(200, tls=trusting(second))
 
 
-async def test_files_that_are_refused_are_shown_once_they_are_mended(edge, authority, tmp_path, monkeypatch, caplog):
+async def test_rejected_certificate_files_are_served_after_they_are_fixed(
+    edge, authority, tmp_path, monkeypatch, caplog
+):
     monkeypatch.setattr("weft.control.push.unread_secrets._FIRST_SECONDS", 0.1)
     shown, renewed = authority.issue(HOST), Authority().issue(HOST)
     (tmp_path / "tls.crt").write_bytes(shown.certificate)
@@ -218,7 +220,7 @@ async def test_files_that_are_refused_are_shown_once_they_are_mended(edge, autho
     "spec.servers[].tls.maxProtocolVersion",
     "spec.servers[].tls.cipherSuites",
 )
-async def test_only_the_versions_and_ciphers_that_are_written_are_spoken(edge, authority):
+async def test_only_the_configured_tls_versions_and_ciphers_are_accepted(edge, authority):
     shown = authority.issue(HOST)
     two, three = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
     text = gateways(
@@ -252,7 +254,7 @@ async def test_only_the_versions_and_ciphers_that_are_written_are_spoken(edge, a
 
 @proves("Gateway", "spec.servers[].tls.caCertCredentialName", "spec.servers[].tls.subjectAltNames")
 @pytest.mark.parametrize("roots", ["beside", "own", "named"])
-async def test_mutual_lets_in_only_those_whom_the_roots_know(edge, authority, roots):
+async def test_mutual_accepts_only_client_certificates_of_the_trusted_ca(edge, authority, roots):
     shown, partners = authority.issue(HOST), Authority()
     good, wrong, stranger = (
         partners.issue("partner.example.com"),
@@ -277,7 +279,7 @@ async def test_mutual_lets_in_only_those_whom_the_roots_know(edge, authority, ro
         assert await made.ask(tls=trusting(shown, shows=stranger)) is None
 
 
-async def test_each_server_trusts_the_roots_of_its_own_secret_and_not_those_of_one_named_alike(edge, authority):
+async def test_each_server_trusts_the_ca_of_its_own_secret_and_not_of_one_with_a_similar_name(edge, authority):
     shown = authority.issue("*.example.com")
     beside, within = Authority().issue("partner.example.com"), Authority().issue("partner.example.com")
     by_default = server("{mode: MUTUAL, credentialName: shop}", hosts="[a.example.com]", name="a")
@@ -293,7 +295,7 @@ async def test_each_server_trusts_the_roots_of_its_own_secret_and_not_those_of_o
 
 
 @pytest.mark.parametrize("name", ["a.admin.example.com", "a.admin.example.com.", "a.admin.example.com.:443"])
-async def test_no_spelling_of_a_name_gets_round_a_stricter_server_that_has_it_by_a_wildcard(edge, authority, name):
+async def test_no_spelling_of_a_host_bypasses_a_stricter_server_with_a_wildcard(edge, authority, name):
     shown = authority.issue("*.example.com")
     wide = server("{mode: SIMPLE, credentialName: shop}", hosts='["*"]', name="wide")
     strict = server("{mode: MUTUAL, credentialName: shop}", hosts='["*.admin.example.com"]', name="strict")
@@ -307,7 +309,7 @@ async def test_no_spelling_of_a_name_gets_round_a_stricter_server_that_has_it_by
         writer.close()
 
 
-async def test_optional_lets_in_those_who_show_nothing_and_nobody_who_shows_something_bad(edge, authority):
+async def test_optional_mutual_accepts_no_certificate_and_rejects_an_invalid_one(edge, authority):
     shown, partner = authority.issue(HOST), Authority().issue("partner.example.com")
     text = gateways(server("{mode: OPTIONAL_MUTUAL, credentialName: shop}"))
     async with edge(text + pair("shop", shown, ca_crt=partner.root)) as made:
@@ -319,7 +321,7 @@ async def test_optional_lets_in_those_who_show_nothing_and_nobody_who_shows_some
 
 
 @proves("Gateway", "spec.servers[].tls.verifyCertificateSpki", "spec.servers[].tls.verifyCertificateHash")
-async def test_callers_may_be_known_by_digests(edge, authority):
+async def test_client_certificates_may_be_verified_by_digest(edge, authority):
     shown, partners = authority.issue(HOST), Authority()
     first, second = partners.issue("a.example.com"), partners.issue("a.example.com")
     leaf = x509.load_pem_x509_certificate(first.certificate)
@@ -336,7 +338,7 @@ async def test_callers_may_be_known_by_digests(edge, authority):
 
 
 @proves("Gateway", "spec.servers[].tls.caCertificates", "spec.servers[].tls.caCrl")
-async def test_a_revoked_caller_is_sent_away(edge, authority, tmp_path):
+async def test_a_revoked_client_certificate_is_rejected(edge, authority, tmp_path):
     shown, partners = authority.issue(HOST), Authority()
     good, bad = partners.issue("a.example.com"), partners.issue("a.example.com")
     for name, content in (
@@ -363,7 +365,7 @@ async def test_a_revoked_caller_is_sent_away(edge, authority, tmp_path):
     "spec.servers[].tls.tlsCertificates[].serverCertificate",
     "spec.servers[].tls.tlsCertificates[].privateKey",
 )
-async def test_two_kinds_of_keys_are_shown_to_those_who_take_them(edge, authority, tmp_path):
+async def test_clients_get_the_rsa_or_ecdsa_certificate_that_they_support(edge, authority, tmp_path):
     curve, rsa = authority.issue(HOST), authority.issue(HOST, rsa=True)
     for name, shown in (("a", curve), ("b", rsa)):
         (tmp_path / f"{name}.crt").write_bytes(shown.certificate)
@@ -382,7 +384,7 @@ async def test_two_kinds_of_keys_are_shown_to_those_who_take_them(edge, authorit
                 assert (await made.ask(tls=context)).status == 200, suite
 
 
-async def test_a_server_that_asks_for_certificates_is_not_got_round_by_another_name(edge, authority):
+async def test_a_server_with_mutual_tls_is_not_bypassed_by_another_sni(edge, authority):
     shown, partner = authority.issue("*.example.com"), Authority().issue("partner.example.com")
     text = gateways(
         server("{mode: SIMPLE, credentialName: shop}", hosts='["*.example.com"]', name="wide"),
@@ -397,7 +399,7 @@ async def test_a_server_that_asks_for_certificates_is_not_got_round_by_another_n
         assert (await made.ask("open.example.com", tls=trusting(shown))).status == 200
 
 
-async def test_who_has_come_for_one_name_is_sent_to_the_door_of_another(edge, authority):
+async def test_a_request_for_another_servers_host_gets_421(edge, authority):
     """As a browser does whose connection has a certificate that is good for both."""
     shown = authority.issue("*.example.com")
     both = [
@@ -409,7 +411,7 @@ async def test_who_has_come_for_one_name_is_sent_to_the_door_of_another(edge, au
         assert (await made.ask("c.example.com", name="a.example.com", tls=trusting(shown))).status == 404
 
 
-async def test_the_meshs_own_certificates_are_asked_for_and_shown(edge):
+async def test_istio_mutual_uses_the_certificates_of_the_mesh(edge):
     async with edge(gateways(server("{mode: ISTIO_MUTUAL}"))) as made:
         mesh = made.made.authority
         client = mesh.issue("spiffe://cluster.local/ns/shop/sa/web")
@@ -423,7 +425,7 @@ async def test_the_meshs_own_certificates_are_asked_for_and_shown(edge):
 
 
 @proves("Gateway", "spec.servers[].port.name")
-async def test_the_name_that_is_asked_for_chooses_what_is_shown_and_http2_is_offered(edge, authority):
+async def test_sni_selects_the_certificate_and_http2_is_offered(edge, authority):
     exact, wide = authority.issue("a.example.com"), Authority().issue("*.example.com")
     text = gateways(
         server("{mode: SIMPLE, credentialName: wide}", hosts='["*.example.com"]', name="wide"),
@@ -444,7 +446,7 @@ async def test_the_name_that_is_asked_for_chooses_what_is_shown_and_http2_is_off
         writer.close()
 
 
-async def test_no_key_is_told_to_anybody_or_written_anywhere(authority, tmp_path, caplog):
+async def test_no_private_key_appears_in_outputs_or_files(authority, tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     first, second = authority.issue(HOST), authority.issue(HOST)
     port = free_port()

@@ -61,7 +61,7 @@ def test_a_target_may_be_any_name_of_the_service_with_its_port():
     assert manager.http_filters[-1].name == "envoy.filters.http.router"
 
 
-def test_clusters_use_only_balancers_that_the_client_knows():
+def test_clusters_use_only_balancers_that_the_client_supports():
     rule = DestinationRule("r", "shop", HOST, subsets=(Subset("v1"),))
     found = [Cluster.FromString(built.body) for built in _made(rule=rule).clusters]
     assert [cluster.name for cluster in found] == [f"outbound|80||{HOST}", f"outbound|80|v1|{HOST}"]
@@ -79,7 +79,7 @@ def test_a_filter_that_the_client_does_not_have_is_not_configured():
     assert list(made.domains) == ["*"]
 
 
-def test_a_rule_that_asks_for_tls_leaves_nobody_to_call_in_plaintext():
+def test_a_rule_with_tls_has_no_cluster_for_plaintext_calls():
     for mode in ClientTlsMode:
         rule = DestinationRule("r", "shop", HOST, TrafficPolicy(tls=ClientTls(mode)))
         assert bool(_made(rule=rule).clusters) is (mode is ClientTlsMode.DISABLE)
@@ -136,7 +136,7 @@ async def _call(process, method):
     return (await asyncio.wait_for(process.stdout.readline(), 30)).decode().strip()
 
 
-async def test_grpcs_own_client_calls_by_all_that_a_mesh_can_say(tmp_path):
+async def test_grpcs_own_client_accepts_the_config_of_all_settings_and_calls_by_it(tmp_path):
     matched = HttpMatch(uri=StringMatch(MatchKind.EXACT, "/demo.Greeter/Broken"))
     broken = Fault(abort=Abort(grpc_status="RESOURCE_EXHAUSTED", percentage=100))
     pool = ConnectionPool(max_requests=5, max_connections=5, connect_timeout=timedelta(seconds=1))

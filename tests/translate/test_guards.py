@@ -10,11 +10,11 @@ def guards(*policies):
     return guards_of(GroupView(ProxyKind.SIDECAR, (), OutboundPolicy.ALLOW_ANY, Settings(), authorization=policies))
 
 
-def test_without_policies_nobody_stands_in_the_way():
+def test_without_policies_there_are_no_guards():
     assert guards() == Guards()
 
 
-def test_the_same_policies_stand_before_requests_and_connections():
+def test_requests_and_connections_have_the_same_policies():
     found = guards(
         AuthorizationPolicy("a", "shop"), AuthorizationPolicy("b", "shop", Action.DENY, rules=(AuthorizationRule(),))
     )
@@ -23,7 +23,7 @@ def test_the_same_policies_stand_before_requests_and_connections():
     assert found.unknown == found.network
 
 
-def test_the_guards_say_what_they_may_leave_in_the_access_log():
+def test_the_guards_list_the_metadata_prefixes_for_the_access_log():
     assert guards(AuthorizationPolicy("a", "shop")).noted == {""}
     assert guards(AuthorizationPolicy("a", "shop", Action.AUDIT, rules=(AuthorizationRule(),))).noted == {
         "istio_audit_"

@@ -30,7 +30,7 @@ def test_only_calls_to_the_ranges_are_held():
     assert "hold" not in chains(virtual_outbound(ANY, Settings()))
 
 
-def test_what_is_held_has_no_end_of_its_own_and_asks_by_its_address():
+def test_a_held_call_has_no_idle_timeout_and_requests_a_cluster_by_its_address():
     state, proxy = chains(virtual_outbound(ANY, Settings(), RANGES))["hold"].filters
     by = b"hold|%DOWNSTREAM_DIRECT_LOCAL_PORT%|%DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT%"
     assert by in state.typed_config.value
@@ -40,13 +40,13 @@ def test_what_is_held_has_no_end_of_its_own_and_asks_by_its_address():
     assert not waiting.access_log
 
 
-def test_a_range_that_somebody_wrote_is_not_held():
+def test_calls_to_a_configured_range_are_not_held():
     assert hold.without(RANGES, ("10.96.7.7/16", "shop.example")) == ("fd00::/112",)
     assert "hold" not in chains(shared_port(80, (), ANY, Settings(), (), http=True))
 
 
 @pytest.mark.parametrize("family", [4, 6])
-def test_the_answer_leads_where_the_call_was_going_with_the_mark_that_a_rule_of_the_pod_knows(family):
+def test_the_on_demand_cluster_goes_to_the_original_destination_with_the_mark(family):
     address, options = {
         4: ("10.96.0.1", [(0, socket.IP_TOS), (0, socket.IP_TTL)]),
         6: ("fd00::1", [(41, socket.IPV6_TCLASS), (41, socket.IPV6_UNICAST_HOPS)]),
@@ -66,7 +66,7 @@ def test_the_answer_leads_where_the_call_was_going_with_the_mark_that_a_rule_of_
         ]
 
 
-def test_who_comes_back_is_handed_on_once_and_nobody_reads_what_he_sends():
+def test_a_returned_call_is_passed_on_once_and_no_filter_reads_its_bytes():
     again, unknown = (Listener.FromString(each.body) for each in hold.listeners(PASSTHROUGH, Settings()))
     assert (again.use_original_dst.value, unknown.use_original_dst.value) == (True, False)
     assert not again.listener_filters
@@ -81,7 +81,7 @@ def test_who_comes_back_is_handed_on_once_and_nobody_reads_what_he_sends():
         assert clusters == [BLACK_HOLE, PASSTHROUGH]
 
 
-def test_names_and_addresses_are_each_others():
+def test_cluster_names_and_addresses_convert_both_ways():
     for address in ("10.96.0.1", "fd00::1"):
         assert {called_at(name) for name in held(address)} == {address}
     wrong = (

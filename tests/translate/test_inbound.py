@@ -76,11 +76,11 @@ def _starts(predicate):
     return [rule.destination_port_range.start for rule in predicate.or_match.rules or [predicate]]
 
 
-def test_by_default_http_comes_in_with_and_without_the_meshs_tls():
+def test_by_default_http_is_accepted_with_and_without_mutual_tls():
     assert _seen(_listener(WEB), 8080) == [("tls", "mesh", "http", True), ("raw_buffer", "any", "http", False)]
 
 
-def test_by_default_tls_of_the_application_itself_passes_a_tcp_port_unopened():
+def test_by_default_a_tcp_port_passes_the_applications_own_tls_through():
     assert _seen(_listener(DATABASE), 3306) == [
         ("tls", "mesh", "bytes", True),
         ("raw_buffer", "any", "bytes", False),
@@ -88,7 +88,7 @@ def test_by_default_tls_of_the_application_itself_passes_a_tcp_port_unopened():
     ]
 
 
-def test_an_undeclared_port_tells_five_kinds_apart():
+def test_an_undeclared_port_distinguishes_five_kinds_of_connections():
     expected = [
         ("tls", "mesh http", "http", True),
         ("tls", "mesh bytes", "bytes", True),
@@ -111,13 +111,13 @@ def test_strict_leaves_no_chain_without_tls_and_no_default():
     assert not listener.HasField("default_filter_chain")
 
 
-def test_where_all_must_speak_first_the_slow_ones_have_time():
+def test_strict_listeners_wait_longer_for_the_first_bytes():
     strict, mixed = _listener(WEB, mode=STRICT), _listener(WEB)
     assert strict.listener_filters_timeout.seconds == 5
     assert mixed.listener_filters_timeout.seconds == 1
 
 
-def test_disabled_opens_no_tls_and_looks_for_none():
+def test_disable_terminates_no_tls_and_has_no_tls_inspector():
     listener = _listener(WEB, DATABASE, UNKNOWN, mode=DISABLE)
     assert _seen(listener, 8080) == [("", "any", "http", False)]
     assert _seen(listener, 3306) == [("", "any", "bytes", False)]
@@ -125,14 +125,14 @@ def test_disabled_opens_no_tls_and_looks_for_none():
     assert _disabled(listener, "tls_inspector") is None
 
 
-def test_a_port_may_differ_from_its_workload():
+def test_a_port_may_have_another_mode_than_its_workload():
     listener = _listener(WEB, DATABASE, mode=STRICT, modes=[(8080, DISABLE), (3306, PERMISSIVE)])
     assert _seen(listener, 8080) == [("", "any", "http", False)]
     assert len(_seen(listener, 3306)) == 3
     assert _starts(_disabled(listener, "tls_inspector")) == [8080, 15006]
 
 
-def test_a_port_that_no_service_names_may_differ_too():
+def test_a_port_without_a_service_may_have_its_own_mode():
     listener = _listener(WEB, mode=STRICT, modes=[(9000, DISABLE)])
     assert _seen(listener, 9000) == [("", "detected", "http", False), ("", "any", "bytes", False)]
     (cluster,) = {
@@ -141,12 +141,12 @@ def test_a_port_that_no_service_names_may_differ_too():
     assert cluster
 
 
-def test_a_strict_port_of_a_disabled_workload_is_the_only_one_looked_into():
+def test_the_tls_inspector_runs_only_for_the_strict_port_of_a_disabled_workload():
     listener = _listener(WEB, DATABASE, mode=DISABLE, modes=[(3306, STRICT)])
     assert _starts(_disabled(listener, "tls_inspector").not_match) == [3306]
 
 
-def test_a_declared_port_is_not_searched_for_http():
+def test_a_declared_port_has_no_http_inspector():
     listener = _listener(DATABASE, UNKNOWN)
     assert _starts(_disabled(listener, "http_inspector")) == [3306, 15006]
     assert _starts(
@@ -176,19 +176,19 @@ BOTH_WAYS = [("tls", "mesh http1", "http", True), ("tls", "mesh http2", "http", 
         ((HTTP, Protocol.GRPC), [("tls", "mesh", "http", True), ("raw_buffer", "any", "http", False)]),
     ],
 )
-def test_of_a_port_that_services_declare_differently_the_meshs_tls_tells_and_else_the_first(said, expected):
+def test_on_a_port_with_several_declared_protocols_alpn_decides_or_else_the_first_service(said, expected):
     port = InboundPort(8080, said[0], others=said[1:])
     assert _seen(_listener(port), 8080) == expected
 
 
 @pytest.mark.parametrize(("said", "looked_into"), [((TCP, HTTP), False), ((HTTP, TCP), True), ((HTTP, UNSAID), False)])
-def test_first_bytes_are_looked_at_only_where_the_first_service_says_http_and_another_does_not(said, looked_into):
+def test_the_http_inspector_runs_only_where_the_first_service_declares_http_and_another_does_not(said, looked_into):
     listener = _listener(InboundPort(8080, said[0], others=said[1:]), mode=DISABLE)
     assert (8080 in _starts(_disabled(listener, "http_inspector"))) is not looked_into
 
 
 @pytest.mark.parametrize("said", [(TCP, HTTP), (HTTP, TCP), (UNSAID, TCP), (HTTP, UNSAID), (TCP, UNSAID)])
-def test_where_all_is_tls_a_newcomer_changes_no_chain_of_the_first_service(said):
+def test_in_strict_mode_a_second_service_changes_no_chain_of_the_first(said):
     """Envoy ends connections whose chain is another, in whatever."""
     alone, together = (
         _chains(_listener(InboundPort(8080, said[0], others=others), mode=STRICT), 8080) for others in ((), said[1:])
@@ -196,7 +196,7 @@ def test_where_all_is_tls_a_newcomer_changes_no_chain_of_the_first_service(said)
     assert all(each in together for each in alone)
 
 
-def test_only_callers_of_a_service_that_declares_no_http_are_passed_on_as_they_come():
+def test_only_requests_to_a_service_without_a_declared_protocol_keep_their_http_version():
     listener = _listener(InboundPort(8080, UNSAID, others=(HTTP,)))
     managers = [_manager(each) for each in _chains(listener, 8080) if each.filters[-1].name.endswith("manager")]
     clusters = [each.route_config.virtual_hosts[0].routes[0].route.cluster for each in managers]
@@ -205,20 +205,20 @@ def test_only_callers_of_a_service_that_declares_no_http_are_passed_on_as_they_c
     assert _manager(first).route_config.virtual_hosts[0].routes[0].route.cluster == "inbound|8080||"
 
 
-def test_the_proxys_own_port_goes_nowhere():
+def test_connections_to_the_proxys_own_port_are_closed():
     listener = _listener()
     assert listener.filter_chains[0].name == "virtualInbound-blackhole"
     assert listener.filter_chains[0].filter_chain_match.destination_port.value == 15006
     assert len(_chains(_listener(InboundPort(15006, Protocol.HTTP)), 15006)) == 1
 
 
-def test_only_a_caller_with_a_certificate_is_named_to_the_workload():
+def test_only_a_caller_with_a_certificate_is_in_the_forwarded_client_cert_header():
     tls, plain = _chains(_listener(WEB), 8080)
     assert _manager(tls).forward_client_cert_details == HttpConnectionManager.APPEND_FORWARD
     assert _manager(plain).forward_client_cert_details == HttpConnectionManager.SANITIZE
 
 
-def test_the_guards_stand_in_every_chain_that_leads_to_the_workload(monkeypatch):
+def test_every_chain_to_the_workload_has_the_guards(monkeypatch):
     network = chain("", *_listener(DATABASE).filter_chains[0].filters).filters[0]
     network.name = "guard"
     monkeypatch.setattr(inbound, "guards_of", lambda view: guards.Guards(network=(network,), unknown=(network,)))
@@ -228,7 +228,7 @@ def test_the_guards_stand_in_every_chain_that_leads_to_the_workload(monkeypatch)
                 assert entry.filters[0].name == "guard", entry.name
 
 
-def test_nobody_holds_a_connection_by_never_ending_a_handshake():
+def test_an_unfinished_handshake_does_not_keep_a_connection_open():
     for entry in _listener(WEB, DATABASE, UNKNOWN).filter_chains:
         assert entry.HasField("transport_socket") is (entry.transport_socket_connect_timeout.seconds == 15)
 
@@ -242,7 +242,7 @@ def test_a_chain_names_the_policies_that_made_it():
         assert (source["kind"], source["name"]) == ("PeerAuthentication", "default")
 
 
-def test_a_listener_that_is_refused_is_the_problem_of_every_policy_in_it():
+def test_a_rejected_listener_is_a_problem_of_every_policy_in_it():
     mesh = Mesh()
     put(
         mesh,
@@ -254,14 +254,14 @@ def test_a_listener_that_is_refused_is_the_problem_of_every_policy_in_it():
 
 
 @pytest.mark.parametrize("protocol", [Protocol.HTTP, Protocol.TCP, Protocol.UNDECLARED])
-def test_a_way_in_is_the_same_whoever_else_shares_it(protocol):
+def test_inbound_chains_do_not_change_when_another_service_shares_the_port(protocol):
     """Envoy ends connections whose chain is another, in whatever."""
     orders, more = (service(name, origin=origin("Service", name)) for name in ("orders", "more"))
     found = [_listener(InboundPort(8080, protocol, services=each)) for each in ((orders,), (orders, more), (more,))]
     assert found[0] == found[1] == found[2]
 
 
-def test_where_http_may_pass_as_bytes_the_guards_are_those_of_the_unknown(monkeypatch):
+def test_where_http_may_pass_undetected_chains_have_the_guards_for_unknown_bytes(monkeypatch):
     known, unknown = (chain("", *_listener(DATABASE).filter_chains[0].filters).filters[0] for _ in range(2))
     known.name, unknown.name = "known", "unknown"
     monkeypatch.setattr(inbound, "guards_of", lambda view: guards.Guards(network=(known,), unknown=(unknown,)))

@@ -38,7 +38,7 @@ def _cluster(chain):
     return TcpProxy.FromString(chain.filters[0].typed_config.value).cluster
 
 
-def test_a_connection_to_the_proxy_itself_goes_nowhere():
+def test_a_connection_to_the_proxy_itself_is_closed():
     listener = _read(virtual_outbound(ANY, Settings()))
     loop, rest = listener.filter_chains
     assert loop.filter_chain_match.destination_port.value == 15001 and _cluster(loop) == "BlackHoleCluster"
@@ -80,7 +80,7 @@ def test_http_has_no_listener_of_its_own():
     assert _own(like={"addresses": ("10.96.0.1",)}) == []
 
 
-def test_tls_without_an_address_is_told_by_its_name():
+def test_tls_without_an_address_is_matched_by_server_name():
     (chain,) = _shared(protocol=Protocol.TLS, resolution=Resolution.DNS)
     assert chain.matches == ("orders.shop.svc.cluster.local",) and chain.reads_server_name
     listener = _read(shared_port(443, [chain, chain], ANY, Settings(), http=False))
@@ -88,7 +88,7 @@ def test_tls_without_an_address_is_told_by_its_name():
     assert [entry.name for entry in listener.listener_filters] == ["envoy.filters.listener.tls_inspector"]
 
 
-def test_tcp_without_an_address_takes_its_endpoints_addresses_before_the_whole_port():
+def test_tcp_without_an_address_matches_its_endpoints_rather_than_the_whole_port():
     (chain,) = _shared(protocol=Protocol.TCP, endpoints=(Endpoint("198.51.100.7", 80),))
     assert chain.matches == ("198.51.100.7",)
     (chain,) = _shared(protocol=Protocol.TCP, resolution=Resolution.NONE)
@@ -103,7 +103,7 @@ def test_a_range_of_addresses_is_a_chain_and_a_virtual_address_is_not():
     assert _shared(protocol=Protocol.TCP, addresses=("10.96.0.1",)) == ()
 
 
-def test_what_nobody_knows_goes_to_the_proxy_for_it():
+def test_calls_to_unknown_hosts_go_to_the_egress_proxy():
     for built in (virtual_outbound(PROXY, Settings()), shared_port(80, (), PROXY, Settings(), http=True)):
         made = _read(built)
         last = made.default_filter_chain if made.HasField("default_filter_chain") else made.filter_chains[-1]

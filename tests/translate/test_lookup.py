@@ -36,7 +36,7 @@ def test_a_service_has_its_short_and_long_names(name):
     assert NameLookup([PAYMENTS], [], DOMAIN, RANGES).look_up(name, "shop") == Found(PAYMENTS.addresses)
 
 
-def test_a_bare_name_means_a_service_of_the_askers_own_namespace():
+def test_a_bare_name_is_a_service_of_the_callers_own_namespace():
     names = NameLookup([PAYMENTS], [], DOMAIN, RANGES)
     assert names.look_up("payments", "other") == NotOurs()
     assert names.look_up("payments.shop", "other") == Found(PAYMENTS.addresses)
@@ -61,7 +61,7 @@ def test_a_headless_service_is_its_ready_pods_and_each_has_a_name():
     assert lenient.look_up("db", "shop") == Found(("10.244.0.9", "10.244.0.10"))
 
 
-def test_outside_hosts_are_ours_only_with_an_address():
+def test_outside_hosts_are_resolved_only_with_a_virtual_address():
     entries = [
         service("a", host="api.example.com", addresses=("10.96.9.9",)),
         service("b", host="plain.example.com"),
@@ -81,7 +81,7 @@ def test_a_host_exported_to_its_own_namespace_is_not_seen_elsewhere():
     assert names.look_up("api.example.com", "other") == NotOurs()
 
 
-def test_an_answer_may_lack_a_family():
+def test_a_result_may_lack_an_ip_family():
     assert Found(("10.96.1.1",)).of_version(6) == ()
 
 
@@ -90,40 +90,40 @@ def reverse(address: str) -> str:
 
 
 @pytest.mark.parametrize("address", PAYMENTS.addresses)
-def test_an_address_of_a_service_has_its_name_back(address):
+def test_a_reverse_lookup_of_a_service_address_returns_its_name(address):
     names = NameLookup([PAYMENTS], [], DOMAIN, RANGES)
     assert names.look_up(reverse(address), "shop") == Found(names=(PAYMENTS.host,))
 
 
-def test_a_pod_of_a_headless_service_has_its_own_name_back():
+def test_a_reverse_lookup_of_a_headless_pod_returns_its_own_name():
     assert NameLookup([DB], PODS, DOMAIN, RANGES).look_up(reverse("10.244.0.9"), "shop") == Found(
         names=(f"db-0.{DB.host}",)
     )
 
 
 @pytest.mark.parametrize("address", ["10.96.9.9", "10.244.9.9", "fd00:10:96::99", "fd00:10:244::99"])
-def test_an_address_of_the_mesh_that_nobody_has_is_not_asked_for_outside(address):
+def test_a_reverse_lookup_of_an_unused_mesh_address_is_not_forwarded(address):
     assert NameLookup([PAYMENTS], PODS, DOMAIN, RANGES).look_up(reverse(address), "shop") == NoSuchName()
 
 
-def test_a_hidden_services_address_is_nobodys():
+def test_a_reverse_lookup_of_a_hidden_services_address_finds_no_name():
     hidden = service("hidden", addresses=("10.96.1.5",), export_to=(".",))
     assert NameLookup([hidden], [], DOMAIN, RANGES).look_up(reverse("10.96.1.5"), "other") == NoSuchName()
 
 
 @pytest.mark.parametrize("name", ["96.10.in-addr.arpa", "1.96.10.in-addr.arpa", "x.y.96.10.in-addr.arpa"])
-def test_what_stands_above_addresses_of_the_mesh_is_ours_and_empty(name):
+def test_reverse_zones_above_mesh_addresses_exist_and_are_empty(name):
     assert NameLookup([PAYMENTS], [], DOMAIN, RANGES).look_up(name, "shop") == Found()
 
 
 @pytest.mark.parametrize(
     "name", [reverse("192.0.2.1"), reverse("2001:db8::1"), "10.in-addr.arpa", "96.10.in-addr.arpa.x"]
 )
-def test_other_addresses_are_somebody_elses(name):
+def test_reverse_lookups_of_other_addresses_are_forwarded(name):
     assert NameLookup([PAYMENTS], [], DOMAIN, RANGES).look_up(name, "shop") == NotOurs()
 
 
-def test_a_service_has_only_addresses_of_families_in_which_its_pods_answer():
+def test_a_service_has_only_addresses_of_its_pods_ip_families():
     both = service("web", addresses=("10.96.1.2", "fd00:10:96::2"), selector=(("app", "web"),))
     four = Instance("web-0", "shop", ("10.244.0.7",), labels=(("app", "web"),))
     six = Instance("web-1", "shop", ("10.244.0.8", "fd00::8"), labels=(("app", "web"),))
@@ -133,7 +133,7 @@ def test_a_service_has_only_addresses_of_families_in_which_its_pods_answer():
     assert NameLookup([both], [], DOMAIN, RANGES).look_up("web", "shop") == Found(both.addresses)
 
 
-def test_a_virtual_address_of_the_mesh_is_none_for_a_proxy_that_calls_outside():
+def test_a_proxy_gets_no_virtual_address_of_an_outside_host():
     names = NameLookup([PAYMENTS, service("api", host="api.example.com", addresses=("10.96.1.9",))], [], DOMAIN)
     assert names.look_up("api.example.com", "shop") == Found(("10.96.1.9",))
     assert names.look_up_for_proxy("api.example.com", "shop") == NotOurs()

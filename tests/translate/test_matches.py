@@ -28,7 +28,7 @@ def _exact(value):
         (L4Match(port=81), False),
     ],
 )
-def test_decides_beforehand_what_is_known_beforehand(match, expected):
+def test_conditions_on_caller_and_port_are_evaluated_at_translation(match, expected):
     assert applies(match, CALLER, 80) == expected
 
 

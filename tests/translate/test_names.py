@@ -1,7 +1,7 @@
 from weft.translate import names
 
 
-def test_names_are_those_that_istio_users_know():
+def test_names_are_istios():
     assert names.outbound_cluster("a.shop", 80) == "outbound|80||a.shop"
     assert names.outbound_cluster("a.shop", 80, "v1") == "outbound|80|v1|a.shop"
     assert names.inbound_cluster(8080) == "inbound|8080||"

@@ -143,13 +143,13 @@ def world(tmp_path):
     "spec.trafficPolicy.tls.sni",
     "spec.trafficPolicy.tls.caCertificates",
 )
-async def test_plaintext_of_the_application_is_tls_outside_and_the_name_is_asked_for(world):
+async def test_plaintext_http_of_the_application_becomes_tls_with_sni(world):
     async with world.called(world.tls()) as port:
         assert "200 OK" in await _ask(port)
     assert set(world.seen) == {HOST}
 
 
-async def test_bytes_are_tls_outside_too(world):
+async def test_plaintext_tcp_of_the_application_becomes_tls(world):
     async with world.called(world.tls(), Protocol.TCP) as port:
         assert "200 OK" in await _ask(port)
     assert set(world.seen) == {HOST}
@@ -158,7 +158,7 @@ async def test_bytes_are_tls_outside_too(world):
 @pytest.mark.parametrize(
     ("protocol", "spoken"), [(Protocol.HTTP, "http/1.1"), (Protocol.GRPC, "h2"), (Protocol.TCP, None)]
 )
-async def test_what_is_offered_is_what_is_spoken(world, protocol, spoken):
+async def test_the_offered_alpn_matches_the_protocol(world, protocol, spoken):
     async with world.called(world.tls(), protocol) as port:
         await _ask(port)
     assert set(world.spoken) == {spoken}
@@ -185,7 +185,7 @@ async def test_a_certificate_for_another_name_is_refused(world, protocol):
         assert "200 OK" not in await _ask(port)
 
 
-async def test_a_name_that_is_asked_for_is_also_verified(world):
+async def test_the_requested_sni_is_also_verified(world):
     async with world.called(world.tls(server_name="other.example.com")) as port:
         assert "200 OK" not in await _ask(port)
     world.show(world.authority.issue("other.example.com"))
@@ -198,7 +198,7 @@ async def test_a_name_that_is_asked_for_is_also_verified(world):
     "DestinationRule",
     "spec.trafficPolicy.tls.subjectAltNames",
 )
-async def test_the_rules_names_win_over_the_services_and_those_over_the_asked_one(world):
+async def test_the_rules_san_has_precedence_over_the_services_and_over_the_sni(world):
     world.show(world.authority.issue("spiffe://example.com/api"))
     async with world.called(world.tls(subject_alt_names=("spiffe://example.com/api",))) as port:
         assert "200 OK" in await _ask(port)
@@ -214,7 +214,7 @@ async def test_the_rules_names_win_over_the_services_and_those_over_the_asked_on
     "DestinationRule",
     "spec.trafficPolicy.tls.insecureSkipVerify",
 )
-async def test_another_authority_is_refused_unless_nobody_looks(world):
+async def test_another_ca_is_rejected_unless_verification_is_off(world):
     world.show(Authority().issue("anything.example.com"))
     world.write("server", world.authority.issue(HOST))  # so that the trusted root is not the server's
     async with world.called(world.tls()) as port:
@@ -223,7 +223,7 @@ async def test_another_authority_is_refused_unless_nobody_looks(world):
         assert "200 OK" in await _ask(port)
 
 
-async def test_without_a_word_only_the_systems_authorities_are_trusted(world):
+async def test_by_default_only_the_systems_cas_are_trusted(world):
     async with world.called(ClientTls(SIMPLE)) as port:
         assert "200 OK" not in await _ask(port)
     (roots,) = secrets("c", ClientTls(SIMPLE), ())
@@ -235,7 +235,7 @@ async def test_without_a_word_only_the_systems_authorities_are_trusted(world):
     "spec.trafficPolicy.tls.clientCertificate",
     "spec.trafficPolicy.tls.privateKey",
 )
-async def test_a_certificate_of_ours_is_shown_and_a_new_one_is_taken_up(world):
+async def test_the_client_certificate_is_presented_and_reloaded(world):
     world.show(world.authority.issue(HOST), wants_certificate=True)
     async with world.called(world.tls(MUTUAL)) as port:
         first = await _ask(port)
@@ -247,18 +247,18 @@ async def test_a_certificate_of_ours_is_shown_and_a_new_one_is_taken_up(world):
         assert "200 OK" not in await _ask(port)
 
 
-async def test_a_missing_file_trusts_nobody_and_keeps_nobody_from_starting(world):
+async def test_a_missing_ca_file_trusts_no_server_and_does_not_block_the_proxys_start(world):
     async with world.called(world.tls(authorities="/nowhere/ca.pem")) as port:
         assert " 503 " in await _ask(port)
 
 
-async def test_nobody_is_called_for_a_rule_that_was_not_understood(world):
+async def test_a_rejected_rule_calls_no_server(world):
     async with world.called(ClientTls(ClientTlsMode.CLOSED)) as port:
         assert " 503 " in await _ask(port)
     assert world.seen == []
 
 
-def test_what_is_sent_are_paths_and_never_a_key():
+def test_secrets_contain_paths_and_never_a_key():
     pair, roots = secrets(
         "c",
         ClientTls(MUTUAL, certificate="/a/c.pem", private_key="/a/k.pem", authorities="/b/ca", revoked="/b/crl"),

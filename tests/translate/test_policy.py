@@ -63,7 +63,7 @@ def test_least_request_is_the_default_and_hashing_has_a_ring():
     assert cluster.lb_policy == Cluster.RING_HASH and cluster.ring_hash_lb_config.minimum_ring_size.value == 1024
 
 
-def test_a_limit_that_nobody_wrote_is_no_limit():
+def test_a_limit_that_is_not_configured_is_no_limit():
     cluster = Cluster()
     keepalive = Keepalive(probes=5, time=timedelta(hours=2))
     policy.limit(cluster, ConnectionPool(max_connections=7, max_retries=0, keepalive=keepalive))
@@ -72,7 +72,7 @@ def test_a_limit_that_nobody_wrote_is_no_limit():
     assert cluster.upstream_connection_options.tcp_keepalive.keepalive_time.value == 7200
 
 
-def test_a_new_endpoint_comes_to_its_share_as_its_rule_says():
+def test_warmup_of_new_endpoints_follows_the_rule():
     for simple, config in ((SimpleBalancer.ROUND_ROBIN, "round_robin"), (None, "least_request")):
         cluster = Cluster()
         policy.balance(cluster, LoadBalancer(simple, warmup=Warmup(timedelta(seconds=30), 5, 2)))
@@ -84,7 +84,7 @@ def test_a_new_endpoint_comes_to_its_share_as_its_rule_says():
         )
 
 
-def test_a_port_keeps_what_its_entry_cannot_say():
+def test_a_port_keeps_settings_that_its_entry_cannot_have():
     budget = RetryBudget(10, 1)
     level = TrafficPolicy(RANDOM, retry_budget=budget, ports=((80, TrafficPolicy(ROUND)),))
     rule = DestinationRule(
@@ -94,7 +94,7 @@ def test_a_port_keeps_what_its_entry_cannot_say():
     assert policy.effective(rule, 80, rule.subsets[0]) == TrafficPolicy(retry_budget=budget)
 
 
-def test_ejection_turns_panic_off_unless_a_share_is_asked_for():
+def test_ejection_disables_panic_mode_unless_min_health_percent_is_set():
     cluster = Cluster()
     policy.eject(cluster, OutlierDetection(consecutive_5xx=0))
     assert cluster.outlier_detection.enforcing_consecutive_5xx.value == 0

@@ -25,7 +25,7 @@ def test_an_address_may_be_a_unix_socket():
     assert socket_address("fd00::1", 80).socket_address.port_value == 80
 
 
-def test_resources_are_waited_for_without_a_limit():
+def test_the_initial_fetch_has_no_timeout():
     source = from_control_plane()
     assert source.HasField("ads") and source.HasField("initial_fetch_timeout")
     assert source.initial_fetch_timeout.seconds == 0

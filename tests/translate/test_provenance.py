@@ -4,7 +4,7 @@ from translate.views import origin
 from weft.translate.provenance import keys, of_objects, of_route
 
 
-def test_names_each_object_once_and_the_first_that_istioctl_knows():
+def test_names_each_object_once_and_the_first_of_a_kind_that_istioctl_reads():
     service, rule = origin("Service", "orders"), origin("DestinationRule", "orders")
     found = keys(service, None, rule, service)
     assert [key.kind for key in found] == ["Service", "DestinationRule"]
@@ -20,11 +20,11 @@ def test_only_a_route_carries_version_and_line():
     assert (source["file"], source["line"], source["version"]) == ("mesh.yaml", 12, "v1")
 
 
-def test_says_nothing_where_nothing_is_known():
+def test_without_sources_the_metadata_is_empty():
     assert not of_objects(()).ByteSize() and not of_route(()).ByteSize()
 
 
-def test_what_one_writes_into_its_metadata_nobody_else_reads():
+def test_callers_get_separate_copies_of_the_cached_metadata():
     found = origin("Service", "orders")
     for made in (lambda: of_objects((found.key,)), lambda: of_route((found,), 7)):
         made().filter_metadata["weft"].update({"sources": []})

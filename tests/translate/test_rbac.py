@@ -235,7 +235,7 @@ TEMPLATE_PATHS = [
 ]
 
 
-async def test_templates_mean_what_envoys_own_template_matcher_says(monkeypatch):
+async def test_templates_match_as_envoys_own_template_matcher(monkeypatch):
     """Of ordinary characters; Envoy's matcher knows fewer of them than a path may hold."""
 
     async def statuses():
@@ -264,7 +264,7 @@ async def test_templates_mean_what_envoys_own_template_matcher_says(monkeypatch)
     assert set(ours.values()) == {200, 403}
 
 
-def test_behind_a_published_socket_the_port_is_known_and_the_caller_is_whom_the_header_names():
+def test_on_a_published_socket_the_port_is_fixed_and_the_address_is_that_of_the_proxy_header():
     rule = AuthorizationRule(
         sources=(Source(ip_blocks=("10.0.0.0/8",)),), operations=(Operation(ports=(443,)), Operation(ports=(80,)))
     )

@@ -36,7 +36,7 @@ def test_a_value_is_exact_a_prefix_a_suffix_or_anything(pattern, kind):
     assert matchers.text(pattern).WhichOneof("match_pattern") == kind
 
 
-def test_what_stands_before_a_value_stands_before_its_wildcard_too():
+def test_the_added_prefix_also_precedes_a_wildcard():
     assert matchers.text("a/b", before="x://").exact == "x://a/b"
     assert matchers.text("a/*", before="x://").prefix == "x://a/"
     assert matches(matchers.text("*/b.c", before="x://"), "x://a/b.c")
@@ -61,7 +61,7 @@ WIDE = [
 
 
 @pytest.mark.parametrize("path", WIDE)
-def test_what_keeps_out_knows_every_way_to_write_a_path(path):
+def test_a_wide_match_covers_every_spelling_of_a_path(path):
     assert matches(matchers.path("/a/b", wide=True).path, path)
     assert matches(matchers.path("/a/*", wide=True).path, path)
     assert matches(matchers.path("*/b", wide=True).path, path)
@@ -70,31 +70,31 @@ def test_what_keeps_out_knows_every_way_to_write_a_path(path):
 
 
 @pytest.mark.parametrize("path", ["/a/bc", "/xa/b", "/a/b/c", "/a/b/", "/ab", "/a%20/b"])
-def test_what_keeps_out_does_not_keep_out_others(path):
+def test_a_wide_match_does_not_match_other_paths(path):
     assert not matches(matchers.path("/a/b", wide=True).path, path)
 
 
 @pytest.mark.parametrize(
     "path", ["/a/..%2fb", "/a%2f..", "/..;x/b", "/.;/", "/a/%2e%2e%2fb", "/..", "/a/./b", "..%5ca"]
 )
-def test_dots_in_disguise_are_seen(path):
+def test_disguised_dot_segments_match(path):
     assert re.fullmatch(matchers.DISGUISED_DOTS.replace(r"\C", "."), path)
 
 
 @pytest.mark.parametrize("path", ["/", "/a.b", "/a/...", "/.well-known/x", "/a..b/c", "/a/..b", "/a..", "/a%2fb.c"])
-def test_other_dots_are_dots(path):
+def test_other_dots_do_not_match(path):
     assert not re.fullmatch(matchers.DISGUISED_DOTS.replace(r"\C", "."), path)
 
 
 @pytest.mark.parametrize("host", ["A.com:80", "a.com.", "a.com.:80", "a.com:x", "a.com:", "x@a.com", "x:y@a.com.:x"])
-def test_what_keeps_out_knows_every_way_to_write_a_host(host):
+def test_a_wide_match_covers_every_spelling_of_a_host(host):
     for value in ("a.com", "*.com", "a.*"):
         assert matches(matchers.host(value, wide=True).string_match, host)
     assert not matches(matchers.host("b.com", wide=True).string_match, host)
 
 
 @pytest.mark.parametrize("host", ["a.com:80", "A.com.:80", "x@a.com:80"])
-def test_a_host_that_is_kept_out_at_a_port_is_so_at_that_port(host):
+def test_a_wide_match_of_a_host_with_a_port_matches_only_that_port(host):
     assert matches(matchers.host("a.com:80", wide=True).string_match, host)
     assert matches(matchers.host("*.com:80", wide=True).string_match, host)
     assert not matches(matchers.host("a.com:81", wide=True).string_match, host)
@@ -102,7 +102,7 @@ def test_a_host_that_is_kept_out_at_a_port_is_so_at_that_port(host):
     assert matches(matchers.host("[::1]", wide=True).string_match, "[::1]:80")
 
 
-def test_a_host_that_is_let_in_is_so_to_the_letter():
+def test_an_allowed_host_is_matched_exactly():
     assert not matches(matchers.host("a.com", wide=True).string_match, "a.com.b:80")
     assert matchers.host("a.com", wide=False).string_match.exact == "a.com"
     assert matchers.host("*", wide=True).present_match
@@ -174,7 +174,7 @@ SPEC = st.fixed_dictionaries(
 
 @settings(max_examples=5, deadline=None)
 @given(st.lists(SPEC, min_size=20, max_size=20))
-async def test_envoy_takes_whatever_the_reader_lets_through(specs):
+async def test_envoy_accepts_every_policy_that_the_reader_accepts(specs):
     original = document(
         "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: p, namespace: shop}\nspec: {}"
     )

@@ -74,13 +74,13 @@ def test_without_rules_there_is_no_filter():
     assert filters(view(authentication())) == ()
 
 
-def test_rules_that_look_in_the_same_place_are_asked_as_istio_asks_them():
+def test_rules_that_look_in_the_same_place_are_combined_as_in_istio():
     assert required(JwtRule("a")) == {"any": ["0", "none"]}
     each = {"all": [{"any": ["0", "none"]}, {"any": ["1", "none"]}]}
     assert required(JwtRule("a"), JwtRule("b")) == {"any": ["0", "1", each]}
 
 
-def test_rules_that_look_elsewhere_are_asked_each_for_itself():
+def test_rules_that_look_in_different_places_are_required_separately():
     elsewhere = JwtRule("b", from_headers=(TokenHeader("x-b"),))
     assert required(JwtRule("a"), elsewhere) == {"all": [{"any": ["1", "none"]}, {"any": ["0", "none"]}]}
     bridge = JwtRule("c", from_headers=(TokenHeader("authorization", "Token "), TokenHeader("x-b")))
@@ -92,7 +92,7 @@ def test_rules_of_all_objects_are_sorted_by_issuer():
     assert [found.providers[f"origins-{position}"].issuer for position in range(3)] == ["a", "b", "c"]
 
 
-def test_every_path_is_asked_also_the_one_that_is_no_path():
+def test_every_path_is_checked_also_that_of_options_star():
     (only,) = check(authentication(JwtRule("a"))).rules
     assert only.match.HasField("prefix")
     assert only.match.prefix == ""  # `/` would leave out `OPTIONS *`
@@ -104,7 +104,7 @@ def test_scope_and_permission_are_always_lists():
     assert claims == ["permission", "roles", "scope"]
 
 
-def test_a_header_that_brings_tokens_is_not_removed_for_another_rule():
+def test_a_header_that_carries_tokens_is_not_removed_for_another_rule():
     found = filters(
         view(
             authentication(
@@ -118,7 +118,7 @@ def test_a_header_that_brings_tokens_is_not_removed_for_another_rule():
     assert b"jwt" not in found[0].typed_config.value
 
 
-def test_keys_are_fetched_from_a_cluster_of_their_own_once_for_all_rules():
+def test_all_rules_with_one_key_server_share_its_cluster():
     server = WrittenServer("https://login.example.com/keys", "login.example.com", 443)
     other = WrittenServer("https://login.example.com/more", "login.example.com", 443)
     (made,) = clusters(view(authentication(JwtRule("a", key_server=server), JwtRule("b", key_server=other))))
@@ -130,7 +130,7 @@ def test_keys_are_fetched_from_a_cluster_of_their_own_once_for_all_rules():
     assert name.matcher.exact == "login.example.com"
 
 
-def test_a_service_of_the_mesh_is_asked_through_its_own_cluster():
+def test_a_key_server_in_the_mesh_is_called_through_its_own_cluster():
     server = WrittenServer("http://keys/", "keys.shop.svc.cluster.local", 80, tls=False, meshed=True)
     found = authentication(JwtRule("a", key_server=server, timeout=timedelta(seconds=2)))
     assert clusters(view(found)) == ()
@@ -236,7 +236,7 @@ async def test_tokens_in_the_usual_places():
     await judge(cases, authentication(JwtRule(ISSUER, ("orders",), jwks=KEYS)))
 
 
-async def test_tokens_in_places_of_ones_own_and_what_the_application_learns():
+async def test_tokens_in_configured_places_and_claims_for_the_application():
     claims = token(org={"team": "blue"}, admin=True, level=7, groups=["a"], half=0.5)
     payload = claims.split(".")[1]
     forged = (("x-sub", "root"), ("X-Claims", "root"), ("x-team", "red"), ("x_sub", "root"), ("X_Team", "red"))
@@ -329,7 +329,7 @@ async def test_two_issuers_in_two_places():
     await judge(cases, authentication(second, first))
 
 
-async def test_a_refused_one_lets_nobody_in_and_the_log_says_which(tmp_path):
+async def test_a_rejected_object_denies_all_requests_and_the_log_names_it(tmp_path):
     preflight = (("origin", "https://shop.example.com"), ("access-control-request-method", "GET"))
     cases = [
         Case("no token", status=403, why="RBAC: access denied"),
@@ -352,7 +352,7 @@ async def test_a_refused_one_lets_nobody_in_and_the_log_says_which(tmp_path):
         (Protocol.TCP, True, True),  # is declared not to be HTTP
     ],
 )
-async def test_a_refused_one_lets_nobody_in_who_hides_his_http(protocol, refused, heard):
+async def test_a_rejected_object_also_denies_http_hidden_from_the_inspector(protocol, refused, heard):
     async with app(echo) as behind, pair(behind, authentication(refused=refused), protocol=protocol) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"\r\nGET / HTTP/1.1\r\nhost: orders\r\n\r\n")
@@ -364,7 +364,7 @@ async def test_a_refused_one_lets_nobody_in_who_hides_his_http(protocol, refused
         assert said.startswith(b"HTTP/1.1 200") is heard
 
 
-async def test_policies_and_logs_find_what_a_token_says(tmp_path):
+async def test_policies_and_logs_read_the_claims_of_a_token(tmp_path):
     log = tmp_path / "log"
     line = "%REQ(X-CASE)% %RESPONSE_CODE_DETAILS% %DYNAMIC_METADATA(envoy.filters.http.jwt_authn)%\n"
     settings = Settings(logs=(FileLog(str(log), format=line),), listener_logs=False)
@@ -398,7 +398,7 @@ async def test_policies_and_logs_find_what_a_token_says(tmp_path):
     assert json.loads(metadata)["failure"]["message"] == "Jwt is expired"
 
 
-async def test_policies_decide_by_what_a_token_says():
+async def test_policies_decide_by_the_claims_of_a_token():
     """Istio's way to require a token, and an ALLOW by its claims."""
     someone = AuthorizationPolicy(
         "someone", "shop", Action.DENY, rules=(AuthorizationRule((Source(not_request_principals=("*",)),)),)
@@ -437,7 +437,7 @@ async def test_policies_decide_by_what_a_token_says():
     await judge(cases, authentication(*rules), someone, by_claims)
 
 
-async def test_envoy_takes_whatever_the_reader_takes():
+async def test_envoy_accepts_every_object_that_the_reader_accepts():
     """What it refuses would leave the listener as it was before, and the workload without its guard."""
     odd = "!#$%&'*+-.^_`|~09az"
     written = {

@@ -17,14 +17,14 @@ def limited(budget, most):
     return limits
 
 
-def test_a_budget_holds_where_nobody_says_anything():
+def test_the_default_retry_budget_applies_where_none_is_configured():
     found = limited(None, None)
     assert (found.retry_budget.budget_percent.value, found.retry_budget.min_retry_concurrency.value) == (20, 3)
     assert not found.HasField("max_retries")
     assert limited(None, 0) == found
 
 
-def test_a_written_number_stands_instead_and_a_written_budget_before_it():
+def test_max_retries_replaces_the_default_budget_and_a_configured_budget_has_precedence():
     assert limited(None, 6).max_retries.value == 6
     assert not limited(None, 6).HasField("retry_budget")
     both = limited(RetryBudget(50, 1), 6)
@@ -37,14 +37,14 @@ def windows(stream, connection=0):
     return options.initial_stream_window_size.value, options.initial_connection_window_size.value
 
 
-def test_a_connection_takes_what_all_its_streams_may():
+def test_a_connections_window_fits_all_its_streams():
     """1024 is how many streams Envoy lets a peer open; the tests on the wire are in `e2e/test_raw_http.py`."""
     assert windows(GATEWAY_WINDOW) == (256 << 10, 256 << 20)
     assert windows(64 << 10, 1 << 20) == (64 << 10, 1 << 20)
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.parent.name)
-def test_nobody_who_speaks_http2_has_the_windows_that_a_few_readers_fill(path):
+def test_every_http2_config_has_windows_that_slow_readers_cannot_fill(path):
     for options in named("http2_protocol_options", yaml.safe_load(path.read_text())):
         stream, connection = options["initial_stream_window_size"], options["initial_connection_window_size"]
         assert connection == 1024 * stream or (stream, connection) == (64 << 10, 1 << 20)

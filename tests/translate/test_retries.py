@@ -16,12 +16,12 @@ def _found(seen):
     ]
 
 
-def test_unwritten_only_what_cannot_have_been_acted_on_is_tried_again():
+def test_by_default_only_requests_that_were_not_processed_are_retried():
     reasons = retries.by_default().retry_on.split(",")
     assert not {"cancelled", "retriable-status-codes", "reset", "5xx", "gateway-error"} & {*reasons}
 
 
-def test_written_retries_without_reasons_have_those_that_istio_documents():
+def test_configured_retries_without_retry_on_have_istios_documented_default():
     made = retries.policy(Retries(attempts=7, per_try_timeout=timedelta(seconds=2), backoff=timedelta(seconds=1)))
     assert made.retry_on == "connect-failure,refused-stream,unavailable,cancelled"
     assert (made.num_retries.value, made.per_try_timeout.seconds) == (7, 2)
@@ -35,13 +35,13 @@ def test_resets_are_replayed_for_methods_that_may_be_repeated():
     assert second == _plain()
 
 
-def test_a_service_without_proxies_is_called_with_replays_and_one_with_proxies_in_one_way():
+def test_only_routes_to_a_service_without_proxies_have_a_replay_route():
     outside = _found(view(meshed=()))
     assert outside == [(f"{retries.BY_DEFAULT},reset", 2, 1), (retries.BY_DEFAULT, 2, 0)]
     assert _found(view(meshed=(80,))) == [(retries.BY_DEFAULT, 2, 0)]
 
 
-def test_written_retries_are_taken_to_the_letter():
+def test_configured_retries_are_applied_exactly():
     for written, expected in (
         (Retries(attempts=0), [("", 0, 0)]),
         (Retries(attempts=5, retry_on="5xx"), [("5xx", 5, 0)]),
@@ -49,12 +49,12 @@ def test_written_retries_are_taken_to_the_letter():
         assert _found(view(route(to(), retries=written), meshed=())) == expected
 
 
-def test_a_route_that_says_nothing_of_retries_is_replayed_like_none():
+def test_a_route_without_retries_has_a_replay_route_as_without_a_virtual_service():
     assert [headers for _, _, headers in _found(view(route(to()), meshed=()))] == [1, 0]
     assert [headers for _, _, headers in _found(view(route(to("elsewhere")), meshed=()))] == [0]
 
 
-def test_many_may_be_replayed_at_once_to_ones_own_workload():
+def test_the_cluster_to_the_own_workload_allows_many_concurrent_retries():
     cluster = Cluster()
     policy.limit(cluster, None)
     retries.allow_replays(cluster)

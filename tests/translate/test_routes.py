@@ -26,7 +26,7 @@ def test_joined_fragments_are_one_configuration_with_the_rest_last():
     assert read.HasField("validate_clusters") and not read.validate_clusters.value
 
 
-def test_where_only_known_hosts_may_be_called_the_rest_is_refused():
+def test_with_registry_only_requests_to_unknown_hosts_are_rejected():
     (rest,) = _read(configuration("80", [], ONLY)).virtual_hosts
     assert rest.routes[0].direct_response.status == 502
 
@@ -54,7 +54,7 @@ def test_a_virtual_service_with_nothing_for_this_port_leaves_the_service_as_it_i
     assert [entry.name for entry in found] == ["default"]
 
 
-def test_a_route_knows_its_line_and_the_host_its_objects():
+def test_a_routes_metadata_has_its_line_and_a_virtual_hosts_its_objects():
     seen = view(route(line=12), like={"origin": origin("Service", "orders")})
     made = _host(seen)
     (host,) = RouteConfiguration.FromString(made.fragment).virtual_hosts

@@ -33,7 +33,7 @@ def test_an_undeclared_service_has_its_own_listener_and_routes():
     assert [name for name, _ in made.hosts] == [f"{HOST}:80"]
 
 
-def test_udp_is_not_the_meshs_business():
+def test_udp_ports_add_nothing():
     assert not contribute(view(like={"protocol": Protocol.UDP}), Settings()).clusters
 
 
@@ -42,13 +42,13 @@ def test_the_proxys_own_ports_cannot_be_shared():
     assert made.clusters and not made.hosts and not made.listeners
 
 
-def test_an_http_port_that_is_the_proxys_own_is_told_by_the_services_address():
+def test_an_http_port_with_the_number_of_a_proxy_port_is_matched_by_the_services_address():
     made = contribute(view(like={"port": 15090, "addresses": ("10.96.0.1",)}), Settings())
     assert [built.name for built in made.listeners] == ["10.96.0.1_15090"]
     assert [name for name, _ in made.hosts] == [f"{HOST}:15090"]
 
 
-def test_a_host_without_a_service_is_known_on_every_port():
+def test_a_host_without_a_service_has_virtual_hosts_on_every_port():
     seen = replace(view(route(to("stock"))), service=None, ports=(), host="shop.example.com")
     assert [name for name, _ in contribute(seen, Settings()).hosts] == [EVERY_ROUTE]
     ported = replace(
@@ -57,12 +57,12 @@ def test_a_host_without_a_service_is_known_on_every_port():
     assert [name for name, _ in contribute(ported, Settings()).hosts] == ["8080", EVERY_ROUTE]
 
 
-def test_a_group_needs_a_way_in_and_a_way_out():
+def test_a_group_has_inbound_and_outbound_listeners():
     made = base(_group())
     assert [built.name for built in made.listeners] == ["virtualOutbound", "virtualInbound"]
     assert len(made.clusters) == 3
 
 
-def test_a_grpc_client_needs_neither():
+def test_the_base_config_of_a_grpc_client_has_no_listeners():
     assert not base(_group(ProxyKind.GRPC)).listeners
     assert contribute(view(kind=ProxyKind.GRPC), Settings()).listeners

@@ -30,7 +30,7 @@ def _found(like=TCP, http=(), **routes):
     return streams(seen, seen.ports[0])
 
 
-def test_without_routes_bytes_go_to_the_service():
+def test_without_routes_connections_go_to_the_service():
     seen = view(like=TCP)
     assert streams(seen, seen.ports[0]) == (own_stream(seen, seen.ports[0]),)
 
@@ -40,7 +40,7 @@ def test_a_route_for_another_port_changes_nothing():
     assert only.clusters == ((f"outbound|80||{HOST}", 1),)
 
 
-def test_a_route_that_takes_all_is_the_last():
+def test_a_route_without_conditions_is_the_last():
     found = _found(
         tcp=(L4Route((L4Match(destination_subnets=("10.0.0.0/8",)),), (to(),)), L4Route((), (to(), to("b"))))
     )
@@ -48,13 +48,13 @@ def test_a_route_that_takes_all_is_the_last():
     assert [weight for _, weight in found[1].clusters] == [1, 1]
 
 
-def test_a_server_name_that_no_route_has_still_means_the_service():
+def test_a_server_name_without_a_route_goes_to_the_service():
     found = _found(TLS, tls=(L4Route((L4Match(sni_hosts=("a.example.com",)),), (to("a"),)),))
     assert [stream.server_names for stream in found] == [("a.example.com",), ()]
     assert found[1].clusters == ((f"outbound|80||{HOST}", 1),)
 
 
-def test_who_has_no_say_in_a_stream_is_no_source_of_it():
+def test_objects_that_do_not_affect_a_chain_are_not_its_sources():
     """Envoy would replace the listener for the name alone, and drain its connections."""
     http = _found(like={}, http=(route(),))
     tcp = _found(tcp=(L4Route((L4Match(destination_subnets=("10.0.0.0/8",)),), (to(),)),))
@@ -78,7 +78,7 @@ def test_ranges_and_single_addresses_match_by_prefix():
     ]
 
 
-def test_of_two_routes_for_the_same_connection_the_first_has_it():
+def test_the_first_of_two_routes_for_the_same_connection_wins():
     subnet, same = L4Match(destination_subnets=("10.0.0.0/8",)), L4Match(destination_subnets=("10.1.2.3/8",))
     found = _found(tcp=(L4Route((subnet,), (to("a"),)), L4Route((same,), (to("b"),))))
     assert [stream.first.host for stream in found] == ["a", HOST]
@@ -89,13 +89,13 @@ def _says_bytes(stream, seen):
     return names == ["envoy.filters.network.set_filter_state", "envoy.filters.network.tcp_proxy"]
 
 
-def test_bytes_to_a_port_that_is_taken_for_http_say_that_they_are_not():
+def test_tcp_to_a_port_that_expects_http_offers_the_alpn_of_tcp():
     tcp, undeclared = view(like=TCP), view(like={"protocol": Protocol.UNDECLARED})
     assert not _says_bytes(own_stream(tcp, tcp.ports[0]), tcp)
     assert _says_bytes(own_stream(undeclared, undeclared.ports[0]), undeclared)
 
 
-def test_bytes_that_a_route_sends_elsewhere_say_so_too():
+def test_tcp_routed_to_another_host_offers_the_alpn_of_tcp():
     routes = (routing(tcp=(L4Route((), (to("b"),)),)),)
     for target, says in (
         (RouteTarget("b", ports=(80,)), False),
@@ -105,7 +105,7 @@ def test_bytes_that_a_route_sends_elsewhere_say_so_too():
         assert _says_bytes(streams(seen, seen.ports[0])[0], seen) is says
 
 
-def test_a_server_outside_the_mesh_is_not_offered_the_meshs_words():
+def test_a_server_outside_the_mesh_is_not_offered_the_meshs_alpn():
     rule = DestinationRule("r", "shop", HOST, TrafficPolicy(tls=ClientTls(ClientTlsMode.SIMPLE)))
     seen = view(rule=rule, like={"protocol": Protocol.UNDECLARED})
     assert not _says_bytes(own_stream(seen, seen.ports[0]), seen)

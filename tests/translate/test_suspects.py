@@ -50,7 +50,7 @@ def test_each_rule_of_each_policy_is_tried_without_the_others():
     assert b"policy[" not in listener(lineup.trial(())).SerializeToString()
 
 
-def test_each_route_is_tried_by_the_line_of_the_object_that_it_is_written_in():
+def test_each_route_is_tried_with_the_line_in_its_own_object():
     leaf = "http: [{match: [{uri: {prefix: /c}}], route: [{destination: {host: payments}}]}]"
     mesh = mesh_of(
         root=rule(ROUTES, name="root", kind="VirtualService"), leaf=rule(leaf, name="leaf", kind="VirtualService")
@@ -109,14 +109,14 @@ def test_each_level_of_a_rule_is_tried_by_its_own_line():
     assert at_port == Suspect(ObjectKey("DestinationRule", "shop", "payments"), 17)
 
 
-def test_where_only_the_service_can_be_at_fault_nobody_is_tried():
+def test_there_are_no_suspects_where_only_the_service_can_be_at_fault():
     mesh = mesh_of()
     view = seen(mesh)
     (refused,) = outbound(view, view.ports[0], mesh.settings)
     assert of_cluster(view, refused, mesh.settings).suspects == ()
 
 
-def test_at_a_gateway_they_are_tried_in_the_listener_that_was_refused_and_by_its_own_routes():
+def test_a_gateways_suspects_are_tried_in_the_rejected_listener_with_its_own_routes():
     edge = Group(ProxyKind.GATEWAY, "shop", labels_of({"istio": "ingress"}))
     server = "{port: {number: %d, name: p%d, protocol: HTTP}, hosts: ['*']}"
     gateway = f"selector: {{istio: ingress}}\nservers: [{server % (80, 80)}, {server % (81, 81)}]"
@@ -133,7 +133,7 @@ def test_at_a_gateway_they_are_tried_in_the_listener_that_was_refused_and_by_its
     assert b"outbound|80||payments" in lineup.trial((0,)).body
 
 
-def test_they_are_not_looked_for_at_a_door_that_only_sends_their_callers_elsewhere():
+def test_suspects_are_not_routes_of_a_misdirected_name():
     server = "{port: {number: 443, name: %s, protocol: HTTPS}, hosts: ['%s'], tls: {mode: SIMPLE, credentialName: c}}"
     gateway = f"selector: {{istio: ingress}}\nservers: [{server % ('b', 'b.com')}, {server % ('a', 'a.com')}]"
     mesh = mesh_of(

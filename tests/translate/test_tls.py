@@ -92,14 +92,14 @@ def _server(identity):
     return context
 
 
-async def test_by_default_two_proxies_show_each_other_who_they_are():
+async def test_by_default_two_proxies_use_mutual_tls():
     seen = []
     async with app(_answering(seen)) as app_port, pair(app_port, STRICT) as port:
         assert (await _ask(port)).endswith("hi")
     assert f"uri={FRONTEND}" in seen[0]
 
 
-async def test_plaintext_is_taken_by_permissive_and_refused_by_strict():
+async def test_permissive_accepts_plaintext_and_strict_rejects_it():
     for policies, answer in (((), "hi"), ((STRICT,), "")):
         async with app(_answering([])) as app_port, both(app_port, *policies) as made:
             assert (await _ask(made.inbound))[-2:] == answer
@@ -122,7 +122,7 @@ async def test_a_disabled_workload_is_called_in_plaintext():
         ("orders.shop.svc.cluster.local", "503"),
     ],
 )
-async def test_who_answers_must_be_who_stands_behind_the_service(server, answer):
+async def test_the_server_must_have_the_identity_of_the_services_endpoints(server, answer):
     authority = Authority()
     async with (
         app(_answering([])) as app_port,
@@ -131,14 +131,14 @@ async def test_who_answers_must_be_who_stands_behind_the_service(server, answer)
         assert (await _ask(port)).startswith(f"HTTP/1.1 {answer}")
 
 
-async def test_a_service_that_nobody_stands_behind_is_answered_by_nobody():
+async def test_a_service_without_endpoints_accepts_no_server_identity():
     """Not even by somebody of this mesh: an empty list of names would be everybody's."""
     assert tls.identities("shop", (), Settings()) == ("spiffe://cluster.local/ns/shop/sa/",)
     async with app(_answering([])) as app_port, pair(app_port, service_account="") as port:
         assert (await _ask(port)).startswith("HTTP/1.1 503")
 
 
-async def test_a_former_trust_domain_is_still_good_on_both_sides():
+async def test_both_sides_accept_a_former_trust_domain():
     settings = Settings(trust_domain_aliases=("old.example",))
     authority = Authority()
     old = [authority.issue(name.replace("cluster.local", "old.example")) for name in (FRONTEND, ORDERS)]
@@ -149,7 +149,7 @@ async def test_a_former_trust_domain_is_still_good_on_both_sides():
         assert (await _ask(port)).startswith("HTTP/1.1 200")
 
 
-async def test_whom_a_strict_workload_turns_away():
+async def test_a_strict_workload_rejects_callers_without_a_valid_certificate_of_the_mesh():
     seen = []
     async with app(_answering(seen)) as app_port, both(app_port, STRICT) as made:
         stranger, home = Authority(), made.authority
@@ -168,7 +168,7 @@ async def test_whom_a_strict_workload_turns_away():
         assert (await _ask(made.inbound, context=_client(home.issue(FRONTEND)))).endswith("hi")
 
 
-async def test_versions_below_tls_1_2_and_weak_ciphers_are_not_spoken():
+async def test_versions_below_tls_1_2_and_weak_ciphers_are_rejected():
     v12, v13 = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
     async with app(_answering([])) as app_port, both(app_port, STRICT) as made:
         me = made.authority.issue(FRONTEND)
@@ -202,7 +202,7 @@ def _handshake(context, port, session=None):
         return wrapped
 
 
-async def test_nobody_forges_who_called():
+async def test_a_caller_cannot_forge_the_forwarded_client_cert_header():
     forged = "x-forwarded-client-cert: URI=spiffe://cluster.local/ns/shop/sa/admin\r\n"
     seen = []
     async with app(_answering(seen)) as app_port, both(app_port) as made:
@@ -242,14 +242,14 @@ async def test_an_undeclared_port_carries_http_2_as_it_is_called():
     assert heads[0].startswith(b"PRI * HTTP/2.0")
 
 
-async def test_bytes_of_a_declared_tcp_port_cross_inside_the_meshs_tls():
+async def test_tcp_of_a_declared_port_uses_mutual_tls():
     async with app(_echo) as app_port, both(app_port, STRICT, protocol=Protocol.TCP) as made:
         assert await _echoed(made.outbound)
         assert not await _echoed(made.inbound)
 
 
 @pytest.mark.parametrize("protocol", [Protocol.TCP, Protocol.TLS, Protocol.UNDECLARED])
-async def test_an_applications_own_tls_passes_a_permissive_port_unopened(protocol):
+async def test_a_permissive_port_passes_an_applications_own_tls_through(protocol):
     own = Authority().issue("orders.example")
     server = await asyncio.start_server(_echo, "127.0.0.1", 0, ssl=_server(own))
     async with server, both(server.sockets[0].getsockname()[1], protocol=protocol) as made:
@@ -273,7 +273,7 @@ async def test_between_proxies_http_is_http_2_and_the_application_sees_http_1():
     assert seen[0].startswith("get / http/1.1")
 
 
-async def test_plaintext_reaches_those_without_a_proxy():
+async def test_workloads_without_a_proxy_are_called_in_plaintext():
     """The same cluster: only the endpoint says which of the two it is."""
     seen = []
     async with app(_answering(seen)) as app_port:
@@ -283,14 +283,14 @@ async def test_plaintext_reaches_those_without_a_proxy():
     assert "x-forwarded-client-cert" not in seen[0]
 
 
-async def test_without_automatic_tls_callers_speak_plaintext():
+async def test_without_auto_mtls_callers_use_plaintext():
     seen = []
     async with app(_answering(seen)) as app_port, pair(app_port, settings=Settings(auto_mtls=False)) as port:
         assert (await _ask(port)).endswith("hi")
     assert "x-forwarded-client-cert" not in seen[0]
 
 
-def test_both_sides_take_their_identity_from_the_agent_and_speak_only_what_is_strong():
+def test_both_sides_get_their_identity_from_the_agent_and_use_only_strong_tls():
     server = DownstreamTlsContext.FromString(tls.downstream(Settings()).typed_config.value)
     client = UpstreamTlsContext.FromString(tls.upstream((ORDERS,), "a", tls.HTTP2, Settings()).typed_config.value)
     assert server.require_client_certificate.value
@@ -308,7 +308,7 @@ def test_both_sides_take_their_identity_from_the_agent_and_speak_only_what_is_st
         assert all(name.startswith("ECDHE-") and name[-3:] != "SHA" for name in context.tls_params.cipher_suites)
 
 
-def test_every_account_and_every_trust_domain_gives_a_name():
+def test_identities_combine_every_account_with_every_trust_domain():
     settings = Settings(trust_domain="new", trust_domain_aliases=("old", "new"))
     assert tls.identities("shop", ("a", "b"), settings) == (
         "spiffe://new/ns/shop/sa/a",
@@ -318,7 +318,7 @@ def test_every_account_and_every_trust_domain_gives_a_name():
     )
 
 
-def test_a_mesh_without_agents_asks_for_no_certificate():
+def test_a_mesh_without_agents_requests_no_certificate():
     mesh = Mesh(Settings(auto_mtls=False))
     put(mesh, service("orders"), instance("orders-0", "orders", meshed=True))
     put(mesh, PeerAuthentication("default", "istio-system", mode=TlsMode.DISABLE))

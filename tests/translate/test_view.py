@@ -43,7 +43,7 @@ def _routing(*matches, destination=STOCK):
     return VirtualService("orders", "shop", (ORDERS,), http=(route,))
 
 
-def test_callers_share_a_view_unless_a_route_asks_for_their_labels():
+def test_callers_share_a_view_unless_a_route_matches_their_labels():
     mesh = Mesh()
     put(mesh, service("orders"), service("stock"), _routing())
     assert _seen(mesh, "a") == _seen(mesh, "b")
@@ -51,7 +51,7 @@ def test_callers_share_a_view_unless_a_route_asks_for_their_labels():
     assert _seen(mesh, "a") != _seen(mesh, "b")
 
 
-def test_labels_matter_where_a_route_or_a_rule_for_the_host_or_its_targets_asks_for_them():
+def test_a_view_depends_on_labels_where_a_route_or_rule_selects_by_them():
     mesh = Mesh()
     put(mesh, service("orders"), service("stock"), _routing())
     assert not depends_on_labels(mesh, _seen(mesh), "shop")
@@ -93,7 +93,7 @@ def test_another_hosts_rule_is_read_only_for_its_hash_and_subsets():
         ({"subsets": (Subset("v1", policy=TrafficPolicy(ports=((81, TrafficPolicy(tls=SIMPLE)),))),)}, (80,)),
     ],
 )
-def test_only_where_others_tls_is_spoken_is_none_of_the_meshs_offered(rule, ports):
+def test_ports_with_tls_of_a_rule_do_not_offer_the_meshs_alpn(rule, ports):
     many = msgspec.structs.replace(service("orders"), ports=(ServicePort(80), ServicePort(81)))
     assert offering_http(many, DestinationRule("r", "shop", many.host, **rule) if rule is not None else None) == ports
 
@@ -137,7 +137,7 @@ def test_the_endpoints_of_a_headless_service_are_those_of_its_tcp_ports():
         (ProxyKind.GRPC, labels_of({"app": "web"}), True, True),  # an application is no place for the mesh's keys
     ],
 )
-def test_a_secret_is_brought_to_gateways_alone(kind, selector, held, closed):
+def test_only_gateways_get_secrets(kind, selector, held, closed):
     mesh, caller = Mesh(), Group(kind, "shop", labels_of({"app": "web"}))
     tls = ClientTls(ClientTlsMode.MUTUAL, credential="partner")
     port = TrafficPolicy(tls=tls)

@@ -10,7 +10,7 @@ def policy(validation, targets=TARGET):
     return standard("BackendTLSPolicy", f"targetRefs: [{targets}]\nvalidation: {validation}")
 
 
-def test_every_target_is_called_under_the_name():
+def test_every_target_gets_the_server_name():
     refs = 'caCertificateRefs: [{group: "", kind: ConfigMap, name: roots}]'
     names = "subjectAltNames: [{type: Hostname, hostname: c.d}, {type: URI, uri: 'spiffe://e'}]"
     targets = '{group: "", kind: Service, name: web, sectionName: https}, {group: "", kind: Service, name: api}'
@@ -37,17 +37,17 @@ def test_every_target_is_called_under_the_name():
         ),
     ],
 )
-def test_whom_to_believe_must_be_said_once(validation, problem):
+def test_exactly_one_source_of_ca_certificates_is_required(validation, problem):
     assert told(policy(validation)) == [f"6 {problem}"]
 
 
-def test_what_is_no_config_map_is_kept_for_the_status_to_tell():
+def test_references_to_other_kinds_are_kept_for_the_status():
     text = '{hostname: a.b, caCertificateRefs: [{group: "", kind: Secret, name: s}]}'
     (found,) = read(policy(text)).values
     assert not told(policy(text))
     assert (found.bundles, found.other_kinds) == ((), ("Secret",))
 
 
-def test_only_services_are_called():
+def test_only_services_can_be_targets():
     (line,) = told(policy("{hostname: a.b, wellKnownCACertificates: System}", "{group: a.b, kind: Pool, name: web}"))
     assert line.startswith("5 weft does not support a Pool as the target of a BackendTLSPolicy")

@@ -16,7 +16,7 @@ def route(text, **how):
     return value(filtered(text, **how)).rules[0]
 
 
-def test_headers_are_text_and_of_two_with_one_name_the_first_counts():
+def test_header_values_are_plain_text_and_the_first_of_two_with_one_name_counts():
     found = route(
         "{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: A, value: 100%}, {name: a, value: b}],"
         " add: [{name: c, value: d}], remove: [e]}}"
@@ -44,7 +44,7 @@ def test_redirects(written, expected):
     assert route(f"{{type: RequestRedirect, requestRedirect: {written}}}", backends=False).route.redirect == expected
 
 
-def test_a_whole_path_is_put_in_the_place_of_any_other_and_means_itself():
+def test_replace_full_path_replaces_any_path_literally():
     found = route("{type: URLRewrite, urlRewrite: {path: {type: ReplaceFullPath, replaceFullPath: '/a\\1'}}}")
     assert found.route.rewrite == Rewrite(regex_match="^/.*$", regex_rewrite="/a\\\\1")
 
@@ -58,7 +58,7 @@ def test_a_whole_path_is_put_in_the_place_of_any_other_and_means_itself():
         (", fraction: {numerator: 1, denominator: 8}", 12.5),
     ],
 )
-def test_mirrors_have_a_share(share, percentage):
+def test_mirrors_have_a_percentage(share, percentage):
     found = route(f"{{type: RequestMirror, requestMirror: {{backendRef: {{name: two, port: 80}}{share}}}}}")
     assert [(backend.name, share) for backend, share in found.mirrors] == [("two", percentage)]
 
@@ -107,7 +107,7 @@ def test_cors():
         ),
     ],
 )
-def test_what_cannot_be_done_is_refused(text, problem):
+def test_unsupported_filters_are_rejected(text, problem):
     found = told(filtered(text))
     assert len(found) == 1
     assert problem in found[0]
@@ -129,7 +129,7 @@ def test_redirects_and_rewrites_exclude_each_other():
         ("CORS", "cors", "{allowOrigins: ['*']}"),
     ],
 )
-def test_backends_change_headers_and_nothing_else(kind, field, body):
+def test_filters_of_backends_may_only_change_headers(kind, field, body):
     """Once each, whatever the filter says of its type."""
     change = "type: RequestHeaderModifier, requestHeaderModifier: {remove: [a]}"
     for written in (f"type: {kind}, {field}: {body}", f"type: {kind}", f"{change}, {field}: {body}"):

@@ -36,7 +36,7 @@ def test_a_listener_is_read():
     )
 
 
-def test_tls_may_pass_unopened():
+def test_tls_may_be_passed_through():
     found = value(gateway("{name: tls, port: 443, protocol: TLS, tls: {mode: Passthrough}}"))
     assert found.listeners[0].passthrough
 
@@ -76,7 +76,7 @@ def test_tls_may_pass_unopened():
         ),
     ],
 )
-def test_listeners_that_cannot_be_are_refused(listener, problem):
+def test_invalid_listeners_are_rejected(listener, problem):
     assert told(gateway(listener)) == [problem]
 
 
@@ -91,12 +91,12 @@ def test_listeners_that_cannot_be_are_refused(listener, problem):
         "defaultScope: All",
     ],
 )
-def test_what_weft_does_not_do_for_a_gateway_is_refused(field):
+def test_unsupported_fields_of_a_gateway_are_rejected(field):
     found = told(gateway("{name: a, port: 80, protocol: HTTP}", f"\n{field}"))
     assert len(found) == 1 and found[0].startswith("8 weft ")
 
 
-def test_what_is_made_for_a_gateway_carries_what_it_says():
+def test_reads_labels_and_annotations_for_created_objects():
     text = "\ninfrastructure: {labels: {team: shop}, annotations: {example.com/what: a b}}"
     found = value(gateway("{name: a, port: 80, protocol: HTTP}", text))
     assert (found.labels, found.annotations) == ((("team", "shop"),), (("example.com/what", "a b"),))
@@ -104,18 +104,18 @@ def test_what_is_made_for_a_gateway_carries_what_it_says():
 
 @pytest.mark.parametrize("key", ["sidecar.istio.io/proxyImage", "istio.io/rev", "weft.dev/x"])
 @pytest.mark.parametrize("place", ["labels", "annotations"])
-def test_a_gateway_does_not_steer_what_runs_for_it(place, key):
+def test_labels_and_annotations_that_control_injection_are_rejected(place, key):
     (problem,) = told(gateway("{name: a, port: 80, protocol: HTTP}", f"\ninfrastructure: {{{place}: {{{key}: x}}}}"))
     assert problem.startswith(f"8 `{key}` cannot be set by a Gateway")
 
 
 @pytest.mark.parametrize("kind", ["IPAddress", "Hostname"])
-def test_an_address_without_a_value_is_for_weft_to_say(kind):
+def test_an_address_without_a_value_is_left_to_weft(kind):
     found = value(gateway("{name: a, port: 80, protocol: HTTP}", f"\naddresses: [{{type: {kind}}}]"))
     assert found.addresses == ()
 
 
-def test_whom_callers_must_have_certificates_from_is_said_for_all_ports_and_for_one():
+def test_reads_the_ca_of_client_certificates_for_all_ports_and_for_one():
     refs = "validation: {caCertificateRefs: [{group: '', kind: ConfigMap, name: NAME}]}"
     one = f"perPort: [{{port: 8443, tls: {{{refs.replace('NAME', 'b')}}}}}, {{port: 9443, tls: {{}}}}]"
     text = f"\ntls: {{frontend: {{default: {{{refs.replace('NAME', 'a')}}}, {one}}}}}"
@@ -130,7 +130,7 @@ def test_whom_callers_must_have_certificates_from_is_said_for_all_ports_and_for_
     assert (of(443), of(8443), of(9443), of(443, "TLS")) == (["a"], ["b"], [], None)
 
 
-def test_an_address_is_the_host_of_somebodys_own_service():
+def test_an_address_is_the_host_of_an_existing_service():
     good = gateway("{name: a, port: 80, protocol: HTTP}", "\naddresses: [{type: Hostname, value: edge.shop.svc}]")
     assert value(good).addresses == (("Hostname", "edge.shop.svc"),)
     bad = gateway("{name: a, port: 80, protocol: HTTP}", "\naddresses: [{type: Hostname, value: a/b}]")
@@ -139,6 +139,6 @@ def test_an_address_is_the_host_of_somebodys_own_service():
     ]
 
 
-def test_listeners_have_names_of_their_own():
+def test_listener_names_are_unique():
     text = "{name: a, port: 80, protocol: HTTP}\n  - {name: a, port: 81, protocol: HTTP}"
     assert told(gateway(text)) == ["8 there is a listener `a` already"]

@@ -8,12 +8,12 @@ def test_only_the_controller_is_read():
     assert (found.name, found.controller) == ("x", "example.com/other")
 
 
-def test_parameters_of_ours_are_refused():
+def test_parameters_of_wefts_gateway_class_are_rejected():
     text = CLASS + "  controllerName: weft.dev/gateway-controller\n  parametersRef: {name: a}"
     assert told(text) == ["6 weft supports no parameters of a GatewayClass (remove `parametersRef`)"]
 
 
-def test_a_name_that_is_nearly_ours_is_nobodys():
+def test_a_misspelled_controller_name_gets_a_warning():
     assert told(CLASS + "  controllerName: weft.dev/gateway") == [
         "5 warning: the controller `weft.dev/gateway` does not exist: Gateways of this class are not served"
         " (write weft.dev/gateway-controller)"

@@ -42,5 +42,5 @@ def test_services_and_methods_are_paths(method, kind, path):
         ("{method: a.b}", "7 `a.b` is not the name of a gRPC method (for example Get)"),
     ],
 )
-def test_names_are_those_of_grpc(method, problem):
+def test_service_and_method_names_follow_grpcs_syntax(method, problem):
     assert told(route(method)) == [problem]

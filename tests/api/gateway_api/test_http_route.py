@@ -29,7 +29,7 @@ def test_without_rules_everything_is_matched():
     assert found.rules[0].matches[0].uri == StringMatch(MatchKind.PATH_PREFIX, "/")
 
 
-def test_matches_are_exact_by_prefix_or_regular():
+def test_matches_are_exact_prefix_or_regex():
     found = rule(
         f"""
         - matches:
@@ -49,14 +49,14 @@ def test_matches_are_exact_by_prefix_or_regular():
     assert dict(second.query_params) == {"Q": StringMatch(MatchKind.EXACT, "1")}
 
 
-def test_time_is_for_the_request_and_for_each_try():
+def test_reads_timeouts_of_the_request_and_of_each_try():
     found = rule(f"- {TO}\n  timeouts: {{request: 3s, backendRequest: 500ms}}").route
     assert found.timeout == timedelta(seconds=3)
     assert found.retries.per_try_timeout == timedelta(milliseconds=500)
     assert rule(f"- {TO}\n  timeouts: {{request: 0s, backendRequest: 0s}}").route.retries is None
 
 
-def test_codes_are_reasons_to_try_again_beside_broken_connections():
+def test_retry_codes_are_added_to_connection_errors():
     found = rule(f"- {TO}\n  retry: {{codes: [503, 429], attempts: 3, backoff: 50ms}}").route.retries
     assert found == Retries(3, None, "connect-failure,refused-stream,reset,503,429", backoff=timedelta(milliseconds=50))
 
@@ -80,12 +80,12 @@ def test_codes_are_reasons_to_try_again_beside_broken_connections():
         ("retries: {}", None),
     ],
 )
-def test_what_cannot_be_done_is_refused_with_its_line(text, problem):
+def test_unsupported_settings_are_rejected_with_their_line(text, problem):
     found = told(http_route(f"- {TO}\n  {text}"))
     assert found == [problem] if problem else len(found) == 1
 
 
-def test_a_prefix_that_is_replaced_must_have_been_matched():
+def test_replace_prefix_match_needs_a_prefix_match():
     replaced = "{type: URLRewrite, urlRewrite: {path: {type: ReplacePrefixMatch, replacePrefixMatch: /b}}}"
     text = f"- {TO}\n  filters: [{replaced}]\n  matches: [{{path: {{type: Exact, value: /a}}}}]"
     assert told(http_route(text)) == [
@@ -93,12 +93,12 @@ def test_a_prefix_that_is_replaced_must_have_been_matched():
     ]
 
 
-def test_who_redirects_sends_nothing_on():
+def test_a_rule_with_a_redirect_cannot_have_backends():
     text = f"- {TO}\n  filters: [{{type: RequestRedirect, requestRedirect: {{scheme: https}}}}]"
     assert told(http_route(text)) == ["7 a rule that redirects has no backends (remove `backendRefs`, or the redirect)"]
 
 
-def test_what_a_redirect_makes_useless_is_said_and_the_redirect_stands():
+def test_fields_without_effect_beside_a_redirect_get_a_warning():
     redirect = "{type: RequestRedirect, requestRedirect: {scheme: https}}"
     mirror = "{type: RequestMirror, requestMirror: {backendRef: {name: b, port: 80}}}"
     text = f"- filters: [{redirect}, {mirror}]\n  timeouts: {{request: 1s}}\n  retry: {{attempts: 2}}"

@@ -7,7 +7,7 @@ from weft.model.gateway_api import GrantSource, GrantTarget
 GROUP = "gateway.networking.k8s.io"
 
 
-def test_who_may_refer_to_what():
+def test_reads_sources_and_targets_of_a_grant():
     found = value(
         standard(
             "ReferenceGrant",
@@ -58,6 +58,6 @@ def test_both_sides_must_be_named():
         ),
     ],
 )
-def test_what_grants_nothing_is_said(source, target, said):
+def test_entries_that_grant_nothing_are_reported(source, target, said):
     text = f"from: [{{{source}, namespace: far}}]\nto: [{{{target}}}]"
     assert told(standard("ReferenceGrant", text, "v1")) == said

@@ -26,7 +26,7 @@ def test_parents_are_gateways_and_services(written, expected):
     assert value(http_route(RULE, f"[{written}]")).parents == (expected,)
 
 
-def test_other_parents_are_told_and_left_alone():
+def test_other_parents_are_reported_and_ignored():
     text = http_route(RULE, "[{group: networking.istio.io, kind: ServiceEntry, name: web}, {name: edge}]")
     assert told(text) == [
         "5 warning: weft does not support a ServiceEntry of networking.istio.io as a parent "
@@ -43,16 +43,16 @@ def test_other_parents_are_told_and_left_alone():
         ("{name: web, port: 80, namespace: A}", "7 `A` is not a namespace"),
     ],
 )
-def test_backends_that_cannot_be_are_refused(backend, problem):
+def test_invalid_backends_are_rejected(backend, problem):
     assert told(http_route(f"- backendRefs: [{backend}]")) == [problem]
 
 
-def test_a_backend_of_another_kind_is_for_its_status_to_tell():
+def test_a_backend_of_another_kind_is_kept_for_the_status():
     (backend,) = value(http_route("- backendRefs: [{group: a.b, kind: Pool, name: web}]")).rules[0].backends
     assert (backend.group, backend.kind) == ("a.b", "Pool")
 
 
-def test_hostnames_have_no_case_and_are_no_addresses_of_all():
+def test_hostnames_are_case_insensitive_and_cannot_be_a_star():
     text = "parentRefs: [{name: edge}]\nhostnames: [Shop.Example.com, '*.example.org']"
     assert value(standard("HTTPRoute", text)).hostnames == ("shop.example.com", "*.example.org")
     assert told(standard("HTTPRoute", "parentRefs: [{name: edge}]\nhostnames: ['*']")) == [
@@ -60,13 +60,13 @@ def test_hostnames_have_no_case_and_are_no_addresses_of_all():
     ]
 
 
-def test_a_route_selects_nothing_is_told():
+def test_a_route_without_parents_is_reported():
     assert told(standard("HTTPRoute", "hostnames: [a.b]")) == [
         "4 warning: the route has no parent, and no effect (name a Gateway or a Service in `parentRefs`)"
     ]
 
 
-def test_a_service_without_its_group_is_told_of_clusters():
+def test_a_parent_service_without_group_gets_a_warning_about_clusters():
     (said,) = told(http_route(RULE, "[{kind: Service, name: web}]"))
     assert said.startswith('5 warning: without `group: ""`') and said.endswith('(write group: "")')
     assert told(http_route(RULE, '[{group: "", kind: Service, name: web}]')) == []
