@@ -291,18 +291,18 @@ def _ranges(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[str, ..
 
 
 def _ports(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[int, ...]:
-    found = []
+    numbers = []
     for index, value in _written(values):
         if not (value.isascii() and value.isdigit() and len(value) <= 5 and 0 < int(value) <= 65_535):
             fields.error((name, index), f"a port is a number between 1 and 65535, not `{value[:40]}`")
         else:
-            found.append(int(value))
-    return tuple(found)
+            numbers.append(int(value))
+    return tuple(numbers)
 
 
 def _service_accounts(fields: Fields, name: str, values: tuple[str, ...], meta: Meta) -> tuple[str, ...]:
     """Return the service accounts as NAMESPACE/NAME. A name without a namespace is in the policy's own namespace."""
-    found = []
+    accounts = []
     for index, value in _written(values):
         namespace, slash, account = value.rpartition("/")
         namespace = namespace if slash else meta.namespace
@@ -310,10 +310,10 @@ def _service_accounts(fields: Fields, name: str, values: tuple[str, ...], meta: 
             fields.error(
                 (name, index), f"`{value[:80]}` is not a service account", "NAMESPACE/NAME or NAME, without `*`"
             )
-        found.append(f"{namespace}/{account}")
+        accounts.append(f"{namespace}/{account}")
     if len(values) > MOST_SERVICE_ACCOUNTS:
         fields.error(name, f"{len(values)} service accounts, and at most {MOST_SERVICE_ACCOUNTS} may be listed")
-    return tuple(found)
+    return tuple(accounts)
 
 
 def _written(values: tuple[str, ...]) -> Iterator[tuple[int, str]]:

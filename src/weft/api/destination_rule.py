@@ -33,12 +33,12 @@ def read_destination_rule(root: Fields, meta: Meta) -> tuple[DestinationRule, ..
 
 
 def _subsets(spec: Fields) -> tuple[Subset, ...]:
-    found: list[Subset] = []
+    subsets: list[Subset] = []
     for item in spec.items("subsets"):
         name = item.text("name", required=True, most=63)
         if name and not is_dns_label(name):
             item.error("name", f"`{name}` is not a subset name", "lower-case letters, digits and -")
-        if name and any(other.name == name for other in found):
+        if name and any(other.name == name for other in subsets):
             item.error("name", f"two subsets are named `{name}`")
-        found.append(Subset(name, item.labels("labels"), read_policy(item), item.line))
-    return tuple(found)
+        subsets.append(Subset(name, item.labels("labels"), read_policy(item), item.line))
+    return tuple(subsets)

@@ -47,10 +47,10 @@ def read_key_set(text: str) -> str | KeyFlaw:
         return KeyFlaw(f"`jwks` must have between 1 and {MOST_KEYS} keys, not {len(keys)}")
     public = []
     for number, key in enumerate(keys):
-        one = _public(key) if isinstance(key, dict) else KeyFlaw("is not a JSON object")
-        if isinstance(one, KeyFlaw):
-            return KeyFlaw(f"key {number} of `jwks` {one.what}", one.hint)
-        public.append(one)
+        public_key = _public(key) if isinstance(key, dict) else KeyFlaw("is not a JSON object")
+        if isinstance(public_key, KeyFlaw):
+            return KeyFlaw(f"key {number} of `jwks` {public_key.what}", public_key.hint)
+        public.append(public_key)
     return json.dumps({"keys": public}, separators=(",", ":"))
 
 

@@ -108,22 +108,22 @@ def host_reference(fields: Fields, name: str, meta: Meta, *, star: bool = False)
 
 def gateway_names(fields: Fields, meta: Meta) -> tuple[str, ...]:
     """Read `gateways`: each becomes NAMESPACE/NAME, or `mesh`."""
-    found = []
+    names = []
     for index, name in enumerate(fields.texts("gateways", most=255)):
         namespace, slash, short = name.partition("/")
         if name == "mesh" or (slash and is_dns_label(namespace) and is_host(short)):
-            found.append(name)
+            names.append(name)
         elif not slash and is_dns_label(name):
-            found.append(f"{meta.namespace}/{name}")
+            names.append(f"{meta.namespace}/{name}")
         elif not slash and is_host(name):
             short, namespace = name.split(".")[:2]
-            found.append(f"{namespace}/{short}")
+            names.append(f"{namespace}/{short}")
             fields.warning(
                 ("gateways", index), f"`{name}` is a deprecated way to name a gateway", f"write {namespace}/{short}"
             )
         else:
             fields.error(("gateways", index), f"`{name}` is not a gateway", "write NAMESPACE/NAME, NAME or mesh")
-    return tuple(found)
+    return tuple(names)
 
 
 def _check_names(fields: Fields, document: Document) -> None:

@@ -77,17 +77,17 @@ def _hosts(spec: Fields) -> tuple[str, ...]:
 
 
 def _ports(spec: Fields) -> tuple[ServicePort, ...]:
-    found: list[ServicePort] = []
+    ports: list[ServicePort] = []
     for port in spec.items("ports"):
         number, name = port.port("number", required=True), port.text("name", required=True, most=63)
         if name and not is_dns_label(name):
             port.error("name", f"`{name}` is not a port name", "lower-case letters, digits and -")
-        if name and any(other.name == name for other in found):
+        if name and any(other.name == name for other in ports):
             port.error("name", f"two ports are named `{name}`")
-        if number and any(other.number == number for other in found):
+        if number and any(other.number == number for other in ports):
             port.error("number", f"port {number} is listed twice")
-        found.append(ServicePort(number, name, istio_protocol(port, number), port.port("targetPort")))
-    return tuple(found)
+        ports.append(ServicePort(number, name, istio_protocol(port, number), port.port("targetPort")))
+    return tuple(ports)
 
 
 def _endpoints(spec: Fields, ports: tuple[ServicePort, ...], resolution: Resolution) -> tuple[StaticEndpoint, ...]:

@@ -18,10 +18,10 @@ def read_sidecar(root: Fields, meta: Meta) -> tuple[Sidecar, ...]:
     spec = root.fields("spec", required=True)
     if spec is None:
         return ()
-    says = ("egress", "ingress", "outboundTrafficPolicy", "inboundConnectionPool")
-    if not any(spec.has(name) for name in says):
+    settings = ("egress", "ingress", "outboundTrafficPolicy", "inboundConnectionPool")
+    if not any(spec.has(name) for name in settings):
         hint = "set `egress`, `ingress` or `outboundTrafficPolicy`"
-        spec.lacks(*says, what="the Sidecar sets nothing", hint=hint)
+        spec.lacks(*settings, what="the Sidecar sets nothing", hint=hint)
     return (
         Sidecar(
             name=meta.name,
@@ -68,7 +68,7 @@ def _mode(policy: Fields) -> OutboundPolicy:
 
 
 def _egress(spec: Fields) -> tuple[EgressListener, ...]:
-    found: list[EgressListener] = []
+    listeners: list[EgressListener] = []
     items = spec.items("egress")
     for item in items:
         port = item.fields("port")
@@ -77,13 +77,13 @@ def _egress(spec: Fields) -> tuple[EgressListener, ...]:
         if read is None and item is not items[-1]:
             what = "the egress listener without a port must be the last one, and there can be only one"
             item.lacks("port", what=what)
-        if read and read.number and any(other.port and other.port.number == read.number for other in found):
+        if read and read.number and any(other.port and other.port.number == read.number for other in listeners):
             item.error("port", f"port {read.number} is listed twice")
         hosts = item.texts("hosts", required=True, most=320)
         for index, host in enumerate(hosts):
             _check_host(item, index, host)
-        found.append(EgressListener(hosts=hosts, port=read))
-    return tuple(found)
+        listeners.append(EgressListener(hosts=hosts, port=read))
+    return tuple(listeners)
 
 
 def _check_host(item: Fields, index: int, host: str) -> None:
@@ -99,16 +99,16 @@ def _check_host(item: Fields, index: int, host: str) -> None:
 
 
 def _ingress(spec: Fields) -> tuple[IngressListener, ...]:
-    found: list[IngressListener] = []
+    listeners: list[IngressListener] = []
     for item in spec.items("ingress"):
         item.refused("tls", "TLS of a sidecar's ingress is not supported by this version of weft")
         port = item.fields("port", required=True)
         read = _port(port, well_known=True) if port else ServicePort(0)
-        if read.number and any(other.port.number == read.number for other in found):
+        if read.number and any(other.port.number == read.number for other in listeners):
             item.error("port", f"port {read.number} is listed twice")
         _refuse_binding(item)
-        found.append(IngressListener(read, _endpoint(item), read_pool(item, "connectionPool", to_workload=True)))
-    return tuple(found)
+        listeners.append(IngressListener(read, _endpoint(item), read_pool(item, "connectionPool", to_workload=True)))
+    return tuple(listeners)
 
 
 def _port(port: Fields, *, well_known: bool) -> ServicePort:

@@ -17,9 +17,9 @@ _GROUPS = {
 def read_targets(spec: Fields) -> tuple[str, ...]:
     """Return the targets of a policy, each as `KIND NAME`. Policies for Services are enforced by waypoints, which weft
     does not have. They are an error, so that no author believes that they are enforced."""
-    one = spec.fields("targetRef")
-    found = []
-    for target in (*([one] if one else []), *spec.items("targetRefs")):
+    single = spec.fields("targetRef")
+    targets = []
+    for target in (*([single] if single else []), *spec.items("targetRefs")):
         kind = target.choice("kind", _GROUPS)
         name = target.text("name", required=True, most=253)
         target.refused("sectionName", "`sectionName` is not supported: a policy applies to a whole gateway")
@@ -27,10 +27,10 @@ def read_targets(spec: Fields) -> tuple[str, ...]:
         group = target.text("group", most=253)
         if group not in (_GROUPS.get(kind, group), "core"):
             target.error("group", f"{kind} is of the group `{_GROUPS[kind]}`, not `{group}`")
-        found.append(
+        targets.append(
             f"{kind or GATEWAY} {name}"
         )  # a misspelled kind is reported already; assume a gateway, so that the policy fails closed
-    unenforced = [each for each in found if not each.startswith(f"{GATEWAY} ")]
+    unenforced = [each for each in targets if not each.startswith(f"{GATEWAY} ")]
     if unenforced:
         what = (
             f"this policy is bound to {', '.join(unenforced[:3])} by `targetRefs`, and this version of weft runs no "
@@ -39,9 +39,9 @@ def read_targets(spec: Fields) -> tuple[str, ...]:
         spec.error(
             "targetRefs" if spec.has("targetRefs") else "targetRef", what, "use a `selector` to bind it to workloads"
         )
-    if found and spec.has("selector"):
+    if targets and spec.has("selector"):
         spec.error("selector", "only one of `selector` and `targetRefs` may be set")
-    return tuple(found)
+    return tuple(targets)
 
 
 def reaches_gateways(targets: tuple[str, ...]) -> bool:

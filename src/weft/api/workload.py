@@ -138,7 +138,7 @@ def _refuse_beside_gateway(spec: Fields, inject: str) -> None:
 
 
 def _publish(gateway: Fields) -> tuple[PublishedPort, ...]:
-    found: list[PublishedPort] = []
+    ports: list[PublishedPort] = []
     for item in gateway.items("publish"):
         number = item.port("port", required=True)
         if number in OWN_PORTS:
@@ -149,10 +149,10 @@ def _publish(gateway: Fields) -> tuple[PublishedPort, ...]:
             address=item.address("address") or "127.0.0.1",
             line=item.line,
         )
-        if any((other.address, other.host_port) == (published.address, published.host_port) for other in found):
+        if any((other.address, other.host_port) == (published.address, published.host_port) for other in ports):
             item.error("hostPort", f"port {published.host_port} of {published.address} is listed twice")
-        found.append(published)
-    return tuple(found)
+        ports.append(published)
+    return tuple(ports)
 
 
 class _Traffic:
@@ -230,35 +230,35 @@ def _working_directory(spec: Fields) -> str:
 
 def _environment(spec: Fields) -> tuple[tuple[str, str], ...]:
     if isinstance(spec.raw("env"), list):
-        found: dict[str, str] = {}
+        variables: dict[str, str] = {}
         for item in spec.items("env"):
             item.refused("valueFrom", "`valueFrom` needs Kubernetes", "write the `value`")
             name = item.text("name", required=True, most=4_096)
-            if name and name in found:
+            if name and name in variables:
                 item.error("name", f"`{name}` is listed twice")
-            found[name] = item.text("value")
+            variables[name] = item.text("value")
     else:
-        found = spec.string_map("env")
-    for name in found:
+        variables = spec.string_map("env")
+    for name in variables:
         if (not name and isinstance(spec.raw("env"), dict)) or "=" in name:
             spec.error("env", f"`{name}` is not a name for an environment variable")
-    return tuple(found.items())
+    return tuple(variables.items())
 
 
 def _ports(spec: Fields) -> tuple[WorkloadPort, ...]:
-    found: list[WorkloadPort] = []
+    ports: list[WorkloadPort] = []
     for item in spec.items("ports"):
         item.also_called(_KUBERNETES)
         number, name = item.port("port", required=True), item.text("name", most=63)
-        if name and any(other.name == name for other in found):
+        if name and any(other.name == name for other in ports):
             item.error("name", f"two ports are named `{name}`")
-        if number and any(other.number == number for other in found):
+        if number and any(other.number == number for other in ports):
             item.error("port", f"port {number} is listed twice")
         if number == ADMIN_PORT or number in TAKEN_PORTS:
             item.error("port", f"port {number} is reserved for the proxy in every pod", "use another port")
         protocol = istio_protocol(item, number) if item.has("protocol") else from_name(name, number)
-        found.append(WorkloadPort(number, name, protocol))
-    return tuple(found)
+        ports.append(WorkloadPort(number, name, protocol))
+    return tuple(ports)
 
 
 def _readiness(spec: Fields, names: set[str]) -> Probe | None:

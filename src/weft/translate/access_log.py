@@ -188,10 +188,13 @@ def _ours(settings: Settings, policies: str, noted: frozenset[str], log: FileLog
     """Return weft's own log fields: name to format. A text log has only the fields that this proxy can fill; a JSON log
     has the same names at every proxy."""
     more = sorted(prefix for prefix in noted if prefix.startswith(ASKED) and prefix != ASKED)
-    found = {**_OF_POLICIES, **{f"asked_policy_{number}": (each, _POLICY) for number, each in enumerate(more, start=2)}}
+    fields = {
+        **_OF_POLICIES,
+        **{f"asked_policy_{number}": (each, _POLICY) for number, each in enumerate(more, start=2)},
+    }
     results = {
         name: f"%DYNAMIC_METADATA({policies}:{prefix}{key})%"
-        for name, (prefix, key) in found.items()
+        for name, (prefix, key) in fields.items()
         if prefix in noted or log.encoding is Encoding.JSON
     }
     never = _NEVER.get(settings.reporter) if log.encoding is Encoding.TEXT else None

@@ -86,15 +86,15 @@ def noted(view: GroupView) -> frozenset[str]:
     """Return the prefixes under which the policies' filters write their results into a request's metadata; "" for
     enforced rules."""
     policies = _in_force(view)
-    found = {prefix for _, _, prefix in _by_provider(policies)}
-    found |= {"" for each in view.authentication if each.refused}  # an RBAC filter, too, enforces a rejected one
+    prefixes = {prefix for _, _, prefix in _by_provider(policies)}
+    prefixes |= {"" for each in view.authentication if each.refused}  # an RBAC filter, too, enforces a rejected one
     for policy in policies:
         if policy.dry_run:
-            tried = {Action.ALLOW: DRY_RUN_ALLOW, Action.DENY: DRY_RUN_DENY, Action.CUSTOM: DRY_RUN_CUSTOM}
-            found |= {tried[policy.action]} if policy.action in tried else set()
+            dry_run_prefixes = {Action.ALLOW: DRY_RUN_ALLOW, Action.DENY: DRY_RUN_DENY, Action.CUSTOM: DRY_RUN_CUSTOM}
+            prefixes |= {dry_run_prefixes[policy.action]} if policy.action in dry_run_prefixes else set()
         else:
-            found.add(AUDITED if policy.action is Action.AUDIT else "")
-    return frozenset(found)
+            prefixes.add(AUDITED if policy.action is Action.AUDIT else "")
+    return frozenset(prefixes)
 
 
 def rule_id(policy: AuthorizationPolicy, number: int) -> str:
@@ -176,9 +176,9 @@ def _rules(policies: Iterable[AuthorizationPolicy], settings: Settings, *, http:
         if policy.action is not Action.ALLOW:
             result.action = RBAC.DENY
         for number, rule in enumerate(policy.rules):
-            made = rbac_policy(rule, policy.action, settings, http=http, published=published)
-            if made is not None:
-                result.policies[rule_id(policy, number)].CopyFrom(made)
+            translated = rbac_policy(rule, policy.action, settings, http=http, published=published)
+            if translated is not None:
+                result.policies[rule_id(policy, number)].CopyFrom(translated)
         if not policy.rules:
             result.policies[rule_id(policy, 0)].CopyFrom(nothing())
     return result

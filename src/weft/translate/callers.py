@@ -28,13 +28,13 @@ def known_callers(view: GroupView) -> tuple[str, ...] | None:
     ]
     if not policies:
         return None
-    found: dict[str, None] = {}
+    identities: dict[str, None] = {}
     for rule in (rule for policy in policies for rule in policy.rules if not rule.needs_http):
         named = _named(rule, view)
         if named is None:
             return None
-        found |= dict.fromkeys(named)
-    return tuple(found)
+        identities |= dict.fromkeys(named)
+    return tuple(identities)
 
 
 def _named(rule: AuthorizationRule, view: GroupView) -> tuple[str, ...] | None:

@@ -57,7 +57,7 @@ def outbound(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[
     port = view.service.port(port.number) or port
     subsets: tuple[Subset | None, ...] = (None, *(view.rule.subsets if view.rule else ()))
     views = (view, together(view)) if view.led_to else (view,)
-    return tuple(made for each in views for subset in subsets for made in _outbound(each, port, subset, settings))
+    return tuple(cluster for each in views for subset in subsets for cluster in _outbound(each, port, subset, settings))
 
 
 def together(view: ServiceView) -> ServiceView:
@@ -72,11 +72,11 @@ def inbound(port: InboundPort, settings: Settings) -> tuple[Built, ...]:
     instead of its own address. The HTTP version is that of the service that declares a protocol. For services that
     declare none, requests keep the HTTP version of the caller; if services of both kinds share the port, there is a
     second cluster for that."""
-    made = _inbound(port, settings, names.inbound_cluster(port.number), inbound_upstream(port))
+    cluster = _inbound(port, settings, names.inbound_cluster(port.number), inbound_upstream(port))
     if not port.carried.both_ways:
-        return (made,)
+        return (cluster,)
     beside = names.inbound_cluster(port.number, as_called=True)
-    return (made, _inbound(port, settings, beside, UpstreamHttp.AS_CALLED))
+    return (cluster, _inbound(port, settings, beside, UpstreamHttp.AS_CALLED))
 
 
 def inbound_upstream(port: InboundPort) -> UpstreamHttp | None:
@@ -172,11 +172,11 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
         announce_caller(cluster, chosen.proxy_protocol)
     sources = keys(view.service.origin, *(view.rule.origins if view.rule else ()))
     cluster.metadata.CopyFrom(of_objects(sources))
-    asked_by = (
+    secret_sources = (
         keys(*view.rule.origins) if view.rule else sources
     )  # only the rule: the service does not name the certificate files
-    held = secrets(name, foreign, asked_by, view.credentials) if foreign is not None else ()
-    return (build(name, cluster, sources), *held)
+    sds_secrets = secrets(name, foreign, secret_sources, view.credentials) if foreign is not None else ()
+    return (build(name, cluster, sources), *sds_secrets)
 
 
 def _locate(
@@ -233,8 +233,8 @@ def _assign(
     cluster: Cluster, members: tuple[Endpoint, ...], view: ServiceView, chosen: TrafficPolicy, settings: Settings
 ) -> None:
     """Put the endpoints into the cluster itself instead of EDS, those near the caller first."""
-    found = near(chosen, members, view.caller.whereabouts, settings.locality)
-    cluster.load_assignment.CopyFrom(assignment(cluster.name, found))
+    localities = near(chosen, members, view.caller.whereabouts, settings.locality)
+    cluster.load_assignment.CopyFrom(assignment(cluster.name, localities))
 
 
 def _secure(

@@ -77,16 +77,16 @@ def near(
     return places(endpoints, caller or Whereabouts(), setting_for(chosen, mesh))
 
 
-def assignment(name: str, found: tuple[LocalityGroup, ...]) -> ClusterLoadAssignment:
-    result: ClusterLoadAssignment = ClusterLoadAssignment.FromString(_assigned(name, found))
+def assignment(name: str, localities: tuple[LocalityGroup, ...]) -> ClusterLoadAssignment:
+    result: ClusterLoadAssignment = ClusterLoadAssignment.FromString(_assigned(name, localities))
     return result
 
 
-def _assigned(name: str, found: tuple[LocalityGroup, ...]) -> bytes:
+def _assigned(name: str, localities: tuple[LocalityGroup, ...]) -> bytes:
     """Return the serialized load assignment. It is joined from the cached bytes of each endpoint, so that thousands of
     endpoints are not serialized again."""
     parts: list[bytes] = [ClusterLoadAssignment(cluster_name=name).SerializeToString()]
-    for place in found:
+    for place in localities:
         entry = LocalityLbEndpoints(priority=place.priority)
         entry.load_balancing_weight.value = place.weight
         # The locality is present even if it is empty: gRPC's xDS client rejects endpoints without one.
@@ -99,12 +99,12 @@ def _assigned(name: str, found: tuple[LocalityGroup, ...]) -> bytes:
 
 def _varint(number: int) -> bytes:
     """Encode a length as a protobuf varint."""
-    written = bytearray()
+    encoded = bytearray()
     while number > 0x7F:
-        written.append(number & 0x7F | 0x80)
+        encoded.append(number & 0x7F | 0x80)
         number >>= 7
-    written.append(number)
-    return bytes(written)
+    encoded.append(number)
+    return bytes(encoded)
 
 
 @lru_cache(maxsize=65536)

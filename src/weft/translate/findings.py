@@ -59,11 +59,11 @@ def _why_not_handed_over(dropped: Dropped, mesh: Mesh) -> str:
     """Return why an existing VirtualService cannot be the delegate of a dropped route; "" if there is no such
     VirtualService."""
     delegate = dropped.route.delegate
-    found = mesh.get(ObjectKey("VirtualService", delegate.namespace, delegate.name)) if delegate else ()
-    if delegate is None or not found:
+    values = mesh.get(ObjectKey("VirtualService", delegate.namespace, delegate.name)) if delegate else ()
+    if delegate is None or not values:
         return ""
     name = f"{delegate.namespace}/{delegate.name}"
-    if any(isinstance(value, VirtualService) and value.hosts for value in found):
+    if any(isinstance(value, VirtualService) and value.hosts for value in values):
         return f"{name} has `hosts`, so it is not a delegate"
     return f"the delegate {name} is not exported to namespace {dropped.routing.namespace}"
 

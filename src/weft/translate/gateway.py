@@ -15,10 +15,10 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
     """Return the clusters of a host, if routes lead to it, and its virtual hosts, if the gateway serves it."""
     return Contribution(
         clusters=tuple(
-            made
+            cluster
             for port in view.ports
             if port.protocol is not Protocol.UDP
-            for made in clusters.outbound(view, port, settings)
+            for cluster in clusters.outbound(view, port, settings)
         ),
         hosts=tuple((door.route_name, gateway_routes.virtual_host(view, door)) for door in view.doors),
     )

@@ -45,18 +45,18 @@ def listeners(view: GroupView) -> tuple[Built, ...]:
     for served in view.servers:
         doors.setdefault(served.bound.door, []).append(served)
     guards = guards_of(view)
-    found: list[Built] = []
-    for (bind, port), held in doors.items():
+    built: list[Built] = []
+    for (bind, port), servers in doors.items():
         name = names.listener(bind or _EVERYWHERE, port)
         result = Listener(name=name)
         if bind:
             result.address.CopyFrom(socket_address(bind, port))
         else:
             on_both_families(result, port)
-        found += _filled(result, held, view, guards)
+        built += _filled(result, servers, view, guards)
         if port in view.published and not bind:
-            found += _filled(_published(port), held, view, guards_of(view, published=port))
-    return tuple(found)
+            built += _filled(_published(port), servers, view, guards_of(view, published=port))
+    return tuple(built)
 
 
 def _published(port: int) -> Listener:
@@ -70,39 +70,41 @@ def _published(port: int) -> Listener:
     return result
 
 
-def _filled(result: Listener, held: list[ServerView], view: GroupView, guards: Guards) -> tuple[Built, ...]:
+def _filled(result: Listener, servers: list[ServerView], view: GroupView, guards: Guards) -> tuple[Built, ...]:
     name = result.name
     result.traffic_direction = TrafficDirection.OUTBOUND
     result.access_log.extend(listener_logs(view.settings))
     result.per_connection_buffer_limit_bytes.value = EDGE_BUFFER
-    result.filter_chains.extend(_chains(name, held, view, guards))
+    result.filter_chains.extend(_chains(name, servers, view, guards))
     if not result.filter_chains:
         return ()  # Envoy rejects a listener without filter chains; connections to the port are refused
-    if any(served.bound.server.encrypted for served in held):
+    if any(served.bound.server.encrypted for served in servers):
         result.listener_filters.append(tls_inspector())
-    sources = keys(*(served.bound.origin for served in held))
+    sources = keys(*(served.bound.origin for served in servers))
     result.metadata.CopyFrom(of_objects(sources))
     policies = keys(*(each.origin for each in view.authorization), *(each.origin for each in view.authentication))
     return (build(name, result, (*sources, *policies)),)
 
 
-def _chains(name: str, held: list[ServerView], view: GroupView, guards: Guards) -> Iterator[FilterChain]:
-    first = held[0].bound
+def _chains(name: str, servers: list[ServerView], view: GroupView, guards: Guards) -> Iterator[FilterChain]:
+    first = servers[0].bound
     if first.server.is_http and not first.server.encrypted:
-        yield chain("", _http(name, held, view, guards))
+        yield chain("", _http(name, servers, view, guards))
         return
-    yield from _apart([made for served in held for made in _of_server(name, served, view, guards)])
+    yield from _apart([candidate for served in servers for candidate in _of_server(name, served, view, guards)])
 
 
-def _apart(found: list[FilterChain]) -> Iterator[FilterChain]:
+def _apart(candidates: list[FilterChain]) -> Iterator[FilterChain]:
     """Yield filter chains of which no two match the same address range and server name, because Envoy rejects a
     listener with such chains: the first one is kept. Envoy matches the address before the server name and does not
     try a wider range afterwards, so each range gets all chains that can match an address inside it."""
-    ranges = dict.fromkeys(_network(each) for made in found for each in made.filter_chain_match.prefix_ranges)
+    ranges = dict.fromkeys(
+        _network(each) for candidate in candidates for each in candidate.filter_chain_match.prefix_ranges
+    )
     taken: set[tuple[_Network | None, str]] = set()
-    for made in found:
-        wanted = made.filter_chain_match.server_names or ("",)
-        own = [_network(each) for each in made.filter_chain_match.prefix_ranges]
+    for candidate in candidates:
+        wanted = candidate.filter_chain_match.server_names or ("",)
+        own = [_network(each) for each in candidate.filter_chain_match.prefix_ranges]
         kept: dict[tuple[str, ...], list[_Network]] = {}
         for each in (None, *ranges):  # None stands for addresses in no range
             if own and not any(each is not None and _within(each, wider) for wider in own):
@@ -110,20 +112,22 @@ def _apart(found: list[FilterChain]) -> Iterator[FilterChain]:
             if left := tuple(server_name for server_name in wanted if (each, server_name) not in taken):
                 taken.update((each, server_name) for server_name in left)
                 if each is None:
-                    yield _matched(made, left)
+                    yield _matched(candidate, left)
                 else:
                     kept.setdefault(left, []).append(each)
         for left, where in kept.items():
-            yield _matched(made, left, where)
+            yield _matched(candidate, left, where)
 
 
-def _matched(made: FilterChain, server_names: tuple[str, ...], ranges: list[_Network] | None = None) -> FilterChain:
+def _matched(
+    candidate: FilterChain, server_names: tuple[str, ...], ranges: list[_Network] | None = None
+) -> FilterChain:
     result = FilterChain()
-    result.CopyFrom(made)
-    found = matching(tuple(each for each in server_names if each), tuple(str(each) for each in ranges or ()))
+    result.CopyFrom(candidate)
+    narrowed = matching(tuple(each for each in server_names if each), tuple(str(each) for each in ranges or ()))
     del result.filter_chain_match.prefix_ranges[:]
-    result.filter_chain_match.server_names[:] = found.server_names
-    result.filter_chain_match.prefix_ranges.extend(found.prefix_ranges)
+    result.filter_chain_match.server_names[:] = narrowed.server_names
+    result.filter_chain_match.prefix_ranges.extend(narrowed.prefix_ranges)
     return result
 
 
@@ -139,33 +143,33 @@ def _of_server(name: str, served: ServerView, view: GroupView, guards: Guards) -
     bound, server = served.bound, served.bound.server
     hosts = tuple(dict.fromkeys(each.host for each in bound.hosts))
     if server.tls is None or not server.tls.terminates or not server.encrypted:
-        for made in _streams(served, view, guards):
+        for server_chain in _streams(served, view, guards):
             if not server.encrypted:
-                yield made
+                yield server_chain
                 continue
-            _narrow(made, hosts)
-            if made.filter_chain_match.server_names or "*" in hosts:
-                yield made
+            _narrow(server_chain, hosts)
+            if server_chain.filter_chain_match.server_names or "*" in hosts:
+                yield server_chain
         return
     socket = gateway_tls.downstream(server, view)
-    found: list[FilterChain] = []
+    server_chains: list[FilterChain] = []
     if socket is not None and server.is_http:
-        found.append(chain(bound.route_name, _http(name, [served], view, guards)))
+        server_chains.append(chain(bound.route_name, _http(name, [served], view, guards)))
     elif socket is not None:
-        found.extend(_streams(served, view, guards))
+        server_chains.extend(_streams(served, view, guards))
     # The server owns its server names even without a certificate: this last chain closes connections that match no
     # chain before it.
-    found.append(chain(bound.route_name if server.is_http else "", _closing(view)))
-    for made in found:
-        _narrow(made, hosts)
-        if not made.filter_chain_match.server_names and "*" not in hosts:
+    server_chains.append(chain(bound.route_name if server.is_http else "", _closing(view)))
+    for server_chain in server_chains:
+        _narrow(server_chain, hosts)
+        if not server_chain.filter_chain_match.server_names and "*" not in hosts:
             continue
         if socket is not None:
-            made.transport_socket.CopyFrom(socket)
-            made.transport_socket_connect_timeout.CopyFrom(
+            server_chain.transport_socket.CopyFrom(socket)
+            server_chain.transport_socket_connect_timeout.CopyFrom(
                 _HANDSHAKE
             )  # a client cannot keep a connection open without completing the handshake
-        yield made
+        yield server_chain
 
 
 def _closing(view: GroupView) -> Filter:
@@ -197,20 +201,20 @@ def _streams(served: ServerView, view: GroupView, guards: Guards) -> Iterator[Fi
                 if not through or not applies(_anywhere(match), seen.caller, bound.server.port.number):
                     continue
                 if not route.route and route.failing:  # close these connections: no other server may serve them
-                    made = chain("", _closing(view))
-                    made.filter_chain_match.CopyFrom(matching(match.sni_hosts, match.destination_subnets))
+                    stream_chain = chain("", _closing(view))
+                    stream_chain.filter_chain_match.CopyFrom(matching(match.sni_hosts, match.destination_subnets))
                 elif route.route:
-                    found = stream(seen, bound.server.port, route, match)
-                    made = filter_chain(found, seen, bound.server.port, view.settings)
-                    end = made.filters[-1]
-                    del made.filters[-1]
-                    made.filters.extend([*guards.network, end])
+                    stream_route = stream(seen, bound.server.port, route, match)
+                    stream_chain = filter_chain(stream_route, seen, bound.server.port, view.settings)
+                    end = stream_chain.filters[-1]
+                    del stream_chain.filters[-1]
+                    stream_chain.filters.extend([*guards.network, end])
                 else:
                     continue
                 # The metadata is that of the chain, not of the listener, so that a renamed VirtualService replaces only
                 # this chain.
-                made.metadata.CopyFrom(of_objects(keys(routing.origin)))
-                yield made
+                stream_chain.metadata.CopyFrom(of_objects(keys(routing.origin)))
+                yield stream_chain
 
 
 def _anywhere(match: L4Match) -> L4Match:
@@ -219,8 +223,10 @@ def _anywhere(match: L4Match) -> L4Match:
     return L4Match(port=match.port, source_labels=match.source_labels, source_namespace=match.source_namespace)
 
 
-def _narrow(made: FilterChain, hosts: tuple[str, ...]) -> None:
+def _narrow(server_chain: FilterChain, hosts: tuple[str, ...]) -> None:
     """Restrict the server names (SNI) of a chain to those of the server's hosts."""
-    wanted = tuple(made.filter_chain_match.server_names) or ("*",)
-    found = dict.fromkeys(narrower(host.lower(), name.lower()) for name in wanted for host in hosts)
-    made.filter_chain_match.server_names[:] = [] if "*" in found else [name for name in found if name]
+    wanted = tuple(server_chain.filter_chain_match.server_names) or ("*",)
+    server_names = dict.fromkeys(narrower(host.lower(), name.lower()) for name in wanted for host in hosts)
+    server_chain.filter_chain_match.server_names[:] = (
+        [] if "*" in server_names else [name for name in server_names if name]
+    )

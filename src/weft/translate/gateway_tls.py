@@ -78,13 +78,13 @@ def downstream(server: GatewayServer, view: GroupView) -> TransportSocket | None
 
 def secrets(view: GroupView) -> tuple[Built, ...]:
     """Return the SDS secrets of all servers of a gateway, each secret once."""
-    found: dict[str, Built] = {}
+    by_name: dict[str, Built] = {}
     for served in view.servers:
         shown = _shown(served.bound.server.tls, view) if served.bound.server.tls else None
         if shown is not None and served.bound.server.encrypted:
-            for made in _secrets(shown, keys(served.bound.origin)):
-                found.setdefault(made.name, made)
-    return tuple(found.values())
+            for secret in _secrets(shown, keys(served.bound.origin)):
+                by_name.setdefault(secret.name, secret)
+    return tuple(by_name.values())
 
 
 def missing(tls: ServerTls, view: GroupView) -> tuple[str, ...]:
@@ -92,17 +92,17 @@ def missing(tls: ServerTls, view: GroupView) -> tuple[str, ...]:
     certificate. Empty if they can be used."""
     if tls.terminates and tls.mode is not ServerTlsMode.ISTIO_MUTUAL and not tls.credentials and not tls.files:
         return ("the server may not use any certificate that it names",)
-    found = []
+    reasons = []
     for reference in tls.credentials:
-        held = _credential(reference, view)
-        if held is None:
-            found.append(f"there is no Secret {_place(reference, view)}")
-        elif not held.chain or not held.private_key:
-            found.append(f"the Secret {_place(reference, view)} has no certificate with its key")
-    if tls.asks and not tls.authorities and not tls.roots and not found and _authorities(tls, view) is None:
+        credential = _credential(reference, view)
+        if credential is None:
+            reasons.append(f"there is no Secret {_place(reference, view)}")
+        elif not credential.chain or not credential.private_key:
+            reasons.append(f"the Secret {_place(reference, view)} has no certificate with its key")
+    if tls.asks and not tls.authorities and not tls.roots and not reasons and _authorities(tls, view) is None:
         named = tls.authorities_credential or (tls.credentials[0] if tls.credentials else CredentialRef(""))
-        found.append(f"no Secret has the trusted CA: {_place(named, view)} has no `ca.crt`")
-    return tuple(found)
+        reasons.append(f"no Secret has the trusted CA: {_place(named, view)} has no `ca.crt`")
+    return tuple(reasons)
 
 
 def credential_name(reference: CredentialRef, namespace: str) -> str:
@@ -124,9 +124,9 @@ def _shown(written: ServerTls, view: GroupView) -> _Shown | None:
         return None
     pairs: list[tuple[str, Credential | CertificateFiles]] = []
     for reference in written.credentials:
-        held = _credential(reference, view)
-        if held is not None:
-            pairs.append((credential_name(reference, view.namespace), held))
+        credential = _credential(reference, view)
+        if credential is not None:
+            pairs.append((credential_name(reference, view.namespace), credential))
     pairs += ((f"file-cert:{each.certificate}~{each.private_key}", each) for each in written.files)
     roots: tuple[str, Credential | CertificateText | str] | None = None
     if written.asks:
@@ -152,8 +152,8 @@ def _roots_name(written: ServerTls, trusted: Credential, view: GroupView) -> str
 
 
 def _authorities(written: ServerTls, view: GroupView) -> Credential | None:
-    found = (_credential(each, view) for each in vouching(written))
-    return next((each for each in found if each is not None and each.roots), None)
+    candidates = (_credential(each, view) for each in vouching(written))
+    return next((each for each in candidates if each is not None and each.roots), None)
 
 
 def _credential(reference: CredentialRef, view: GroupView) -> Credential | None:

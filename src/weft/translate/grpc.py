@@ -90,8 +90,8 @@ def _listener(name: str, route_name: str, service: Service) -> Built:
 def _host(view: ServiceView, port: ServicePort) -> VirtualHost:
     """Return the virtual host of a service port. It matches every domain, because the listener already identifies the
     service."""
-    made = host_of(view, port.number, ("*",))
-    message = RouteConfiguration.FromString(made.fragment)
+    virtual_host = host_of(view, port.number, ("*",))
+    message = RouteConfiguration.FromString(virtual_host.fragment)
     for route in message.virtual_hosts[0].routes:
         for unknown in (filters.CORS, filters.GRPC_WEB, filters.MARK):
             route.typed_per_filter_config.pop(unknown, None)
@@ -99,4 +99,4 @@ def _host(view: ServiceView, port: ServicePort) -> VirtualHost:
             # grpc_timeout_header_max is the only timeout that gRPC's client reads.
             route.route.max_stream_duration.grpc_timeout_header_max.CopyFrom(route.route.timeout)
     fragment: bytes = message.SerializeToString(deterministic=True)
-    return VirtualHost(made.name, fragment, made.sources, made.domains, made.claims)
+    return VirtualHost(virtual_host.name, fragment, virtual_host.sources, virtual_host.domains, virtual_host.claims)

@@ -58,9 +58,9 @@ def chains(ranges: tuple[str, ...]) -> tuple[FilterChain, ...]:
     """Return the filter chain of a shared listener that holds calls to these ranges; () if there are no ranges."""
     if not ranges:
         return ()
-    held = chain(_HOLD, _cluster_by_address(), _wait_for_cluster())
-    held.filter_chain_match.CopyFrom(matching((), ranges))
-    return (held,)
+    hold_chain = chain(_HOLD, _cluster_by_address(), _wait_for_cluster())
+    hold_chain.filter_chain_match.CopyFrom(matching((), ranges))
+    return (hold_chain,)
 
 
 def without(ranges: tuple[str, ...], taken: Iterable[str]) -> tuple[str, ...]:

@@ -113,12 +113,12 @@ def _chains(entrance: _Entrance, view: GroupView, guards: Guards, sockets: _Sock
     """Return the filter chains of a port. Plaintext is accepted unless the mode is STRICT, mutual TLS unless the mode
     is DISABLE. Any other TLS is passed to the application where the port may carry more than HTTP."""
     ends = _Ends(entrance, view.inbound_settings, guards)
-    found: list[FilterChain] = []
+    filter_chains: list[FilterChain] = []
     if entrance.mode is not TlsMode.DISABLE:
-        found.extend(_secured(entrance, ends, sockets))
+        filter_chains.extend(_secured(entrance, ends, sockets))
     if entrance.mode is not TlsMode.STRICT:
-        found.extend(_plain(entrance, ends))
-    for entry in found:
+        filter_chains.extend(_plain(entrance, ends))
+    for entry in filter_chains:
         # The chains do not name the services, only the cluster does: a new service on the port must not drain
         # connections.
         if view.modes.sources:
@@ -129,7 +129,7 @@ def _chains(entrance: _Entrance, view: GroupView, guards: Guards, sockets: _Sock
         else:
             is_http = entry.filters[-1].name.endswith("http_connection_manager")
             entry.name = f"{names.VIRTUAL_INBOUND}-catchall-http" if is_http else names.VIRTUAL_INBOUND
-    return found
+    return filter_chains
 
 
 def _secured(entrance: _Entrance, ends: _Ends, sockets: _Sockets) -> Iterator[FilterChain]:

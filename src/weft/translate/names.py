@@ -48,10 +48,10 @@ def called_at(cluster: str) -> str:
     """Return the destination address in the name of a held call's cluster; "" if the name is not that of such a
     cluster."""
     try:
-        found = str(ip_address(cluster.rpartition("|")[2]))
+        address = str(ip_address(cluster.rpartition("|")[2]))
     except ValueError:
         return ""
-    return found if cluster in held(found) else ""  # only if the name is spelled exactly so
+    return address if cluster in held(address) else ""  # only if the name is spelled exactly so
 
 
 def called_host(cluster: str) -> str:

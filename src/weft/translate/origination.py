@@ -58,13 +58,13 @@ def secrets(
     """Return the SDS secrets of a cluster: with the paths of files, or with the content of a Kubernetes Secret."""
     if written.credential:
         return _out_of_secret(cluster, written, sources, credentials)
-    found = []
+    sds_secrets = []
     if written.mode is ClientTlsMode.MUTUAL:
         pair = Secret(name=_certificate(cluster))
         pair.tls_certificate.certificate_chain.filename = written.certificate
         pair.tls_certificate.private_key.filename = written.private_key
         pair.tls_certificate.watched_directory.path = dirname(written.certificate)
-        found.append(pair)
+        sds_secrets.append(pair)
     if written.verify:
         roots = Secret(name=_roots(cluster))
         if written.roots:
@@ -75,8 +75,8 @@ def secrets(
             roots.validation_context.watched_directory.path = dirname(file)
         if written.revoked:
             roots.validation_context.crl.filename = written.revoked
-        found.append(roots)
-    return tuple(build(secret.name, secret, sources) for secret in found)
+        sds_secrets.append(roots)
+    return tuple(build(secret.name, secret, sources) for secret in sds_secrets)
 
 
 def _out_of_secret(
@@ -85,15 +85,15 @@ def _out_of_secret(
     """Return the SDS secrets of a cluster with the content of a Kubernetes Secret. Their names contain the cluster's
     name: if another cluster with the same Secret is removed, these secrets must stay. The CA in the Secret
     `NAME-cacert` has precedence over the CA in the Secret NAME."""
-    found = []
+    sds_secrets = []
     own = next((each for each in credentials if each.name == written.credential), None)
     names = (f"{written.credential}{AUTHORITIES}", written.credential)
     trusted = next((each for name in names for each in credentials if each.name == name and each.roots), None)
     if written.mode is ClientTlsMode.MUTUAL and own is not None:
-        found.append(pair_secret(_certificate(cluster), own))
+        sds_secrets.append(pair_secret(_certificate(cluster), own))
     if written.verify and trusted is not None:
-        found.append(roots_secret(_roots(cluster), trusted))
-    return tuple(build(secret.name, secret, sources) for secret in found)
+        sds_secrets.append(roots_secret(_roots(cluster), trusted))
+    return tuple(build(secret.name, secret, sources) for secret in sds_secrets)
 
 
 def pair_secret(name: str, held: Credential) -> Secret:

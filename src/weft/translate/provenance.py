@@ -45,8 +45,8 @@ def _of_objects(sources: tuple[ObjectKey, ...]) -> bytes:
         for source in sources:
             listed.add_struct().update({"kind": source.kind, "namespace": source.namespace, "name": source.name})
         _for_istioctl(result, sources)
-    made: bytes = result.SerializeToString()
-    return made
+    serialized: bytes = result.SerializeToString()
+    return serialized
 
 
 @lru_cache(maxsize=65536)
@@ -62,8 +62,8 @@ def _of_route(origins: tuple[Origin, ...], line: int) -> bytes:
             if origin.file:
                 entry.update({"file": origin.file, "line": (line if position == 0 else 0) or origin.line})
         _for_istioctl(result, tuple(origin.key for origin in origins))
-    made: bytes = result.SerializeToString()
-    return made
+    serialized: bytes = result.SerializeToString()
+    return serialized
 
 
 def _for_istioctl(metadata: Metadata, sources: tuple[ObjectKey, ...]) -> None:

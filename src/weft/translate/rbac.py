@@ -64,16 +64,16 @@ def with_aliases(principals: Iterable[str], settings: Settings) -> tuple[str, ..
     domain stands for the same principal in all trust domains of the mesh. `cluster.local` stands for the mesh's own
     trust domain, whatever its name."""
     domains = (settings.trust_domain, *settings.trust_domain_aliases)
-    found: dict[str, None] = {}
+    aliases: dict[str, None] = {}
     for principal in principals:
         domain, *rest = principal.split("/")
         covered = [each for each in domains if each == domain or (domain[:1] == "*" and each.endswith(domain[1:]))]
         if len(rest) != 4 or domain == "*" or not (covered or domain == "cluster.local"):
-            found[principal] = None
+            aliases[principal] = None
             continue
         for each in domains:
-            found["/".join((domain if each in covered else each, *rest))] = None
-    return tuple(found)
+            aliases["/".join((domain if each in covered else each, *rest))] = None
+    return tuple(aliases)
 
 
 class _Builder:

@@ -215,8 +215,8 @@ def _strip(headers: list[str]) -> HttpFilter:
     patterns = sorted({re.escape(_as_one(header)).replace(r"\-", "[-_]") for header in headers})
     mutation = HeaderMutation()
     for start in range(0, len(patterns), _AT_ONCE):
-        one = mutation.mutations.request_mutations.add()
-        one.remove_on_match.key_matcher.safe_regex.regex = "|".join(patterns[start : start + _AT_ONCE])
+        removal = mutation.mutations.request_mutations.add()
+        removal.remove_on_match.key_matcher.safe_regex.regex = "|".join(patterns[start : start + _AT_ONCE])
     return HttpFilter(name=STRIP, typed_config=packed(mutation))
 
 

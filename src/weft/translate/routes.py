@@ -78,7 +78,7 @@ def host_of(view: ServiceView, port: int, claimed: tuple[str, ...], *, connects:
 
 def routes(view: ServiceView, port: int) -> list[Route]:
     """Return the routes of a host at a port, in matching order, up to the first one that matches everything."""
-    result = [made for each in chosen(view, port) for made in _replayed(_route(each, view, port), each, view, port)]
+    result = [route for each in chosen(view, port) for route in _replayed(_route(each, view, port), each, view, port)]
     # If no configured route applies to this caller and port, the service is called as without a VirtualService.
     unrouted = view.service is not None and view.caller.kind is not ProxyKind.GATEWAY
     return result or (_replayed(_default(view, port), None, view, port) if unrouted else [])
@@ -95,11 +95,11 @@ class Chosen(msgspec.Struct, frozen=True, eq=False):
 def chosen(view: ServiceView, port: int) -> list[Chosen]:
     """Return the configured routes that apply to this caller and port. If several VirtualServices are merged, a route
     that matches everything is last, whichever object it comes from."""
-    found = [_chosen(routing, view, port) for routing in speaking(view)]
-    if len(found) < 2:
-        return found[0] if found else []
-    narrow = [each for one in found for each in one if not catches_all(each.envoys)]
-    return narrow + [each for one in found for each in one if catches_all(each.envoys)][:1]
+    by_object = [_chosen(routing, view, port) for routing in speaking(view)]
+    if len(by_object) < 2:
+        return by_object[0] if by_object else []
+    narrow = [each for entries in by_object for each in entries if not catches_all(each.envoys)]
+    return narrow + [each for entries in by_object for each in entries if catches_all(each.envoys)][:1]
 
 
 def _chosen(routing: VirtualService, view: ServiceView, port: int) -> list[Chosen]:

@@ -28,29 +28,29 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
         return gateway.contribute(view, settings)
     if view.service is None:
         return _unowned(view, settings)
-    made: list[Built] = []
-    own: list[Built] = []
+    own_clusters: list[Built] = []
+    own_listeners: list[Built] = []
     hosts: list[tuple[str, VirtualHost]] = []
     chains: list[tuple[int, Chain]] = []
     addressed: set[str] = set()
     for port in view.behind:
-        made += clusters.outbound(view, port, settings) if port.protocol is not Protocol.UDP else ()
+        own_clusters += clusters.outbound(view, port, settings) if port.protocol is not Protocol.UDP else ()
     if not view.ports:  # the service is hidden from these callers
         called = _unowned(msgspec.structs.replace(view, service=None), settings)
-        return msgspec.structs.replace(called, clusters=tuple(made))
+        return msgspec.structs.replace(called, clusters=tuple(own_clusters))
     for port in view.ports:
         if port.protocol is Protocol.UDP:
             continue
-        made += clusters.outbound(view, port, settings)
+        own_clusters += clusters.outbound(view, port, settings)
         at_addresses = listeners.own_addresses(view, port, settings)
         if at_addresses and listeners.shares_port(view, port):
             addressed.add(routes.configuration_name(view, port))
-        own += at_addresses
+        own_listeners += at_addresses
         chains += ((port.number, chain) for chain in listeners.chains_without_address(view, port, settings))
         unreachable = port.number in TAKEN_PORTS and not routes.stands_alone(view, port)
         if not port.protocol.is_tcp and not unreachable:
             hosts.append((routes.configuration_name(view, port), routes.virtual_host(view, port, settings)))
-    return Contribution(tuple(made), tuple(own), tuple(hosts), tuple(chains), frozenset(addressed))
+    return Contribution(tuple(own_clusters), tuple(own_listeners), tuple(hosts), tuple(chains), frozenset(addressed))
 
 
 def base(view: GroupView) -> Contribution:

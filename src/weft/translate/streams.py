@@ -33,7 +33,7 @@ class StreamRoute(msgspec.Struct, frozen=True):
 
 def streams(view: ServiceView, port: ServicePort) -> tuple[StreamRoute, ...]:
     """Return the routes of a TCP port in matching order; the last one matches every connection of the port."""
-    found: list[StreamRoute] = []
+    stream_routes: list[StreamRoute] = []
     taken: set[tuple[str, str]] = set()
     for routing in view.routes[:1]:
         speaks_tls = port.protocol in (Protocol.TLS, Protocol.HTTPS)
@@ -45,10 +45,10 @@ def streams(view: ServiceView, port: ServicePort) -> tuple[StreamRoute, ...]:
                 if not taken.isdisjoint(claimed):
                     continue  # Envoy rejects a listener with two chains for the same match; the first is kept
                 taken |= claimed
-                found.append(stream(view, port, route, match))
+                stream_routes.append(stream(view, port, route, match))
                 if not match.sni_hosts and not match.destination_subnets:
-                    return tuple(found)
-    return (*found, own_stream(view, port))
+                    return tuple(stream_routes)
+    return (*stream_routes, own_stream(view, port))
 
 
 def own_stream(view: ServiceView, port: ServicePort) -> StreamRoute:

@@ -72,10 +72,12 @@ def of_guards(view: GroupView, listener: str = VIRTUAL_INBOUND) -> Lineup:
             ),
             authentication=tuple(tokens[at - len(rules)] for at in positions if at >= len(rules)),
         )
-        made = virtual_inbound(some)
+        listener_resource = virtual_inbound(some)
         if view.kind is ProxyKind.GATEWAY:
-            made = next((each for each in gateway_listeners.listeners(some) if each.name == listener), made)
-        return _apart(Listener.FromString(made.body))
+            listener_resource = next(
+                (each for each in gateway_listeners.listeners(some) if each.name == listener), listener_resource
+            )
+        return _apart(Listener.FromString(listener_resource.body))
 
     suspects = [
         *(_suspect(policy.origin, rule.line) for policy, rule in rules),
@@ -89,12 +91,14 @@ def of_routes(view: ServiceView, port: int) -> Lineup:
     door = next((each for each in view.doors if each.port == port and not each.misdirected), None)
     view = through(view, door) if door is not None else view
     written = [(number, each.resolved) for number, each in enumerate(chosen(view, port)) if each.resolved.origins]
-    made = routes(view, port)
-    for route in made:
+    envoy_routes = routes(view, port)
+    for route in envoy_routes:
         route.ClearField("metadata")  # Envoy truncates its error message, so the route should be short
 
     def trial(positions: Sequence[int]) -> Built:
-        host = VirtualHost(name=view.host, domains=["*"], routes=[made[written[position][0]] for position in positions])
+        host = VirtualHost(
+            name=view.host, domains=["*"], routes=[envoy_routes[written[position][0]] for position in positions]
+        )
         manager = HttpConnectionManager(stat_prefix=TRIAL)
         manager.route_config.CopyFrom(RouteConfiguration(name=TRIAL, virtual_hosts=[host]))
         manager.route_config.validate_clusters.value = False
@@ -117,22 +121,27 @@ def of_cluster(view: ServiceView, refused: Built, settings: Settings) -> Lineup:
         return Lineup((), lambda positions: refused)
     subset = next((each for each in rule.subsets if each.name == subset_name), None)
     chosen = effective(rule, port.number, subset)
-    said: dict[PolicyLevel, dict[str, object]] = {}
+    settings_by_level: dict[PolicyLevel, dict[str, object]] = {}
     for field in FIELDS:
         level = decided_at(rule, port.number, field, subset).level
         if level is not None:
-            said.setdefault(level, {})[field] = getattr(chosen, field)
-    levels = tuple(said)
+            settings_by_level.setdefault(level, {})[field] = getattr(chosen, field)
+    levels = tuple(settings_by_level)
 
     def trial(positions: Sequence[int]) -> Built:
-        kept = {name: value for position in positions if position for name, value in said[levels[position - 1]].items()}
+        kept = {
+            name: value
+            for position in positions
+            if position
+            for name, value in settings_by_level[levels[position - 1]].items()
+        }
         alone = replace(rule, policy=TrafficPolicy(**kept), subsets=()) if kept else None  # type: ignore[arg-type]
-        made = Cluster.FromString(clusters.outbound(replace(view, rule=alone), port, settings)[0].body)
-        made.name = TRIAL
-        if made.type == Cluster.EDS:  # a trial cluster must not request endpoints
-            made.type = Cluster.STATIC
-            made.ClearField("eds_cluster_config")
-        return build(TRIAL, made)
+        cluster = Cluster.FromString(clusters.outbound(replace(view, rule=alone), port, settings)[0].body)
+        cluster.name = TRIAL
+        if cluster.type == Cluster.EDS:  # a trial cluster must not request endpoints
+            cluster.type = Cluster.STATIC
+            cluster.ClearField("eds_cluster_config")
+        return build(TRIAL, cluster)
 
     of_rule = (
         _suspect(

@@ -103,8 +103,8 @@ def upstream(
 def _shared_upstream(protocols: tuple[str, ...], settings: Settings) -> bytes:
     context = UpstreamTlsContext(common_tls_context=_common(settings))
     context.common_tls_context.alpn_protocols.extend(protocols)
-    written: bytes = context.SerializeToString(deterministic=True)
-    return written
+    serialized: bytes = context.SerializeToString(deterministic=True)
+    return serialized
 
 
 @lru_cache(maxsize=65536)

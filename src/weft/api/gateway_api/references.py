@@ -14,8 +14,8 @@ MOST_WEIGHT = 1_000_000  # the limit of the Gateway API
 
 
 def read_parents(spec: Fields, meta: Meta) -> tuple[ParentRef, ...]:
-    each = (_parent(item, meta, index) for index, item in enumerate(spec.items("parentRefs")))
-    found = tuple(parent for parent in each if parent is not None)
+    references = (_parent(item, meta, index) for index, item in enumerate(spec.items("parentRefs")))
+    found = tuple(parent for parent in references if parent is not None)
     spec.refused("useDefaultGateways", "weft has no default Gateways", "name a Gateway in `parentRefs`")
     if not spec.raw("parentRefs"):
         what, hint = "the route has no parent, and no effect", "name a Gateway or a Service in `parentRefs`"
