@@ -1,4 +1,4 @@
-"""No expression that is let through is refused by Envoy: each example is put before a real one."""
+"""Envoy rejects no expression that weft accepts: each example is checked by a real Envoy."""
 
 import pytest
 from envoy.config.accesslog.v3.accesslog_pb2 import AccessLog
@@ -87,7 +87,7 @@ async def test_invalid_expressions_are_rejected_with_the_reason(expression):
 
 @pytest.mark.parametrize("expression", [text for text in BAD if 0 < len(text) < 60 and text != "Foo{a: 1}"])
 async def test_envoy_rejects_all_rejected_expressions(expression):
-    """Else the reader would be narrower than it says."""
+    """Otherwise the reader would reject valid expressions."""
     assert await validate(listeners=[listener(expression)])
 
 

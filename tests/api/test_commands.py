@@ -1,4 +1,4 @@
-"""No line that is let through is refused by Envoy: each command is put before a real one."""
+"""Envoy rejects no log format that weft accepts: each command is checked by a real Envoy."""
 
 import pytest
 from envoy.config.listener.v3.listener_pb2 import Listener

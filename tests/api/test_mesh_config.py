@@ -116,7 +116,7 @@ def test_problems_in_quoted_or_folded_text_have_the_line_where_the_text_begins()
 
 
 def test_from_an_api_server_only_the_config_map_with_the_right_name_is_read():
-    """In files, others of similar names may lie about."""
+    """In files, ConfigMaps with similar names may exist."""
     for name, namespace, from_server, from_file in (
         ("istio-canary", "istio-system", 1, 0),
         ("istio", "mesh", 1, 0),

@@ -277,7 +277,7 @@ def test_a_mutated_object_is_read_or_refused_but_never_raises(data):
     assert not (refused and parsed.values)
     assert all(problem.where.line >= 1 and problem.where.file for problem in parsed.problems)
     for found in parsed.values:
-        hash(found)  # past here values are frozen through and through
+        hash(found)  # values of the model are frozen at every level
 
 
 def test_a_rejected_object_has_no_values_but_the_meant_ones():

@@ -104,7 +104,7 @@ def test_no_text_breaks_the_reader(text):
 
 
 async def _asked(*expressions):
-    """What Envoy has against routes with these expressions."""
+    """Envoy's errors for routes with these expressions."""
     routes = RouteConfiguration(name="routes")
     host = routes.virtual_hosts.add(name="all", domains=["*"])
     for expression in expressions:

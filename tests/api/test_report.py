@@ -1,4 +1,4 @@
-"""Problems are gathered, ordered and bounded; what follows from another is not told beside it."""
+"""Problems are collected, sorted and limited; consequences of another error are not reported."""
 
 from weft.api.document import Document
 from weft.api.report import MOST_PROBLEMS, Consequence, DocumentReport
@@ -14,7 +14,7 @@ def made(**lines):
 
 
 class Mapping:
-    """At the document's root, with one field that is spelt wrongly, if any."""
+    """A mapping at the document's root; at most one of its fields is misspelled."""
 
     path = ()
 
@@ -58,7 +58,7 @@ def test_consequences_of_an_error_or_a_misspelling_are_not_reported():
             report.error(wrong, "no host")
         report.consequence(follows(cursor, "host"))
         assert [each.what for each in report.finish()] == (["no host"] if wrong else [])
-        assert report.failed  # whether it is told or not
+        assert report.failed  # whether the error is reported or not
 
 
 def test_a_consequence_without_a_cause_is_reported():

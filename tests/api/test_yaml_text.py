@@ -133,7 +133,7 @@ def test_punctuation_is_yaml_or_a_yaml_error(text):
 
 
 def test_many_anchors_take_linear_time():
-    """Each was looked for in the whole document: a text of some hundred kilobytes took minutes."""
+    """Each anchor was once searched for in the whole document: a text of some hundred kilobytes took minutes."""
 
     def steps(size):
         text = "\n".join(f"k{number}: &a{number} 1" for number in range(size))

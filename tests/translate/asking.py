@@ -1,4 +1,4 @@
-"""Requests through a real Envoy to an application that says what it saw, and tables of what should come of them."""
+"""Requests through a real Envoy to an application that returns what it received, and tables of the expected results."""
 
 import asyncio
 import contextlib
@@ -16,12 +16,12 @@ class Answer:
 
     @property
     def line(self):
-        """The request line as the application saw it."""
+        """The request line as the application received it."""
         return self.body.split("\r\n", 1)[0]
 
     @property
     def seen(self):
-        """The headers that the application saw."""
+        """The headers that the application received."""
         return _headers(self.body)
 
 
@@ -67,7 +67,7 @@ async def echo(reader, writer):
 
 @contextlib.asynccontextmanager
 async def guarded(*values, **more):
-    """Yields the port on which a caller finds an application behind these objects."""
+    """Run an application behind a proxy with these objects; yields the port on which a caller reaches it."""
     async with app(echo) as behind, pair(behind, *values, **more) as port:
         yield port
 

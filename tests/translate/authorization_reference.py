@@ -1,5 +1,6 @@
-"""What AuthorizationPolicies mean, written down a second time: Istio's documented semantics, and weft's one difference
-(what keeps out is matched however it is written). Policies are documents, requests are the rig's; no code of weft's.
+"""A second, independent implementation of AuthorizationPolicies: Istio's documented semantics, and weft's one
+difference (values that deny are matched in every spelling). Policies are documents, requests are those of
+`policy_rig.py`; no code of weft is used.
 
 https://istio.io/latest/docs/reference/config/security/authorization-policy/ and …/conditions/
 """
@@ -20,7 +21,7 @@ def verdict(policies, request, *, address, port):
     ]
     if not request.tcp and _is_disguised(chosen, request):
         return "deny"
-    for action in ("CUSTOM", "DENY"):  # the tests' CUSTOM policies name a provider that is not there
+    for action in ("CUSTOM", "DENY"):  # the tests' CUSTOM policies name a provider that does not exist
         for policy in chosen:
             if _action(policy) == action and any(
                 _rule(policy, rule, request, address, port) for rule in _rules(policy)
@@ -243,7 +244,8 @@ def _tidy(pattern):
 
 
 def _spellings(path):
-    """What servers may take a path for: parameters stripped, separators decoded, in any order, slashes merged."""
+    """The paths that a server may read a path as: parameters stripped, separators decoded, in any order, slashes
+    merged."""
 
     def stripped(text):
         return re.sub(r"(?i)(;|%3b)[^/]*", "", text)
@@ -263,7 +265,7 @@ def _spellings(path):
 
 
 def seen_path(target):
-    """What is left of a request's target before anybody matches it (RFC 3986, and backslashes are slashes)."""
+    """The path of a request's target after normalization, before policies match it (RFC 3986; backslashes are slashes)."""
     path = target.split("?")[0].replace("\\", "/")
     path = re.sub(r"%[0-9A-Fa-f]{2}", lambda found: _decoded_if_plain(found[0]), path)
     done = []

@@ -1,5 +1,5 @@
-"""Small real authorizers: one answers HTTP, one gRPC. Both let in whoever says `x-user: good`, are silent about
-`x-user: slow`, and remember what they were asked."""
+"""Small real authorizers, one for HTTP and one for gRPC. Both allow requests with `x-user: good`, do not respond for
+`x-user: slow`, and record the requests that they get."""
 
 import asyncio
 import contextlib

@@ -1,9 +1,9 @@
-"""Both sides of a call, each in a real Envoy with an identity of its own: app → outbound listener → mutual TLS → inbound
+"""Both sides of a call, each in a real Envoy with its own identity: app → outbound listener → mutual TLS → inbound
 listener → app.
 
-What translation makes is taken as it is; only the sockets are bound to ports of this machine's loopback, because there
-is no interception here that would bring connections to 15001 and 15006. Certificates come from an authority that the
-test makes, by SDS over a Unix socket, as they do in a mesh.
+The result of translation is used unchanged, except that sockets are bound to loopback ports of this machine, because no
+interception redirects connections to 15001 and 15006 here. Certificates come from an authority of the test, by SDS over
+a Unix socket, as in a mesh.
 """
 
 import asyncio
@@ -41,14 +41,14 @@ ORDERS = "spiffe://cluster.local/ns/shop/sa/orders"
 
 @dataclass
 class Pair:
-    outbound: int  # where a caller's application finds the service `orders`
-    inbound: int  # where the service's proxy is met by whoever comes to its pod
+    outbound: int  # where a caller's application reaches the service `orders`
+    inbound: int  # where any client reaches the proxy of the service's pod
     authority: Authority
 
 
 @contextlib.asynccontextmanager
 async def pair(app_port, *values, **more):
-    """Yields the port on which a caller finds the service `orders`."""
+    """Run both proxies; yields the port on which a caller reaches the service `orders`."""
     async with both(app_port, *values, **more) as made:
         yield made.outbound
 
@@ -107,7 +107,7 @@ async def both(
 
 @contextlib.asynccontextmanager
 async def running(listeners, clusters, *, routes=(), endpoints=(), listening=(), change=None, secrets=()):
-    """An Envoy with just these."""
+    """Run an Envoy with only these resources."""
     messages = [Cluster.FromString(each.body) if isinstance(each, Built) else each for each in clusters]
     document = bootstrap(listeners=listeners, clusters=messages, routes=routes, endpoints=endpoints)
     async with _envoy(document, listening, Authority().issue(ORDERS), change, secrets):
@@ -115,7 +115,7 @@ async def running(listeners, clusters, *, routes=(), endpoints=(), listening=(),
 
 
 def ask_for_secrets_at(document, socket):
-    """Let an Envoy that starts with this ask for its secrets at a Unix socket."""
+    """Make an Envoy with this bootstrap request its secrets at a Unix socket."""
     for cluster in document.static_resources.clusters:
         if cluster.name == SDS_CLUSTER:
             del cluster.load_assignment.endpoints[:]
@@ -128,7 +128,7 @@ def ask_for_secrets_at(document, socket):
 
 @contextlib.asynccontextmanager
 async def _envoy(document, listening, identity, change=None, secrets=()):
-    """An Envoy with this identity and further secrets, once it listens on its ports."""
+    """Run an Envoy with this identity and further secrets; yields when it listens on its ports."""
     if change is not None:
         change(document)
     with tempfile.TemporaryDirectory() as directory:
@@ -151,7 +151,7 @@ async def _envoy(document, listening, identity, change=None, secrets=()):
 
 @contextlib.asynccontextmanager
 async def agent(path, identity, more):
-    """Serves the identity by SDS, and what else is asked for by name."""
+    """Serve the identity, and the secrets `more` by name, by SDS."""
 
     class Secrets(sds_pb2_grpc.SecretDiscoveryServiceServicer):
         async def StreamSecrets(self, requests, context):  # noqa: N802 (gRPC's own name)

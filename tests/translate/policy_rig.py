@@ -1,7 +1,6 @@
-"""Many policy sets before one real Envoy: each set guards a workload at a loopback address of its own, with HTTP on
-port 8080 and bytes on port 7000. What translation makes is taken as it is, with keys put into its TLS contexts and a token
-check before the policies. Requests are bytes, so that nobody tidies them up on the way.
-"""
+"""Many policy sets in front of one real Envoy: each set guards a workload at a separate loopback address, with HTTP on
+port 8080 and TCP on port 7000. The result of translation is used unchanged, except for keys in its TLS contexts and
+a token check before the policies. Requests are raw bytes, so that no client library normalizes them."""
 
 import asyncio
 import contextlib
@@ -108,7 +107,7 @@ async def rig(policy_sets, settings=None, services=(), tcp_app=None):
             listeners, clusters, endpoints, places = [], {}, {}, []
             for number, policies in enumerate(policy_sets):
                 if number % _HOSTS == 0:
-                    block = free_port()  # nobody else is given it, and so nobody else's Envoy listens there
+                    block = free_port()  # no other test gets this port, so no other Envoy listens there
                 address = f"127.{block // 256}.{block % 256}.{number % _HOSTS + 1}"
                 made = _translated(policies, settings or Settings(), services, log, http_port, tcp_port)
                 listener = next(each for each in made.listeners if each.name == "virtualInbound")
@@ -183,8 +182,8 @@ def _at(listener, address):
 
 @functools.cache
 def _with_keys(written):
-    """The mesh's own TLS context with keys in it instead of an agent to ask. It takes certificates of every trust
-    domain: what policies say of them is judged here, the handshake elsewhere."""
+    """The mesh's TLS context with inline keys instead of SDS. It accepts certificates of every trust domain: these
+    tests check policies, others check the handshake."""
     context = DownstreamTlsContext.FromString(written)
     common = context.common_tls_context
     del common.tls_certificate_sds_secret_configs[:]
@@ -308,7 +307,7 @@ async def _tcp(address, request, case):
 
 
 async def _answer_http(reader, writer):
-    """Says which path and headers came through."""
+    """Responds with the path and headers that it received."""
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
         while True:
             head = await reader.readuntil(b"\r\n\r\n")

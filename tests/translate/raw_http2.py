@@ -1,5 +1,5 @@
-"""HTTP/2 byte for byte as it is written here: what a library would refuse to send. One request; or a flood of what costs
-its sender next to nothing."""
+"""HTTP/2 as raw bytes, for requests that a library would refuse to send: one request, or a flood of frames that cost
+the sender almost nothing."""
 
 import asyncio
 import contextlib
@@ -9,11 +9,11 @@ _STATUSES = {0x88: 200, 0x8C: 400, 0x8D: 404}  # of HPACK's static table
 _SETTINGS, _HEADERS, _ENDED, _GOAWAY, _CONTINUATION = 4, 1, 3, 7, 9
 _END_STREAM, _END_HEADERS = 1, 4
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-MOST = 200_000  # frames of a flood, if nobody stops it
+MOST = 200_000  # frames of a flood, if the server does not stop it
 
 
 async def ask_by_http2(address, port, method="GET", path="/", headers=(), authority="orders"):
-    """The status; 0 if the request was not answered at all."""
+    """The status of the response; 0 if there was no response."""
     reader, writer = await asyncio.open_connection(address, port)
     block = _block(method, authority, path, headers)
     writer.write(_PREFACE + _frame(_SETTINGS, 0, 0) + _frame(_HEADERS, _END_STREAM | _END_HEADERS, 1, block))
@@ -33,7 +33,7 @@ async def ask_by_http2(address, port, method="GET", path="/", headers=(), author
 
 
 async def settings_by_http2(address, port):
-    """What a server says that it takes, by the number of the setting."""
+    """The SETTINGS that a server sends, by number."""
     reader, writer = await asyncio.open_connection(address, port)
     writer.write(_PREFACE + _frame(_SETTINGS, 0, 0))
     async with asyncio.timeout(30):
@@ -45,7 +45,7 @@ async def settings_by_http2(address, port):
 
 
 async def flood_by_http2(connection, kind, path="/", authority="orders"):
-    """How many frames of a kind a peer took before it ended the connection, or MOST."""
+    """How many frames of a kind the server accepted before it closed the connection; at most MOST."""
     reader, writer = await asyncio.open_connection(sock=connection)
     ended = asyncio.ensure_future(_to_the_end(reader))
     request = _block("GET", authority, path)
@@ -105,7 +105,7 @@ def _status(block):
 
 
 def _digits(coded):
-    """Of Huffman's code, as far as HPACK writes digits with it: 0, 1 and 2 in five bits, 3 to 9 in six."""
+    """Decode digits in HPACK's Huffman code: 0, 1 and 2 have five bits, 3 to 9 six."""
     bits = "".join(f"{byte:08b}" for byte in coded)
     found = ""
     while len(found) < 3:

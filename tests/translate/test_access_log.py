@@ -1,4 +1,4 @@
-"""What the lines say, asked of a real Envoy wherever a request or a connection is needed for it."""
+"""The fields of access logs, written by a real Envoy wherever a request or a connection is needed."""
 
 import asyncio
 import contextlib
@@ -162,7 +162,7 @@ class Rig:
         self.port, self._file, self.certificates, self._words = port, Path(file), certificates, words
 
     async def call(self, path="/", *, tls=True, certificate=None):
-        """What comes back; nothing if the connection is refused."""
+        """The response; empty if the connection is rejected."""
         context = None
         if tls:
             context = ssl.create_default_context(cafile=self.certificates.root)
@@ -182,7 +182,7 @@ class Rig:
         return answer
 
     async def lines(self, count):
-        """The lines, once so many are there, and no more: whoever comes last is waited for."""
+        """The log lines, as soon as there are `count` of them; fails if there are more."""
         text = await eventually(
             lambda: self._file.read_text() if self._file.exists() else "", lambda text: text.count("\n") >= count
         )
@@ -241,7 +241,7 @@ async def received(*policies, protocol=Protocol.HTTP, mode=TlsMode.STRICT, **wri
 
 
 async def _up(port):
-    """Without a connection, which could be a line."""
+    """Wait until the port is bound, without a connection, which could be logged."""
     await eventually(lambda: f"0100007F:{port:04X} 00000000:0000 0A" in Path("/proc/net/tcp").read_text())
 
 
@@ -303,7 +303,7 @@ async def test_only_requests_that_match_the_expression_are_logged():
         assert ['"GET /secret' in line for line in await rig.lines(2)] == [True, True]
 
 
-# A proxy that carries HTTP makes no line of its own for these; one of bytes would make a second.
+# An HTTP connection manager logs no line for these connections; a TCP proxy would log a second one.
 @pytest.mark.parametrize("protocol", [Protocol.HTTP, Protocol.TCP])
 async def test_each_connection_that_the_listener_rejects_is_one_line_with_the_reason(protocol):
     async with received(protocol=protocol, encoding=Encoding.JSON) as rig:
@@ -349,7 +349,7 @@ async def test_a_connection_is_logged_with_the_result_of_a_dry_run():
 
 @contextlib.asynccontextmanager
 async def calling(port, root, certificate, file):
-    """A proxy of a caller before a server of TLS, which it believes only if the root vouches for it."""
+    """A caller's proxy in front of a TLS server, which the proxy accepts only if `root` has signed its certificate."""
     settings = Settings(logs=(FileLog(file, Encoding.JSON),), reporter=Reporter.CLIENT)
     context = {
         "common_tls_context": {

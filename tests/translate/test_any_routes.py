@@ -1,8 +1,8 @@
-"""Whatever VirtualServices are written, alone, together and against each other: a real Envoy takes what becomes of them,
-and in which order their files and events came changes no byte.
+"""Random VirtualServices, alone, together and in conflict: a real Envoy accepts the result, and the order of their
+files and events changes no byte.
 
-`WEFT_ROUTE_SETS` says how many sets Envoy is asked about, each of many hosts; `make test-routes` takes hundreds. The
-same number is the same sets.
+`WEFT_ROUTE_SETS` is the number of sets that Envoy gets, each of many hosts; `make test-routes` uses hundreds. The same
+number gives the same sets.
 """
 
 import json
@@ -41,7 +41,7 @@ class Routes(Maker):
 
     def documents(self, hosts=HOSTS):
         self.hosts = [f"host{number}" for number in range(hosts)]
-        made = [self.service(name) for name in self.hosts[: hosts - hosts // 4]]  # some have nobody behind them
+        made = [self.service(name) for name in self.hosts[: hosts - hosts // 4]]  # some hosts have no service
         made += [self.rule(name) for name in self.hosts if self.one_in(2)]
         for number, name in enumerate(self.hosts):
             made += [self.routing(f"vs{number}-{part}", name) for part in range(self.pick(1, 1, 1, 2))]
@@ -52,7 +52,7 @@ class Routes(Maker):
         return made
 
     def gateways(self):
-        """Two for the same proxies, with servers that want the same ports and names."""
+        """Two Gateways for the same proxies, whose servers claim the same ports and names."""
         for name in ("edge", "other"):
             servers = []
             for number in range(5):
@@ -145,7 +145,7 @@ def document(kind, name, spec, version="networking.istio.io/v1"):
 
 
 def parsed(texts):
-    """Those that weft takes; each from a file of its own."""
+    """The documents that weft accepts, each from a separate file."""
     found = []
     for number, text in enumerate(texts):
         (read,) = read_documents(text.encode(), f"{number}.json").documents

@@ -166,7 +166,8 @@ async def test_an_audited_request_is_marked_and_does_not_look_like_a_decision():
 
 
 async def test_not_one_byte_of_a_denied_connection_reaches_the_application():
-    """A server that speaks first may be heard (docs/authorization.md says so), but nobody denied can say anything."""
+    """A client may read the first bytes of a server-first protocol (see docs/authorization.md), but a denied client can
+    send none."""
     heard = bytearray()
 
     async def listen(reader, writer):

@@ -1,4 +1,4 @@
-"""Who may come at all, by name: never stricter than the policies themselves."""
+"""The identities that the TLS handshake accepts: never stricter than the policies."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_principals_in_conditions_and_in_all_rules_count():
 
 def test_no_caller_is_accepted_where_no_rule_can_allow_one():
     assert callers() == ()
-    assert callers(AuthorizationRule(operations=(Operation(paths=("/x",)),))) == ()  # says nothing of connections
+    assert callers(AuthorizationRule(operations=(Operation(paths=("/x",)),))) == ()  # needs HTTP
     assert callers(AuthorizationRule(sources=(Source(principals=("evil.example/ns/shop/sa/web",)),))) == ()
 
 

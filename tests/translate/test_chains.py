@@ -1,4 +1,4 @@
-"""What the two proxies of a call do together, seen by an application on each end."""
+"""Calls through the caller's and the server's proxy, as the applications on both ends see them."""
 
 import asyncio
 import time
@@ -110,12 +110,12 @@ async def test_a_server_first_protocol_on_an_undeclared_port_is_delayed_but_work
 
 
 async def test_a_client_that_connects_early_and_sends_late_is_still_http():
-    """Pools of connections do; passed on as bytes, it would have neither routes nor the mesh's TLS."""
+    """Connection pools do so. Forwarded as TCP, such a connection would have neither routes nor mutual TLS."""
     seen = []
     settings = Settings(detection_timeout=timedelta(milliseconds=50))
     async with app(_answering(seen)) as app_port, pair(app_port, settings=settings) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.sleep(0.5)  # ten times as long as anything undeclared is waited for
+        await asyncio.sleep(0.5)  # ten times the detection timeout of undeclared ports
         writer.write(b"GET / HTTP/1.1\r\nhost: orders\r\nconnection: close\r\n\r\n")
         assert (await asyncio.wait_for(reader.read(), 30)).startswith(b"HTTP/1.1 200")
         writer.close()

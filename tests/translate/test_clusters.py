@@ -259,7 +259,7 @@ def test_a_gateway_calls_a_headless_service_at_its_endpoints():
     cluster = _read(clusters.outbound(seen, seen.ports[0], Settings())[0])
     assert cluster.type == Cluster.EDS
     assert clusters.upstream(seen, seen.ports[0], TrafficPolicy()) is UpstreamHttp.HTTP2
-    assert cluster.transport_socket_matches  # by what each of them takes
+    assert cluster.transport_socket_matches  # TLS by what each endpoint accepts
 
 
 def test_the_proxy_chooses_a_pod_of_a_headless_service_for_routes_of_other_hosts():
@@ -270,7 +270,7 @@ def test_the_proxy_chooses_a_pod_of_a_headless_service_for_routes_of_other_hosts
     assert (chosen.name, chosen.type) == (f"outbound|80|~|{HOST}", Cluster.STATIC)
     places = chosen.load_assignment.endpoints[0].lb_endpoints
     assert [each.endpoint.address.socket_address.address for each in places] == ["10.0.0.1", "10.0.0.2"]
-    assert chosen.transport_socket_matches  # by what each of them takes
+    assert chosen.transport_socket_matches  # TLS by what each endpoint accepts
 
 
 def test_a_closed_rule_has_a_cluster_without_endpoints():

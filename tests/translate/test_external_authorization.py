@@ -130,7 +130,7 @@ async def test_each_of_two_authorizers_decides_only_its_own_requests():
 
 
 async def test_requests_are_denied_while_the_authorizer_is_down_unless_it_fails_open():
-    """An authorizer that is silent for longer than its time, and one that is not there."""
+    """One authorizer does not respond within its timeout, another one does not exist."""
     quick = timedelta(milliseconds=100)
     providers = [
         http_provider("closed", timeout=quick, request_headers=("x-user",)),

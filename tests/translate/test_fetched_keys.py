@@ -1,4 +1,5 @@
-"""Keys that a proxy fetches itself: from a server on this machine that comes, goes, changes its mind and misbehaves."""
+"""Keys that a proxy fetches itself, from a server on this machine that starts late, stops, changes its keys and sends
+invalid ones."""
 
 import json
 import ssl
@@ -118,7 +119,7 @@ async def test_a_key_server_that_does_not_respond_times_out():
     server = KeyServer(KEYS)
     server.delay = None
     async with server.running(), guarded(authentication(at(server))) as port:
-        assert (await ask(port)).status == 200  # nobody without a token waits
+        assert (await ask(port)).status == 200  # a request without a token does not wait
         assert (await ask(port, headers=(bearer(),))).status == 401
 
 
@@ -128,7 +129,7 @@ async def test_keys_are_fetched_from_a_service_of_the_mesh():
         found = authentication(at(server, host=host, meshed=True))
         keys = service("keys", port=server.port, target=server.port)
         async with guarded(found, keys, change=quickly) as port:
-            assert (await ask(port, headers=(bearer(),))).status == 401  # nobody serves them
+            assert (await ask(port, headers=(bearer(),))).status == 401  # the key server is down
         serving = Instance("keys-0", "shop", ("127.0.0.1",), labels_of({"app": "keys"}))
         async with guarded(found, keys, serving) as port:
             await until(port, 200, bearer())

@@ -1,4 +1,4 @@
-"""HTTP from outside through a real gateway: which names it has, which routes are taken, what it believes of callers."""
+"""HTTP from outside through a real gateway: the hosts it serves, the routes it uses, the client headers it trusts."""
 
 import pytest
 from tools.ports import free_port
@@ -175,7 +175,7 @@ async def test_headers_of_outside_clients_about_themselves_are_not_trusted(shop)
     )
     found = await ask(shop.port, "shop.example.com", headers=said)
     assert found.header("x-forwarded-client-cert") is None
-    assert found.header("x-forwarded-for").startswith("10.9.9.9,")  # who really called stands last
+    assert found.header("x-forwarded-for").startswith("10.9.9.9,")  # the real client address is last
     assert (await ask(shop.port, "shop.example.com", "/x/../cart")).seen["line"] == "GET /cart HTTP/1.1"
 
 
@@ -199,7 +199,8 @@ INTERNAL = (
 
 
 async def test_headers_between_proxies_are_removed_from_requests_of_outside_clients(shop):
-    """Also behind proxies that are believed: they tell where a caller is, and not how it is served."""
+    """Also behind trusted proxies, which may set the client's address but no header that controls how a request is
+    handled."""
     for trusted in (0, 1):
         shop.apply(_believing(trusted))
         await shop.until_has(*(['"xff_num_trusted_hops": 1'] if trusted else []))

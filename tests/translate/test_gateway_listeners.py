@@ -1,4 +1,4 @@
-"""Connections through a real gateway that are passed on and not looked into: by the name that TLS asks for, by port."""
+"""TCP and passed-through TLS connections through a real gateway, routed by SNI, address and port."""
 
 import asyncio
 import contextlib
@@ -144,7 +144,7 @@ spec:
 
 @proves("VirtualService", "spec.tls[].match[].destinationSubnets", "spec.tcp[].match[].destinationSubnets")
 async def test_the_destination_address_selects_the_route_of_a_connection(tmp_path):
-    """And leaves to its neighbours who comes by the same address and asks for them."""
+    """Connections to the same address with another SNI go to the other routes."""
     authority = Authority()
     a, b = authority.issue("a.example.com"), authority.issue("b.example.com")
     tls, tcp = free_port(), free_port()
@@ -270,7 +270,8 @@ spec:
 """
         held = secret("partner", "Opaque", cert=client.certificate, key=client.key, cacert=server.root)
         text += entry("api", api, host="api.example.com")
-        # Another authority's server is not believed; nor is anybody called in plaintext while there is no Secret.
+        # A server with a certificate of another CA is rejected, and without the Secret no server is called in
+        # plaintext.
         wrong = secret("partner", "Opaque", cert=client.certificate, key=client.key, cacert=Authority().root)
         async with gateway(text + (wrong if first == "wrong" else ""), listening=(port,)) as made:
             assert (await ask(port, "api.example.com")).status == 503
@@ -389,7 +390,7 @@ spec:
 
 @pytest.mark.parametrize("ended", [True, False])
 async def test_each_sni_goes_to_its_own_route_or_is_closed_if_that_has_no_backend(tmp_path, ended):
-    """Not to the wider one: somebody else's application would see what was meant for another."""
+    """It does not go to the wider route: another application would get data that is not for it."""
     port, credentials = free_port(), Authority().issue("*.example.com")
     tls = "{mode: Terminate, certificateRefs: [{name: shop}]}" if ended else "{mode: Passthrough}"
     text = STANDARD.format(port=port, tls=tls) + pair("shop", credentials)

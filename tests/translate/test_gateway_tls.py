@@ -1,4 +1,5 @@
-"""TLS that a real gateway ends: what it shows, whom it lets in, and that it closes where anything is missing."""
+"""TLS termination at a real gateway: its certificates, the clients it accepts, and that it closes connections if
+anything is missing."""
 
 import asyncio
 import base64
@@ -63,7 +64,7 @@ class Edge:
         return await ask(self.port, host, **more)
 
     async def until(self, status, host=HOST, **more):
-        """Until it answers so; None: not at all."""
+        """Send requests until the status is this; None: until the connection is closed."""
 
         async def answers():
             found = await self.ask(host, **more)
@@ -400,7 +401,7 @@ async def test_a_server_with_mutual_tls_is_not_bypassed_by_another_sni(edge, aut
 
 
 async def test_a_request_for_another_servers_host_gets_421(edge, authority):
-    """As a browser does whose connection has a certificate that is good for both."""
+    """A browser does so if the certificate of its connection is valid for both hosts."""
     shown = authority.issue("*.example.com")
     both = [
         server("{mode: SIMPLE, credentialName: shop}", hosts=f"[{name}.example.com]", name=name) for name in ("a", "b")
@@ -437,7 +438,7 @@ async def test_sni_selects_the_certificate_and_http2_is_offered(edge, authority)
         assert (await made.ask("a.example.com", tls=trusting(exact))).status == 200
         assert (await made.ask("b.example.com", tls=trusting(wide))).status == 200
         assert await made.ask("a.example.com", tls=trusting(wide)) is None
-        assert await made.ask("example.net", name="example.net", tls=trusting(wide)) is None  # nobody's
+        assert await made.ask("example.net", name="example.net", tls=trusting(wide)) is None  # no server has this name
         # A connection for one name is not one for another that has its own certificate.
         assert (await made.ask("a.example.com", name="b.example.com", tls=trusting(wide))).status == 421
         context = trusting(exact, protocols=("h2", "http/1.1"))
@@ -457,7 +458,7 @@ async def test_no_private_key_appears_in_outputs_or_files(authority, tmp_path, c
     ) as made:
         edge = Edge(made, port)
         edge.apply(pair("shop", second))
-        await edge.until(503, tls=trusting(second))  # whom its route leads to is not there
+        await edge.until(503, tls=trusting(second))  # the destination of its route does not exist
         bad = pair("shop", first).replace(base64.b64encode(first.certificate).decode(), "AAAA")
         edge.apply(bad)
         told = [

@@ -1,4 +1,4 @@
-"""Each golden case is what it was, and a real Envoy takes all of it."""
+"""The translation of each golden case is unchanged, and a real Envoy accepts it."""
 
 import pytest
 

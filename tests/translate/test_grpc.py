@@ -1,4 +1,4 @@
-"""What gRPC's own xDS client is given, and that this client, in a process of its own, can call by it."""
+"""The config for gRPC's own xDS client, and calls of such a client, in a separate process, with it."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Which connections a pod takes in: seen in the chains, and by callers of a real Envoy in test_tls.py."""
+"""The inbound connections that a pod accepts, by the filter chains; test_tls.py tests them with a real Envoy."""
 
 import pytest
 from envoy.config.listener.v3.listener_pb2 import Listener
@@ -42,7 +42,7 @@ def _chains(listener, number):
 
 
 def _seen(listener, number):
-    """Of each chain: what it matches, what it speaks, whether it is opened here."""
+    """For each chain: its match, its protocol, and whether it terminates TLS."""
     return [
         (
             entry.filter_chain_match.transport_protocol,
@@ -189,7 +189,7 @@ def test_the_http_inspector_runs_only_where_the_first_service_declares_http_and_
 
 @pytest.mark.parametrize("said", [(TCP, HTTP), (HTTP, TCP), (UNSAID, TCP), (HTTP, UNSAID), (TCP, UNSAID)])
 def test_in_strict_mode_a_second_service_changes_no_chain_of_the_first(said):
-    """Envoy ends connections whose chain is another, in whatever."""
+    """Envoy closes the connections of a chain that changes in any way."""
     alone, together = (
         _chains(_listener(InboundPort(8080, said[0], others=others), mode=STRICT), 8080) for others in ((), said[1:])
     )
@@ -255,7 +255,7 @@ def test_a_rejected_listener_is_a_problem_of_every_policy_in_it():
 
 @pytest.mark.parametrize("protocol", [Protocol.HTTP, Protocol.TCP, Protocol.UNDECLARED])
 def test_inbound_chains_do_not_change_when_another_service_shares_the_port(protocol):
-    """Envoy ends connections whose chain is another, in whatever."""
+    """Envoy closes the connections of a chain that changes in any way."""
     orders, more = (service(name, origin=origin("Service", name)) for name in ("orders", "more"))
     found = [_listener(InboundPort(8080, protocol, services=each)) for each in ((orders,), (orders, more), (more,))]
     assert found[0] == found[1] == found[2]

@@ -66,7 +66,7 @@ def test_an_undeclared_port_waits_for_first_bytes_and_falls_back_to_tcp():
     assert [entry.name for entry in listener.listener_filters] == ["envoy.filters.listener.http_inspector"]
     assert listener.continue_on_listener_filters_timeout
     state, end = listener.default_filter_chain.filters
-    assert b"istio" in state.typed_config.value  # the cluster would say HTTP
+    assert b"istio" in state.typed_config.value  # without it, the cluster would offer the ALPN of HTTP
     assert TcpProxy.FromString(end.typed_config.value).cluster.startswith("outbound|80||orders")
 
 

@@ -1,5 +1,5 @@
-"""TLS to servers outside the mesh, seen by such servers. Their secrets come as in a mesh, only over the agent's socket
-instead of the aggregated stream."""
+"""TLS to servers outside the mesh, as such servers see it. SDS secrets come over the agent's socket instead of ADS; all
+else is as in a mesh."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ REFUSED = (ConnectionError, ssl.SSLError, asyncio.IncompleteReadError)
 
 
 class World:
-    """A server of somebody else's, and files in a directory that a proxy can read."""
+    """A server outside the mesh, and files in a directory that a proxy can read."""
 
     def __init__(self, directory):
         self.directory, self.authority, self.seen, self.spoken = directory, Authority(), [], []
@@ -60,7 +60,7 @@ class World:
 
     @contextlib.asynccontextmanager
     async def called(self, tls, protocol=Protocol.HTTP, **more):
-        """Yields the port on which an application finds the server."""
+        """Yields the port on which an application reaches the server."""
         server = await asyncio.start_server(self._answer, "127.0.0.1", 0, ssl=self.context)
         port = free_port()
         mesh = Mesh()

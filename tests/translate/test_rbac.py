@@ -236,7 +236,7 @@ TEMPLATE_PATHS = [
 
 
 async def test_templates_match_as_envoys_own_template_matcher(monkeypatch):
-    """Of ordinary characters; Envoy's matcher knows fewer of them than a path may hold."""
+    """Only for ordinary characters: Envoy's matcher allows fewer characters than a path may contain."""
 
     async def statuses():
         policies = [

@@ -1,5 +1,5 @@
-"""What is made is looked at here only where a request cannot show it; the rest is a table of requests through a real
-Envoy."""
+"""Tests read the translated filters only where a request cannot show the behaviour; the rest is a table of requests
+through a real Envoy."""
 
 import asyncio
 import base64
@@ -157,7 +157,8 @@ def _unsigned(**header):
 
 
 def _signed_with_public_key(kid):
-    """What a server would take that lets the token choose the algorithm and takes its public key for the secret."""
+    """A token that a faulty server accepts: one that lets the token choose the algorithm and uses its public key as
+    HMAC secret."""
     public = RSA_KEY.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
@@ -438,7 +439,7 @@ async def test_policies_decide_by_the_claims_of_a_token():
 
 
 async def test_envoy_accepts_every_object_that_the_reader_accepts():
-    """What it refuses would leave the listener as it was before, and the workload without its guard."""
+    """If Envoy rejected one, the listener would stay unchanged, and the workload without its guard."""
     odd = "!#$%&'*+-.^_`|~09az"
     written = {
         "issuer": "ä☃'\"",

@@ -52,7 +52,7 @@ def test_every_http2_config_has_windows_that_slow_readers_cannot_fill(path):
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.parent.name)
 def test_every_cluster_limits_its_retries(path):
-    """But for the one that leads nowhere."""
+    """All clusters except BlackHoleCluster."""
     made = [each for found in named("clusters", yaml.safe_load(path.read_text())) for each in found]
     for cluster in (each for each in made if "connect_timeout" in each and each["name"] != "BlackHoleCluster"):
         (limits,) = cluster["circuit_breakers"]["thresholds"]

@@ -55,7 +55,7 @@ def test_a_server_name_without_a_route_goes_to_the_service():
 
 
 def test_objects_that_do_not_affect_a_chain_are_not_its_sources():
-    """Envoy would replace the listener for the name alone, and drain its connections."""
+    """A changed list of sources would replace the listener and drain its connections."""
     http = _found(like={}, http=(route(),))
     tcp = _found(tcp=(L4Route((L4Match(destination_subnets=("10.0.0.0/8",)),), (to(),)),))
     assert [[key.kind for key in each.sources] for each in (*http, *tcp)] == [[], ["VirtualService"], []]

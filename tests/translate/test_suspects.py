@@ -29,7 +29,7 @@ def seen(mesh):
 def listener(built):
     found = Listener.FromString(built.body)
     assert (built.name, found.name) == (TRIAL, TRIAL)
-    # Nobody can meet it: no socket, and an address that is never intercepted.
+    # No connection can reach the trial listener: it has no socket, and its address is never intercepted.
     assert not found.bind_to_port.value and found.address.socket_address.address.startswith("127.")
     return found
 
@@ -75,7 +75,7 @@ def test_a_cluster_is_tried_without_its_rule():
     limits = [each.circuit_breakers.thresholds[0].max_connections.value for each in (without, itself)]
     assert limits == [2**32 - 1, 7]
     assert {each.name for each in (without, itself)} == {TRIAL}
-    assert all(each.type == Cluster.STATIC for each in (without, itself))  # nobody is asked for its endpoints
+    assert all(each.type == Cluster.STATIC for each in (without, itself))  # no endpoints are requested
 
 
 LEVELS = """

@@ -1,4 +1,4 @@
-"""Real handshakes between two Envoys, and between an Envoy and whoever else comes along."""
+"""Real TLS handshakes between two Envoys, and between an Envoy and other clients and servers."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ REFUSED = (ConnectionError, ssl.SSLError, asyncio.IncompleteReadError)
 
 
 async def _ask(port, headers="", context=None):
-    """What is answered to an HTTP request; "" if the connection is closed instead."""
+    """The response to an HTTP request; "" if the connection is closed instead."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
     except REFUSED:
@@ -69,7 +69,7 @@ async def _echoed(port, context=None):
 
 
 def _client(identity=None, protocols=("istio-http/1.1",), least=None, most=None):
-    """Somebody with a TLS library of their own, who looks at no certificate but may have one."""
+    """The TLS context of a client without a proxy, which verifies no certificate but may have one."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(protocols)
@@ -132,7 +132,7 @@ async def test_the_server_must_have_the_identity_of_the_services_endpoints(serve
 
 
 async def test_a_service_without_endpoints_accepts_no_server_identity():
-    """Not even by somebody of this mesh: an empty list of names would be everybody's."""
+    """Not even one of this mesh: Envoy treats an empty list of names as any name."""
     assert tls.identities("shop", (), Settings()) == ("spiffe://cluster.local/ns/shop/sa/",)
     async with app(_answering([])) as app_port, pair(app_port, service_account="") as port:
         assert (await _ask(port)).startswith("HTTP/1.1 503")
@@ -274,7 +274,7 @@ async def test_between_proxies_http_is_http_2_and_the_application_sees_http_1():
 
 
 async def test_workloads_without_a_proxy_are_called_in_plaintext():
-    """The same cluster: only the endpoint says which of the two it is."""
+    """The cluster is the same; only the endpoint's metadata decides between TLS and plaintext."""
     seen = []
     async with app(_answering(seen)) as app_port:
         bare = instance("orders-0", "orders", address="127.0.0.1", meshed=False, ports=(("http", app_port),))

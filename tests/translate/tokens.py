@@ -24,7 +24,7 @@ def key_set(**keys):
 
 
 def token(key=RSA_KEY, algorithm="RS256", kid="rsa", header=None, **claims):
-    """Good if nothing is said; a claim set to None is left out."""
+    """A token, valid unless arguments change it; a claim set to None is left out."""
     claims = {"iss": ISSUER, "sub": "alice", "aud": "orders", "exp": int(time.time()) + 600} | claims
     headers = ({"kid": kid} if kid else {}) | (header or {})
     return jwt.api_jws.encode(
@@ -43,7 +43,7 @@ def _public(key, kid):
 
 
 class KeyServer:
-    """What it answers may change while it runs. A `delay` of None never ends."""
+    """Serves a key set; its response may change while it runs. A `delay` of None never ends."""
 
     def __init__(self, body):
         self.body, self.status, self.delay, self.asked, self.port = body, 200, 0, 0, 0

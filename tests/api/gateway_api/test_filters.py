@@ -130,7 +130,7 @@ def test_redirects_and_rewrites_exclude_each_other():
     ],
 )
 def test_filters_of_backends_may_only_change_headers(kind, field, body):
-    """Once each, whatever the filter says of its type."""
+    """Each problem is reported once, also if the filter has another type."""
     change = "type: RequestHeaderModifier, requestHeaderModifier: {remove: [a]}"
     for written in (f"type: {kind}, {field}: {body}", f"type: {kind}", f"{change}, {field}: {body}"):
         (line,) = told(http_route(f"- backendRefs: [{{name: web, port: 80, filters: [{{{written}}}]}}]"))
