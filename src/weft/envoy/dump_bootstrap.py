@@ -1,4 +1,4 @@
-"""What an Envoy was started with, and which versions it and its mesh say they are."""
+"""Reads the bootstrap section of a dump, and the versions of Envoy and of the mesh in it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ _BUILD = (("build.label", "-"), ("revision.status", "/"), ("build.type", "/"), (
 
 
 def bootstrap(dump: Dump) -> dict[str, Any]:
-    """The whole section, as Envoy writes it."""
+    """Return the bootstrap section of the dump, unchanged."""
     return dump.section(BOOTSTRAP)
 
 
 def versions(section: dict[str, Any]) -> list[tuple[str, str]]:
-    """Each with its title."""
+    """Return the versions of Istio, of its proxy and of Envoy, each as (title, version). Unknown versions are left
+    out."""
     node = at(section, "bootstrap", "node")
     proxy = text(node, "metadata", "ISTIO_PROXY_SHA")
     found = [

@@ -1,4 +1,4 @@
-"""Listeners of a dump as rows: one for each filter chain, with what it takes and where that goes."""
+"""Listeners of a dump as table rows: one for each filter chain, with its match and its destination."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HTTP = "envoy.filters.network.http_connection_manager"
 _TCP = "envoy.filters.network.tcp_proxy"
 _BLACK_HOLE = "BlackHoleCluster"
 
-# Lists of protocols that have a name among Istio's users.
+# Lists of ALPN protocols, and the names that istioctl shows for them.
 _PROTOCOLS = {
     ("http/1.0", "http/1.1", "h2c", "istio-http/1.0", "istio-http/1.1", "istio-h2"): "App: HTTP TLS",
     ("istio", "istio-http/1.0", "istio-http/1.1", "istio-h2"): "App: Istio HTTP Plain",
@@ -25,7 +25,7 @@ _PROTOCOLS = {
 
 
 class ListenerFilter(msgspec.Struct, frozen=True):
-    """What is empty or 0 asks for nothing."""
+    """Selects listeners. An empty field or 0 selects all."""
 
     address: str = ""
     port: int = 0
@@ -40,7 +40,7 @@ class ListenerFilter(msgspec.Struct, frozen=True):
 
 
 def listeners(dump: Dump, wanted: ListenerFilter | None = None) -> list[dict[str, Any]]:
-    """Whole, in the order of the table."""
+    """Return the listeners that `wanted` selects, as complete messages, in the order of the table."""
     wanted = wanted or ListenerFilter()
     paths = (("dynamic_listeners", "active_state", "listener"), ("static_listeners", "listener"))
     found = [each for each in dump.messages(LISTENERS, *paths) if wanted.takes(each)]
@@ -50,7 +50,9 @@ def listeners(dump: Dump, wanted: ListenerFilter | None = None) -> list[dict[str
 def table(
     found: list[dict[str, Any]], *, verbose: bool = True, named: bool = False, why: Told | None = None
 ) -> DumpTable:
-    """`named`: with the listener's name before the columns. `why`: with who made it behind them."""
+    """Return the table of the listeners. `verbose`: one row for each filter chain instead of each listener. `named`:
+    the first column is the listener's name. `why`: the last column is the object that created the row's filter
+    chain or listener."""
     rows: list[tuple[str, ...]] = []
     for listener in found:
         name = (f"listener/{text(listener, 'name')}",) if named else ()
@@ -88,7 +90,7 @@ def _chains(listener: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _chain_rows(listener: dict[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
-    """Each with where in the listener it is."""
+    """Return the rows of a listener's filter chains, each with the path of the chain in the listener."""
     named = len(items(listener, "filter_chains"))
     rows = [
         (f"filter_chains[{place}]" if place < named else "default_filter_chain", (_match(chain), _destination(chain)))
@@ -144,7 +146,7 @@ def _cluster(name: str) -> str:
 
 
 def _only_cluster(route_configuration: dict[str, Any]) -> str:
-    """Where everything goes, if it all goes to one place."""
+    """Return the cluster to which all requests of a route configuration go; "" if there are several destinations."""
     hosts = items(route_configuration, "virtual_hosts")
     if len(hosts) != 1 or words(hosts[0], "domains") != ["*"]:
         return ""
