@@ -1,6 +1,7 @@
-"""The agent's client of the CA: it requests certificates, watches the roots, and reconnects.
+"""The agent's client of the CA: requests certificates, watches the roots, and reconnects.
 
-gRPC's errors are converted here. Rule: a response of the CA is accepted only if it fits the request.
+gRPC's errors are converted to weft's exceptions here. Rule: a response of the CA is accepted only if it fits the
+request.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.max_reconnect_backoff_ms", 5_000),
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.use_local_subchannel_pool", 1),  # one with new roots must not get an old connection
+    ("grpc.use_local_subchannel_pool", 1),  # a channel with new roots must not reuse an old connection
 )
 _CREATE = f"/{messages.CERTIFICATE_SERVICE}/{messages.CREATE}"
 _WATCH = f"/{messages.BUNDLE_SERVICE}/{messages.WATCH}"
@@ -71,12 +72,12 @@ class CertificateClient:
             )
         except grpc.aio.AioRpcError as error:
             raise _renamed(error, self._target) from error
-        except grpc.aio.UsageError as error:  # closed meanwhile
+        except grpc.aio.UsageError as error:  # the channel was closed in the meantime
             raise CaUnavailable(f"the CA at {self._target} cannot be asked: {error}") from error
         return _issued(answer, csr, time.time())
 
     async def bundles(self) -> AsyncIterator[tuple[str, ...]]:
-        """Yields the roots when they change. While the CA is unavailable, it waits."""
+        """Yield the roots whenever they change. While the CA is unavailable, retry without raising."""
         told: tuple[str, ...] = ()
         backoff = Backoff(first=0.2, most=10.0)
         while True:
@@ -100,7 +101,7 @@ class CertificateClient:
                 log.log(level, "the roots of the CA at %s cannot be followed (%s); trying again", self._target, what)
                 await asyncio.sleep(backoff.next())
             except asyncio.CancelledError:
-                # Also the end of a call on a channel that was replaced.
+                # gRPC also raises this when the call's channel has been replaced.
                 if call is None or not call.cancelled() or _is_being_cancelled():
                     raise
             finally:
@@ -108,8 +109,8 @@ class CertificateClient:
                     call.cancel()
 
     def trust(self, roots: str) -> None:
-        """Replace the initial roots, so that a CA that has rotated to them while it was unreachable is trusted again.
-        The roots that the CA itself sent last stay trusted, too, until it sends others."""
+        """Replace the initial roots, so that a CA which rotated to them while it was unreachable is trusted again.
+        The roots that the CA itself sent last stay trusted until it sends others."""
         if self._trust("".join((*self._bundle, roots))) and self._watching is not None:
             self._watching.cancel()
 
@@ -120,8 +121,8 @@ class CertificateClient:
         await self._channel.close()
 
     def _trust(self, roots: str) -> bool:
-        """Trust these roots from now on. Returns whether a new connection is needed; calls on the old one may
-        finish."""
+        """Trust exactly `roots` from now on. Return whether a new connection is needed; calls on the old connection
+        may finish."""
         if self._roots is None or roots == self._roots:
             return False
         self._roots = roots
@@ -145,7 +146,8 @@ def _is_being_cancelled() -> bool:
 
 
 def _issued(answer: bytes, csr: bytes, now: float) -> Issued:
-    """The chain without its root. The certificate must be for the CSR's key."""
+    """Parse the CA's response and return the chain without its root. Raises CaUnavailable if the certificate is not
+    for the key of the CSR."""
     try:
         pem = "\n".join(messages.CertificateResponse.FromString(answer).cert_chain)
         leaf, *above = x509.load_pem_x509_certificates(pem.encode())

@@ -1,6 +1,7 @@
-"""Reads a certificate signing request: one public key, proven to be the sender's. Nothing else of it is used.
+"""Reads the public key of a certificate signing request and verifies that the sender has the private key. Nothing
+else in the CSR is used.
 
-PEM in; a public key out, or CsrRefused. Rule: sizes are checked before anything that is expensive to process.
+Input: PEM. Output: a public key, or CsrRefused. Rule: sizes are checked before any expensive operation.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-LONGEST_CSR = 16 * 1024  # bytes; one with an RSA key of 4096 bits has about 1,700
+LONGEST_CSR = 16 * 1024  # bytes; a CSR for an RSA key of 4096 bits has about 1,700
 _BEGIN = b"-----BEGIN "
 _HASHES = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
 _CURVES = (ec.SECP256R1, ec.SECP384R1)
@@ -25,7 +26,7 @@ PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519Public
 class CsrReason(StrEnum):
     TOO_LONG = "csr-too-long"
     MALFORMED = "csr-malformed"
-    KEY = "csr-key"  # of a kind or strength that gets no certificate
+    KEY = "csr-key"  # a kind or size of key that weft does not sign
     SIGNATURE = "csr-signature"
     LIFETIME = "csr-lifetime"
 
@@ -37,7 +38,7 @@ class CsrRefused(Exception):
 
 
 def read_public_key(csr_pem: bytes) -> PublicKey:
-    """Raises CsrRefused."""
+    """Return the public key of a CSR after verifying its signature. Raises CsrRefused."""
     if len(csr_pem) > LONGEST_CSR:
         raise CsrRefused(CsrReason.TOO_LONG, f"the CSR is longer than {LONGEST_CSR} bytes")
     if csr_pem.count(_BEGIN) != 1:

@@ -1,8 +1,9 @@
-"""Parses a compact JWS, more strictly than the standard requires, and verifies it with one of the configured keys.
+"""Parses a compact JWS, more strictly than the standard requires, and verifies its signature with one of the
+configured keys.
 
-Text in, claims out. Rule: the header only selects among the configured keys; a header that could name another key,
-another algorithm or another way to read the payload is rejected, and so is everything that two parsers could read
-differently.
+Input: the token's text. Output: its claims. Rule: the header only selects among the configured keys. A header that
+could name another key, another algorithm or another interpretation of the payload is rejected, and so is everything
+that two parsers could interpret differently.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _HEADER = frozenset({"alg", "kid", "typ"})
 
 
 class TokenKey(msgspec.Struct, frozen=True):
-    """A public key that verifies tokens with these algorithms and no other. Without an id it is tried for every
+    """A public key that verifies tokens with `algorithms` and no others. A key without an id is tried for every
     token."""
 
     key: Any
@@ -35,7 +36,7 @@ class TokenKey(msgspec.Struct, frozen=True):
 
 
 def verified_claims(token: str, keys: Sequence[TokenKey]) -> dict[str, Any]:
-    """Raises TokenRefused."""
+    """Return the claims of a token after verifying its signature with one of `keys`. Raises TokenRefused."""
     if not token:
         raise TokenRefused(TokenReason.MISSING, "there is no token")
     if len(token) > LONGEST_TOKEN:

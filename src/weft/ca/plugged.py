@@ -1,9 +1,11 @@
-"""A plugged-in CA, in files with Istio's names: a directory in, the signing CA and the roots to trust out.
+"""Loads a plugged-in CA from files with Istio's names.
+
+Input: a directory with these files. Output: the signing CA and the roots to trust.
 
     ca-cert.pem      the signing CA: a root, or an intermediate
     ca-key.pem       its key, readable by its owner only
-    root-cert.pem    every root to be trusted; needed unless ca-cert.pem is itself the root
-    cert-chain.pem   from ca-cert.pem up to the root; needed where there is more than one step
+    root-cert.pem    every root to trust; needed unless ca-cert.pem is itself the root
+    cert-chain.pem   the chain from ca-cert.pem up to the root; needed if there is more than one step
 
 Rule: the files must be valid together; otherwise AuthorityError names the file and the reason.
 """
@@ -37,16 +39,17 @@ _MOST_ROOTS = 32
 
 class Plugged(msgspec.Struct, frozen=True):
     signing: Signing
-    roots: tuple[str, ...]  # PEM, the one above what signs first
+    roots: tuple[str, ...]  # PEM; the root of the signing CA is the first
 
 
 class PluggedIn:
-    """Watches the files: a valid new set replaces the old one at once; an invalid one is logged and changes nothing."""
+    """A plugged-in CA that watches its files: a valid new set replaces the old one at once; an invalid one is logged
+    and not used."""
 
     due_at = None
 
     def __init__(self, directory: Path, now: float) -> None:
-        """Raises AuthorityError."""
+        """Load the files in `directory`. Raises AuthorityError."""
         self._directory = directory
         self._seen = stamp(directory)
         self._plugged = read_plugged(directory, now)
@@ -60,7 +63,7 @@ class PluggedIn:
         return self._plugged.roots
 
     def note(self, expires: float, lifetime: float) -> None:
-        """Nothing to record: the operator decides when a root may be dropped."""
+        """Do nothing: the operator decides when a root may be dropped, so issued certificates need not be recorded."""
 
     def tick(self, now: float) -> bool:
         seen = stamp(self._directory)
@@ -83,7 +86,7 @@ class PluggedIn:
         return before != plugged
 
     def rotate(self, now: float, propagation: float) -> None:
-        """Raises AuthorityError, always."""
+        """Always raise AuthorityError, with a hint how the operator rotates a plugged-in CA."""
         raise AuthorityError(
             "this CA was plugged in: its roots are yours to rotate",
             f"let {ROOTS} hold the old and the new root; when all have both, replace {CERTIFICATE}, {KEY}, {CHAIN}\n"
@@ -95,7 +98,7 @@ class PluggedIn:
         self.rotate(now, 0.0)
 
     def close(self, now: float) -> None:
-        """Nothing to release."""
+        """Do nothing: there is no resource to release."""
 
 
 def is_plugged_in(directory: Path) -> bool:
@@ -103,12 +106,14 @@ def is_plugged_in(directory: Path) -> bool:
 
 
 def stamp(directory: Path) -> tuple[tuple[int, int, int] | None, ...]:
-    """Changes when a file was replaced or written. Follows links, as Kubernetes mounts Secrets with them."""
+    """Return a value that changes when one of the files is replaced or written. Symbolic links are followed, because
+    Kubernetes mounts Secrets with them."""
     return tuple(_stamp(directory / name) for name in FILES)
 
 
 def read_plugged(directory: Path, now: float) -> Plugged:
-    """Raises AuthorityError."""
+    """Load the CA files in `directory` and check that they are valid together at the time `now`. Raises
+    AuthorityError."""
     own = directory / CERTIFICATE
     certificates = _certificates(own)
     if not certificates:
@@ -137,7 +142,8 @@ def read_plugged(directory: Path, now: float) -> Plugged:
 def _climb(
     signer: x509.Certificate, offered: list[x509.Certificate], roots: list[x509.Certificate], directory: Path
 ) -> tuple[list[x509.Certificate], x509.Certificate]:
-    """The chain from the signing CA up to a trusted root, by signatures and not by the order in the files."""
+    """Return the chain from the signing CA up to a trusted root, and that root. The chain follows the signatures,
+    not the order in the files."""
     chain = [signer]
     while len(chain) <= _LONGEST_CHAIN:
         top = chain[-1]
@@ -157,7 +163,8 @@ def _climb(
 
 
 def _check_authority(certificate: x509.Certificate, file: Path, now: float, *, below: int) -> None:
-    """`below`: the number of CA certificates between it and a workload's."""
+    """Raise AuthorityError if `certificate` is expired, not yet valid, or may not sign. `below`: the number of CA
+    certificates between `certificate` and a workload's."""
     shown = certificate.subject.rfc4514_string() or "a certificate without a name"
     at = datetime.fromtimestamp(now, UTC)
     if at >= certificate.not_valid_after_utc:
@@ -182,7 +189,7 @@ def _check_authority(certificate: x509.Certificate, file: Path, now: float, *, b
             "make it anew, with openssl: -addext basicConstraints=critical,CA:TRUE",
             file=file,
         )
-    # One that does not say what its key is for may be used for everything (RFC 5280, 4.2.1.3).
+    # A certificate without a key usage extension may be used for everything (RFC 5280, 4.2.1.3).
     if usage is not None and not usage.key_cert_sign:
         raise AuthorityError(
             f"{shown!a} may not sign certificates: its key usage lacks keyCertSign",

@@ -1,7 +1,7 @@
-"""Signed tokens (JWTs): the issuer of the local engine's workload tokens, and the checker with the issuer's public
-keys.
+"""Signed tokens (JWTs): the issuer of the local engine's workload tokens, and a checker that verifies tokens with
+public keys.
 
-A token has the same claims as the one that Kubernetes projects into a pod, so that one checker reads both. Rule: all
+A token has the same claims as the token that Kubernetes projects into a pod, so one checker reads both. Rule: all
 claims of a token must be consistent.
 """
 
@@ -37,7 +37,7 @@ Clock = Callable[[], float]
 
 
 class SignedTokens:
-    """Checks tokens by the issuer's public keys."""
+    """Checks tokens with the issuer's public keys."""
 
     def __init__(
         self,
@@ -62,7 +62,8 @@ class SignedTokens:
 
     @classmethod
     def from_file(cls, path: Path, *, issuer: str, audience: str = AUDIENCE) -> SignedTokens:
-        """A JWKS, or public keys as PEM. Raises AuthorityError."""
+        """Return a checker with the keys in the file at `path`: a JWKS, or public keys as PEM. Raises
+        AuthorityError."""
         return cls(read_token_keys(path), issuer=issuer, audience=audience)
 
     async def check(self, token: str) -> Caller:
@@ -95,7 +96,7 @@ class SignedTokens:
 
 
 class TokenIssuer:
-    """Issues a token for each pod, as kubelet does, as long as the pod exists. Its key is created and kept in
+    """Issues tokens for pods, as kubelet does, until a pod is revoked. The signing key is generated here and kept in
     memory."""
 
     def __init__(self, *, issuer: str = ISSUER, clock: Clock = time.time) -> None:
@@ -107,7 +108,7 @@ class TokenIssuer:
         self._revoked: dict[str, float] = {}
 
     def issue(self, caller: Caller, *, audience: str = AUDIENCE, lifetime: timedelta = _LIFETIME) -> str:
-        """A token bound to the caller's pod; `caller.expires` is ignored. Raises ValueError."""
+        """Return a token bound to the caller's pod; `caller.expires` is ignored. Raises ValueError."""
         if not caller.pod or not caller.pod_uid:
             raise ValueError("a token is bound to a pod: its name and UID are needed")
         if self._is_revoked(caller.pod_uid):
@@ -136,7 +137,7 @@ class TokenIssuer:
         return jwt.encode(claims, self._key, algorithm="ES256", headers={"kid": self._key_id})
 
     def revoke(self, pod_uid: str) -> None:
-        """The pod is gone: its tokens are rejected from now on."""
+        """Reject the tokens of a pod from now on, because the pod has been removed."""
         now = self._clock()
         kept = now - MOST_LEEWAY.total_seconds()
         self._revoked = {uid: until for uid, until in self._revoked.items() if until > kept}
@@ -158,7 +159,8 @@ class TokenIssuer:
 
 
 def _caller(claims: dict[str, Any]) -> Caller:
-    """Raises TokenRefused (a claim is missing, or two do not agree)."""
+    """Return the identity and the pod in the claims. Raises TokenRefused if a claim is missing, or two claims
+    contradict each other."""
     bound = claims.get("kubernetes.io")
     if not isinstance(bound, dict):
         raise TokenRefused(TokenReason.CLAIMS, "the token has no kubernetes.io claims")
@@ -206,6 +208,6 @@ def _time(claims: dict[str, Any], name: str) -> float:
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TokenRefused(TokenReason.CLAIMS, f"the token's {name} is not a time")
-    if not 0 <= value < 1 << 40:  # neither infinity nor the year 36812
+    if not 0 <= value < 1 << 40:  # excludes infinity and dates beyond the year 36812
         raise TokenRefused(TokenReason.CLAIMS, f"the token's {name} is out of range")
     return float(value)

@@ -1,6 +1,8 @@
-"""The status of an authority: its certificates, their validity and fingerprints, the progress of a rotation. No secret.
+"""The status of an authority: its certificates, their validity and fingerprints, and the progress of a rotation. It
+contains no secrets.
 
-It is read from a running authority, or from its directory, without disturbing the process that signs.
+The status is read from a running authority, or from the authority's directory without disturbing the process that
+signs.
 """
 
 from __future__ import annotations
@@ -52,12 +54,12 @@ class AuthorityStatus(msgspec.Struct, frozen=True):
     due: datetime | None  # when the next phase begins
     certificates: tuple[CertificateFacts, ...]
     problem: str = ""
-    issued: int = 0  # since the signing process started; unknown for a directory without such a process
+    issued: int = 0  # since the signing process started; 0 if read from a directory
     refused: dict[str, int] = {}  # by reason
 
     @property
     def next_step(self) -> str:
-        """The current state and the next step, as text."""
+        """The current phase and the next step of a rotation, as text."""
         signer = self.certificates[0] if self.certificates else None
         if signer is not None and signer.expires <= datetime.now(UTC):
             return "what signs has expired, and signs nothing until it is replaced"
@@ -72,14 +74,14 @@ class AuthorityStatus(msgspec.Struct, frozen=True):
         }[self.phase]
 
     def problems(self, now: datetime) -> tuple[Problem, ...]:
-        """Problems with changed files, and `ends`."""
+        """Return the problem with changed files, if any, and the problems of `ends`."""
         if not self.problem:
             return self.ends(now)
         what = f"its changed files are not used, the old ones go on: {self.problem}"
         return Problem(Where(object="CA"), what, "mend them; no restart is needed"), *self.ends(now)
 
     def ends(self, now: datetime) -> tuple[Problem, ...]:
-        """Signing certificates that have expired or expire soon."""
+        """Return a problem for each signing certificate that has expired or expires soon."""
         where, found = Where(object="CA"), []
         hint = "replace it in the CA's directory" if self.kind == PLUGGED_IN else "give it a new root: weft ca rotate"
         for each in self._what_signs():
@@ -93,7 +95,7 @@ class AuthorityStatus(msgspec.Struct, frozen=True):
         return tuple(found)
 
     def _what_signs(self) -> Iterator[CertificateFacts]:
-        """From the signing certificate up to its root. Other trusted roots may expire without harm."""
+        """Yield the certificates from the signing one up to its root. Other trusted roots may expire without harm."""
         for each in self.certificates:
             yield each
             if each.is_root:
@@ -111,7 +113,8 @@ def self_made_status(state: State) -> AuthorityStatus:
 def plugged_status(
     trust_domain: str, intermediates: Sequence[str], roots: Sequence[str], problem: str = ""
 ) -> AuthorityStatus:
-    """From certificates in PEM: the signing one up to its root, which is the first of the roots."""
+    """Return the status of a plugged-in CA. `intermediates`: PEM, the signing certificate first; empty if the root
+    itself signs. `roots`: PEM, the root of the signing certificate first."""
     chain = tuple(
         certificate_facts(each, "signer" if place == 0 else "intermediate") for place, each in enumerate(intermediates)
     )
@@ -121,7 +124,7 @@ def plugged_status(
 
 
 def read_status(directory: Path) -> AuthorityStatus:
-    """Raises AuthorityError."""
+    """Return the status of the CA in `directory`. Raises AuthorityError."""
     if is_plugged_in(directory):
         plugged = read_plugged(directory, time.time())
         return plugged_status("", plugged.signing.chain, plugged.roots)
@@ -132,8 +135,8 @@ def read_status(directory: Path) -> AuthorityStatus:
 
 
 def refuse_unusable(directory: Path) -> None:
-    """Check a directory before it is used; an empty or missing directory is fine, for a new root. Raises
-    AuthorityError."""
+    """Raise AuthorityError if `directory` cannot be used for a CA. An empty or missing directory is accepted: a new
+    root is created there."""
     if directory.exists() and not directory.is_dir():
         raise AuthorityError("is not a directory", "give a directory: --ca DIR", file=directory)
     if is_plugged_in(directory):
@@ -143,7 +146,7 @@ def refuse_unusable(directory: Path) -> None:
 
 
 def certificate_facts(pem: str, role: str) -> CertificateFacts:
-    """Raises ValueError."""
+    """Return the fields of a certificate in PEM that `weft ca show` prints. Raises ValueError."""
     certificate = x509.load_pem_x509_certificate(pem.encode())
     return CertificateFacts(
         role=role,

@@ -1,6 +1,5 @@
-"""The directory of a self-made root: one state file, replaced as a whole, and a lock, so that only one process signs.
-Only the owner may read the file, and that is checked.
-"""
+"""The directory of a self-made root: one state file, which is always replaced as a whole, and a lock, so that only
+one process signs. Only the owner may read the state file; this is checked."""
 
 from __future__ import annotations
 
@@ -16,13 +15,13 @@ from weft.ca.error import AuthorityError
 from weft.ca.rotation import State
 
 STATE = "authority.json"
-BUNDLE = "bundle.pem"  # for people and programs that want the roots; written from the state, never read
+BUNDLE = "bundle.pem"  # the roots for users and other programs; written from the state, never read by weft
 _LOCK = "authority.lock"
 
 
 class Store:
     def __init__(self, directory: Path) -> None:
-        """Locks the directory for this process. Raises AuthorityError."""
+        """Lock the directory for this process, and create it if it is missing. Raises AuthorityError."""
         self.directory = directory
         self._lock = _take(directory)
 
@@ -30,7 +29,8 @@ class Store:
         return read_state(self.directory)
 
     def save(self, state: State) -> None:
-        """When it returns, the state survives a power cut. If it raises OSError, the file is unchanged."""
+        """Write the state. After this returns, the state survives a power failure. If it raises OSError, the file is
+        unchanged."""
         replace_file(self.directory / STATE, msgspec.json.format(msgspec.json.encode(state)), mode=0o600)
         replace_file(self.directory / BUNDLE, "".join(state.bundle()).encode(), mode=0o644)
 
@@ -41,7 +41,7 @@ class Store:
 
 
 def read_state(directory: Path) -> State | None:
-    """Raises AuthorityError."""
+    """Return the state in `directory`, or None if there is no state file. Raises AuthorityError."""
     path = directory / STATE
     text = read_secret(path)
     if text is None:
@@ -61,7 +61,8 @@ def read_state(directory: Path) -> State | None:
 
 
 def read_secret(path: Path) -> bytes | None:
-    """A file that only its owner can read; None if there is none. Raises AuthorityError."""
+    """Return the content of a file that only its owner may read, or None if the file does not exist. Raises
+    AuthorityError if other users may read it."""
     try:
         with path.open("rb") as file:
             facts = os.fstat(file.fileno())
@@ -83,20 +84,22 @@ def read_secret(path: Path) -> bytes | None:
 
 
 def _is_given(facts: os.stat_result) -> bool:
-    """Owned by root and readable by this process's group: how Kubernetes mounts a Secret for a non-root process."""
+    """Return whether a file is owned by root and readable by this process's group, as in a Secret that Kubernetes
+    mounts for a non-root process."""
     shared = facts.st_mode & (stat.S_IRWXG | stat.S_IRWXO) == stat.S_IRGRP
     return shared and facts.st_uid == 0 != os.geteuid() and facts.st_gid in (os.getegid(), *os.getgroups())
 
 
 def replace_file(path: Path, content: bytes, *, mode: int) -> None:
-    """The old file or the new one, never a part: written beside it, flushed, renamed, and the rename flushed."""
+    """Replace a file atomically: write a file beside it, flush, rename, and flush the directory. A reader sees
+    either the old or the new content."""
     beside = path.with_name(f".{path.name}.new")
     with contextlib.suppress(FileNotFoundError):
         beside.unlink()
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), mode)  # whatever the umask is
+            os.fchmod(file.fileno(), mode)  # independent of the umask
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

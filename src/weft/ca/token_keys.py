@@ -1,4 +1,4 @@
-"""Public keys that verify tokens, from a JWKS or PEM: text in, keys with their allowed algorithms out.
+"""Reads the public keys that verify tokens, from a JWKS or PEM. Output: keys with their allowed algorithms.
 
 Rule: the algorithm follows from the kind of key. Shared secrets and private keys are rejected.
 """
@@ -26,7 +26,7 @@ _HINT = "give the JWKS or the public keys (PEM) of what issues tokens; of a clus
 
 
 def read_token_keys(path: Path) -> tuple[TokenKey, ...]:
-    """Raises AuthorityError."""
+    """Return the keys in the file at `path`, a JWKS or PEM. Raises AuthorityError."""
     try:
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES + 1)
@@ -54,7 +54,7 @@ def read_token_keys(path: Path) -> tuple[TokenKey, ...]:
 
 
 def token_key(key: Any, key_id: str | None = None) -> TokenKey:
-    """Raises ValueError for a key that must not sign tokens."""
+    """Return `key` with the algorithms that it may verify. Raises ValueError for a kind of key that is not allowed."""
     if isinstance(key, rsa.RSAPublicKey):
         if key.key_size < _SMALLEST_RSA:
             raise ValueError(f"an RSA key of {key.key_size} bits is too weak; {_SMALLEST_RSA} is the least")
@@ -67,7 +67,8 @@ def token_key(key: Any, key_id: str | None = None) -> TokenKey:
 
 
 def _from_jwks(text: bytes) -> tuple[TokenKey, ...]:
-    """Keys of unknown kinds are skipped, as the JWKS standard says; secrets are an error."""
+    """Return the keys of a JWKS. Keys of unknown kinds are skipped, as the JWKS standard requires. Raises ValueError
+    if there is a secret or private key."""
     found = []
     for entry in json.loads(text)["keys"]:
         kind, key_id = entry.get("kty"), entry.get("kid")
