@@ -12,7 +12,8 @@ class NotPrivate(Exception):
 
 
 def make_private(directory: Path) -> None:
-    """Raises OSError, or NotPrivate if it exists and is not private: another process may have opened files in it."""
+    """Create a directory that only its owner may access. Raises OSError, or NotPrivate if the directory exists and
+    is not private: another process may have opened files in it."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     try:
         directory.mkdir(mode=0o700)

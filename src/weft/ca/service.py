@@ -1,6 +1,6 @@
 """Issues certificates. Input: a token and a CSR. Output: a certificate for the token's identity, or SigningRefused.
 
-Rule: the identity comes from the token, never from the CSR. Every rejection is counted, and logged at most once a
+Rule: the CSR has no say in who the caller is. Every rejection is counted, and logged at most once a
 minute with its reason, never with a token or a CSR.
 """
 
