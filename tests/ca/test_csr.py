@@ -90,7 +90,7 @@ def test_refuses_a_request_that_is_signed_over_sha1():
     signature = RSA.sign(ours.tbs_certrequest_bytes, _pkcs1(), hashes.SHA1())
     sha1_with_rsa = bytes.fromhex("300d06092a864886f70d0101050500")
     request = _der(0x30, ours.tbs_certrequest_bytes + sha1_with_rsa + _der(0x03, b"\x00" + signature))
-    with pytest.raises(CsrRefused, match="over sha1, which is too weak") as refused:
+    with pytest.raises(CsrRefused, match="the CSR's signature uses sha1, which is too weak") as refused:
         read_public_key(pem(request))
     assert refused.value.reason is CsrReason.SIGNATURE
 

@@ -41,7 +41,7 @@ def test_the_old_root_is_dropped_when_what_it_signed_has_expired():
 def test_one_rotation_at_a_time():
     state = announce(STEADY, NEW, now=100.0, propagation=60.0)
     for each in (state, step(state, 160.0, skew=5.0)):
-        with pytest.raises(ValueError, match="under way"):
+        with pytest.raises(ValueError, match="a rotation is in progress"):
             announce(each, NEW, now=200.0, propagation=60.0)
     with pytest.raises(ValueError, match="no root has been announced"):
         switch(STEADY, 100.0, skew=5.0)

@@ -75,8 +75,8 @@ def test_reads_what_is_there_and_tells_what_is_not(tmp_path):
         assert isinstance(found, Unreadable)
         told[name] = str(found.problem)
     assert told["nowhere"] == (
-        "mesh/nowhere.yaml:1: error: the file cannot be read: it is a link to nowhere; what it held before "
-        "stays in effect "
+        "mesh/nowhere.yaml:1: error: the file cannot be read: it is a dangling symbolic link; its previous objects "
+        "stay in effect "
         "(hint: repair or remove the link)"
     )
     assert "Input/output error" in told["sick"]
@@ -106,8 +106,8 @@ def test_what_is_below_a_blind_spot_may_still_be_there(tmp_path, monkeypatch):
     assert seen.hides("sub/a.yaml")
     assert not seen.hides("a.yaml")
     assert [str(problem) for problem in problems_of(seen)] == [
-        "mesh/sub: error: the directory cannot be read: Permission denied (hint: what was read from it before "
-        "stays in effect)"
+        "mesh/sub: error: the directory cannot be read: Permission denied (hint: objects that were read from it before "
+        "stay in effect)"
     ]
     assert list(problems_of(None)) == []
 

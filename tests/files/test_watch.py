@@ -171,7 +171,7 @@ async def test_a_directory_that_goes_away_keeps_everything_until_it_is_back(mesh
     mesh.write("b.yaml", service("b"))
     await mesh.until({"a": 80, "b": 80})
     shutil.rmtree(mesh.root)
-    await mesh.until(problem="the directory is gone")
+    await mesh.until(problem="the directory does not exist any more")
     assert mesh.live == {"a": 80, "b": 80}
     mesh.root.mkdir()
     mesh.write("a.yaml", service("a", 81))
@@ -187,7 +187,7 @@ async def test_a_directory_that_is_filled_slowly_after_it_was_away_loses_nothing
     mesh.write("b.yaml", service("b"))
     await mesh.until({"a": 80, "b": 80})  # `a` is now known to be in no file
     shutil.rmtree(mesh.root)
-    await mesh.until(problem="the directory is gone")
+    await mesh.until(problem="the directory does not exist any more")
     mesh.root.mkdir()
     await mesh.until(problem="")
     mesh.write("a.yaml", service("a", 81))
@@ -265,7 +265,7 @@ async def test_two_writers_end_with_what_was_written_last(mesh):
     writers = [threading.Thread(target=write, args=(name,)) for name in ("a", "b")]
     for writer in writers:
         writer.start()
-    await mesh.until({"a": 39, "b": 39, "both": 39}, problem="also stands at")
+    await mesh.until({"a": 39, "b": 39, "both": 39}, problem="is also defined at")
     for writer in writers:
         writer.join()
 

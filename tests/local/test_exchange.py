@@ -51,10 +51,10 @@ def test_an_answer_without_a_length_ends_with_its_connection(answering):
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (b"", "broke off"),
-        (b"HTTP/1.0 200 OK\r\nServer", "broke off"),
-        (b"SSH-2.0-OpenSSH_9.6\r\n", "does not speak HTTP"),
-        (b"HTTP/1.0 200 OK\r\n" + b"a: b\r\n" * 101, "do not end"),
+        (b"", "the response is incomplete"),
+        (b"HTTP/1.0 200 OK\r\nServer", "the response is incomplete"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "the response is not HTTP"),
+        (b"HTTP/1.0 200 OK\r\n" + b"a: b\r\n" * 101, "the response has too many headers"),
         (b"x" * 65_536, "too long"),
     ],
 )

@@ -118,7 +118,7 @@ async def test_a_taken_port_is_a_problem_at_its_line_and_is_published_once_it_is
         await door.settled()
         (problem,) = door.problems()
         assert str(problem.where).startswith("edge.yaml:7")
-        assert f"port {number} of 127.0.0.1 is not published: another program of this machine has it" in str(problem)
+        assert f"port {number} of 127.0.0.1 is not published: another program on this machine uses it" in str(problem)
         assert "another hostPort" in problem.hint
         await until_answered(port)  # the rest is served
         taken.close()
@@ -131,7 +131,7 @@ async def test_of_two_who_ask_for_one_port_the_first_has_it(door):
     door.want([published(port, owner="Workload shop/b", address="0.0.0.0"), published(port, owner="Workload shop/a")])
     await door.settled()
     (problem,) = door.problems()
-    assert f"port {port} of 0.0.0.0 is published by Workload shop/a already" in str(problem)
+    assert f"port {port} of 0.0.0.0 is already published by Workload shop/a" in str(problem)
 
 
 async def test_an_address_that_the_machine_has_not_is_a_problem(door):

@@ -112,7 +112,7 @@ class HttpSite:
             else:
                 await asyncio.get_running_loop().connect_accepted_socket(server, connection)
         except OSError as error:
-            log.debug("a connection did not come about: %s", str(error) or type(error).__name__)
+            log.debug("a connection could not be set up: %s", str(error) or type(error).__name__)
             connection.close()
 
     def _hosts(self) -> Counter[str]:

@@ -20,4 +20,4 @@ def make_private(directory: Path) -> None:
     except FileExistsError:
         found = directory.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            raise NotPrivate(f"{directory} is not a directory of yours alone") from None
+            raise NotPrivate(f"{directory} is not a directory that only you can access") from None

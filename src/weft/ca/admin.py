@@ -80,7 +80,7 @@ class AdminSocket:
         except (OSError, ValueError, TimeoutError):
             pass  # the client has disconnected, or sent no request
         except Exception:
-            log.exception("the authority's socket failed at a request")
+            log.exception("the CA's admin socket could not answer a request")
         finally:
             writer.close()
 
@@ -100,7 +100,9 @@ class AdminSocket:
         except AuthorityError as error:
             await _send(writer, CaReply(None, error.problem.what, error.problem.hint))
         except msgspec.MsgspecError as error:
-            await _send(writer, CaReply(None, f"this is not understood: {error}", "is this the same weft?"))
+            await _send(
+                writer, CaReply(None, f"invalid request: {error}", "are both processes of the same version of weft?")
+            )
         finally:
             unsubscribe()
 

@@ -152,7 +152,7 @@ class Authority:
         """Return a certificate for `identity` and the public key of the CSR. Raises CsrRefused if the CSR is
         invalid, and AuthorityError if this authority cannot sign."""
         if identity.trust_domain != self.trust_domain or parse_identity(str(identity)) != identity:
-            raise ValueError(f"{identity} is not of the trust domain {self.trust_domain}")
+            raise ValueError(f"{identity} is not in the trust domain {self.trust_domain}")
         life = self._life(lifetime)
         public_key = read_public_key(csr_pem)
         self.tick()
@@ -186,7 +186,7 @@ class Authority:
         wait = self.terms.propagation if propagation is None else propagation
         self.tick()
         self._keeper.rotate(self._clock(), max(0.0, wait.total_seconds()))
-        log.info("root rotation: a new root is announced, and signs in %s", wait)
+        log.info("root rotation: a new root is announced; it signs in %s", wait)
         self._tell()
         return self.status()
 
@@ -211,7 +211,7 @@ class Authority:
             try:
                 self.tick()
             except Exception:
-                log.exception("the authority could not do what is due; it tries again")
+                log.exception("the CA could not do a step that is due; it tries again")
             self._tell_of_ends()
             due = self._keeper.due_at
             left = 0.0 if due is None else due - self._clock()
@@ -237,7 +237,7 @@ class Authority:
     def _life(self, wanted: timedelta | None) -> timedelta:
         life = self.terms.lifetime if wanted is None else wanted
         if life < _SHORTEST:
-            raise CsrRefused(CsrReason.LIFETIME, "a certificate lives for a second at least")
+            raise CsrRefused(CsrReason.LIFETIME, "the lifetime of a certificate must be at least one second")
         return min(life, self.terms.longest)
 
     def _times(self, life: timedelta) -> Issued:
@@ -246,7 +246,7 @@ class Authority:
         if now >= signer.not_valid_after_utc.timestamp():
             raise AuthorityError(
                 f"the CA's certificate expired on {signer.not_valid_after_utc:%Y-%m-%d %H:%M} UTC",
-                "it signs nothing until it is replaced; see: weft ca show",
+                "the CA cannot sign until the certificate is replaced; see: weft ca show",
             )
         begins = max(now - self.terms.skew.total_seconds(), signer.not_valid_before_utc.timestamp())
         ends = min(math.ceil(now + life.total_seconds()), signer.not_valid_after_utc.timestamp())
@@ -274,7 +274,7 @@ class Authority:
             try:
                 callback()
             except Exception:
-                log.exception("a subscriber of the authority failed; the others are told")
+                log.exception("a subscriber of the CA failed; the others are still notified")
 
 
 def _validity(issued: Issued) -> Validity:

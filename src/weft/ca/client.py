@@ -73,7 +73,7 @@ class CertificateClient:
         except grpc.aio.AioRpcError as error:
             raise _renamed(error, self._target) from error
         except grpc.aio.UsageError as error:  # the channel was closed in the meantime
-            raise CaUnavailable(f"the CA at {self._target} cannot be asked: {error}") from error
+            raise CaUnavailable(f"cannot send a request to the CA at {self._target}: {error}") from error
         return _issued(answer, csr, time.time())
 
     async def bundles(self) -> AsyncIterator[tuple[str, ...]]:
@@ -98,7 +98,7 @@ class CertificateClient:
             except (grpc.aio.AioRpcError, grpc.aio.UsageError, CaUnavailable) as error:
                 level = logging.WARNING if backoff.failures == 0 else logging.DEBUG
                 what = error.code().name if isinstance(error, grpc.aio.AioRpcError) else error
-                log.log(level, "the roots of the CA at %s cannot be followed (%s); trying again", self._target, what)
+                log.log(level, "cannot watch the roots of the CA at %s (%s); trying again", self._target, what)
                 await asyncio.sleep(backoff.next())
             except asyncio.CancelledError:
                 # gRPC also raises this when the call's channel has been replaced.
@@ -153,7 +153,7 @@ def _issued(answer: bytes, csr: bytes, now: float) -> Issued:
         leaf, *above = x509.load_pem_x509_certificates(pem.encode())
         is_ours = leaf.public_key() == x509.load_pem_x509_csr(csr).public_key()
     except (ValueError, DecodeError, UnsupportedAlgorithm) as error:
-        raise CaUnavailable("the CA answered with something that is not a chain of certificates") from error
+        raise CaUnavailable("the CA's answer is not a certificate chain") from error
     if not is_ours:
         raise CaUnavailable("the CA answered with a certificate for another key")
     chain = (leaf, *(each for each in above if each.issuer != each.subject))
@@ -180,8 +180,8 @@ def _bundle(answer: bytes) -> tuple[str, ...]:
 def _renamed(error: grpc.aio.AioRpcError, target: str) -> Exception:
     said = error.details() or error.code().name
     if "CERTIFICATE_VERIFY_FAILED" in said:
-        what = f"what answers at {target} has no certificate of a root that is trusted here"
-        return CaUnavailable(f"{what}: give the CA's own, with --ca-root")
+        what = f"the certificate of the server at {target} is not signed by a trusted root"
+        return CaUnavailable(f"{what}: pass the CA's root with --ca-root")
     if error.code() not in _REFUSALS:
         return CaUnavailable(f"the CA at {target} does not answer: {said} ({error.code().name})")
     trailing: Any = error.trailing_metadata() or ()

@@ -56,22 +56,22 @@ def _allowed(csr: x509.CertificateSigningRequest) -> PublicKey:
     try:
         key = csr.public_key()
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise CsrRefused(CsrReason.KEY, "the CSR's public key is broken, or of a kind that is not known") from error
+        raise CsrRefused(CsrReason.KEY, "the CSR's public key is invalid or of an unknown kind") from error
     if isinstance(key, rsa.RSAPublicKey):
         least, most = _RSA_BITS
         if not least <= key.key_size <= most:
-            raise CsrRefused(CsrReason.KEY, f"an RSA key of {key.key_size} bits: it must have {least} to {most}")
+            raise CsrRefused(CsrReason.KEY, f"the RSA key has {key.key_size} bits; it must have {least} to {most}")
         exponent = key.public_numbers().e
         if exponent % 2 == 0 or not _RSA_EXPONENTS[0] <= exponent < _RSA_EXPONENTS[1]:
-            raise CsrRefused(CsrReason.KEY, "the RSA key's public exponent is not sane; 65537 is usual")
+            raise CsrRefused(CsrReason.KEY, "the RSA key's public exponent is invalid; use 65537")
         return key
     if isinstance(key, ec.EllipticCurvePublicKey):
         if not isinstance(key.curve, _CURVES):
-            raise CsrRefused(CsrReason.KEY, f"a key on the curve {key.curve.name}: P-256 and P-384 are served")
+            raise CsrRefused(CsrReason.KEY, f"the key's curve {key.curve.name} is not supported; use P-256 or P-384")
         return key
     if isinstance(key, ed25519.Ed25519PublicKey):
         return key
-    raise CsrRefused(CsrReason.KEY, "this kind of key gets no certificate; P-256, P-384, RSA and Ed25519 do")
+    raise CsrRefused(CsrReason.KEY, "this kind of key is not supported; use P-256, P-384, RSA or Ed25519")
 
 
 def _check_signature(csr: x509.CertificateSigningRequest) -> None:
@@ -79,8 +79,8 @@ def _check_signature(csr: x509.CertificateSigningRequest) -> None:
         hashed_by = csr.signature_hash_algorithm
         good = csr.is_signature_valid
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise CsrRefused(CsrReason.SIGNATURE, "the CSR is signed in a way that is not known") from error
+        raise CsrRefused(CsrReason.SIGNATURE, "the CSR's signature algorithm is unknown") from error
     if hashed_by is not None and not isinstance(hashed_by, _HASHES):
-        raise CsrRefused(CsrReason.SIGNATURE, f"the CSR is signed over {hashed_by.name}, which is too weak")
+        raise CsrRefused(CsrReason.SIGNATURE, f"the CSR's signature uses {hashed_by.name}, which is too weak")
     if not good:
-        raise CsrRefused(CsrReason.SIGNATURE, "the CSR is not signed by the key it brings")
+        raise CsrRefused(CsrReason.SIGNATURE, "the CSR is not signed with the key that it contains")

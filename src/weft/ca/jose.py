@@ -38,7 +38,7 @@ class TokenKey(msgspec.Struct, frozen=True):
 def verified_claims(token: str, keys: Sequence[TokenKey]) -> dict[str, Any]:
     """Return the claims of a token after verifying its signature with one of `keys`. Raises TokenRefused."""
     if not token:
-        raise TokenRefused(TokenReason.MISSING, "there is no token")
+        raise TokenRefused(TokenReason.MISSING, "the request has no token")
     if len(token) > LONGEST_TOKEN:
         raise TokenRefused(TokenReason.TOO_LONG, f"the token is longer than {LONGEST_TOKEN} characters")
     parts = _COMPACT.fullmatch(token)
@@ -49,17 +49,17 @@ def verified_claims(token: str, keys: Sequence[TokenKey]) -> dict[str, Any]:
     algorithm, key_id = _read_header(_object(parts[1], "header"))
     candidates = _candidates(keys, algorithm, key_id)
     if not any(_is_signed(token, key, algorithm) for key in candidates):
-        raise TokenRefused(TokenReason.SIGNATURE, "the token's signature is not by a key that is trusted here")
+        raise TokenRefused(TokenReason.SIGNATURE, "the token is not signed with a trusted key")
     return _object(parts[2], "claims")
 
 
 def _read_header(header: dict[str, Any]) -> tuple[str, str | None]:
     if surplus := sorted(header.keys() - _HEADER):
         shown = ", ".join(name[:20] for name in surplus[:5])
-        raise TokenRefused(TokenReason.HEADER, f"the token's header has {shown!a}; only alg, kid and typ are read here")
+        raise TokenRefused(TokenReason.HEADER, f"the token's header has {shown!a}; only alg, kid and typ are allowed")
     algorithm, key_id, kind = header.get("alg"), header.get("kid"), header.get("typ", "JWT")
     if not isinstance(algorithm, str):
-        raise TokenRefused(TokenReason.ALGORITHM, "the token's header does not say by which algorithm it is signed")
+        raise TokenRefused(TokenReason.ALGORITHM, "the token's header has no signature algorithm (alg)")
     if ("kid" in header and not isinstance(key_id, str)) or not isinstance(kind, str) or kind.upper() != "JWT":
         raise TokenRefused(TokenReason.HEADER, "the token's header is not a JWT's: kid must be text, typ JWT")
     return algorithm, key_id
@@ -68,12 +68,10 @@ def _read_header(header: dict[str, Any]) -> tuple[str, str | None]:
 def _candidates(keys: Iterable[TokenKey], algorithm: str, key_id: str | None) -> list[TokenKey]:
     able = [key for key in keys if algorithm in key.algorithms]
     if not able:
-        raise TokenRefused(
-            TokenReason.ALGORITHM, f"no key that is trusted here signs by {algorithm[:20]!a}, as the token says it is"
-        )
+        raise TokenRefused(TokenReason.ALGORITHM, f"no trusted key uses the token's algorithm {algorithm[:20]!a}")
     named = [key for key in able if key_id is None or key.key_id in (None, key_id)]
     if not named:
-        raise TokenRefused(TokenReason.UNKNOWN_KEY, "the token names a key that is not known here")
+        raise TokenRefused(TokenReason.UNKNOWN_KEY, "the token's key id (kid) is unknown")
     return named
 
 
@@ -99,7 +97,7 @@ def _object(segment: str, what: str) -> dict[str, Any]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise ValueError("a name stands twice")
+        raise ValueError("duplicate name")
     return value
 
 

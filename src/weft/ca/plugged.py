@@ -74,13 +74,13 @@ class PluggedIn:
             plugged = read_plugged(self._directory, now)
         except AuthorityError as error:
             self.problem = str(error)
-            log.error("the changed CA files are not used, the old ones go on: %s", error)
+            log.error("the changed CA files are invalid; the old ones stay in use: %s", error)
             return False
         before, self._plugged, self.problem = self._plugged, plugged, ""
         gone = set(before.roots) - set(plugged.roots)
         if before.roots[0] in gone:
             log.warning(
-                "the root that signed until now is no longer in %s: its certificates are trusted no more", ROOTS
+                "the root that signed until now is no longer in %s: proxies no longer trust its certificates", ROOTS
             )
         log.info("the CA's files have changed and are used from now on")
         return before != plugged
@@ -88,9 +88,10 @@ class PluggedIn:
     def rotate(self, now: float, propagation: float) -> None:
         """Always raise AuthorityError, with a hint how the operator rotates a plugged-in CA."""
         raise AuthorityError(
-            "this CA was plugged in: its roots are yours to rotate",
-            f"let {ROOTS} hold the old and the new root; when all have both, replace {CERTIFICATE}, {KEY}, {CHAIN}\n"
-            f"when the last old certificate has expired, take the old root out of {ROOTS}; no restart is needed",
+            "this CA is plugged in: weft does not rotate its roots",
+            f"put the old and the new root into {ROOTS}; "
+            f"when all proxies have both, replace {CERTIFICATE}, {KEY}, {CHAIN}\n"
+            f"when the last old certificate has expired, remove the old root from {ROOTS}; no restart is needed",
             file=self._directory,
         )
 
@@ -121,12 +122,12 @@ def read_plugged(directory: Path, now: float) -> Plugged:
     signer, key = certificates[0], _key(directory / KEY)
     if signer.public_key() != key.public_key():
         raise AuthorityError(
-            f"is not the key of {CERTIFICATE}", "give the two that belong together", file=directory / KEY
+            f"is not the key of {CERTIFICATE}", "use a certificate and a key that belong together", file=directory / KEY
         )
     given = _certificates(directory / ROOTS) or ([signer] if _is_self_signed(signer) else [])
     if not given:
         raise AuthorityError(
-            "does not exist", f"{CERTIFICATE} is an intermediate: give its root here", file=directory / ROOTS
+            "does not exist", f"{CERTIFICATE} is an intermediate: put its root into this file", file=directory / ROOTS
         )
     roots = list({certificate_pem(root): root for root in given}.values())[:_MOST_ROOTS]
     chain, root = _climb(signer, [*certificates[1:], *_certificates(directory / CHAIN)], roots, directory)
@@ -156,7 +157,7 @@ def _climb(
         chain.append(above)
     shown = chain[-1].subject.rfc4514_string() or "a certificate without a name"
     raise AuthorityError(
-        f"nothing in it, nor in {ROOTS}, has signed {shown!a}",
+        f"no certificate in this file or in {ROOTS} has signed {shown!a}",
         f"put every certificate between {CERTIFICATE} and the root into {CHAIN}, the root into {ROOTS}",
         file=directory / CHAIN,
     )
@@ -174,31 +175,31 @@ def _check_authority(certificate: x509.Certificate, file: Path, now: float, *, b
     if at < certificate.not_valid_before_utc:
         raise AuthorityError(
             f"{shown!a} is valid only from {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC",
-            "does this machine's clock go right?",
+            "check this machine's clock",
             file=file,
         )
     try:
         constraints = _extension(certificate, x509.BasicConstraints)
         usage = _extension(certificate, x509.KeyUsage)
     except ValueError as error:
-        raise AuthorityError(f"{shown!a} has broken extensions", "make it anew", file=file) from error
+        raise AuthorityError(f"{shown!a} has invalid extensions", "create it again", file=file) from error
     if constraints is None or not constraints.ca:
-        said = "it has no basic constraints" if constraints is None else "its basic constraints say CA:FALSE"
+        said = "it has no basic constraints" if constraints is None else "its basic constraints have CA:FALSE"
         raise AuthorityError(
             f"{shown!a} is not a CA: {said}",
-            "make it anew, with openssl: -addext basicConstraints=critical,CA:TRUE",
+            "create it again, with openssl: -addext basicConstraints=critical,CA:TRUE",
             file=file,
         )
     # A certificate without a key usage extension may be used for everything (RFC 5280, 4.2.1.3).
     if usage is not None and not usage.key_cert_sign:
         raise AuthorityError(
             f"{shown!a} may not sign certificates: its key usage lacks keyCertSign",
-            "make it anew, with openssl: -addext keyUsage=critical,keyCertSign,cRLSign",
+            "create it again, with openssl: -addext keyUsage=critical,keyCertSign,cRLSign",
             file=file,
         )
     if constraints.path_length is not None and constraints.path_length < below:
         raise AuthorityError(
-            f"{shown!a} allows {constraints.path_length} CAs below it, and there are {below}",
+            f"{shown!a} allows {constraints.path_length} CAs below it, but there are {below}",
             "shorten the chain",
             file=file,
         )
@@ -235,7 +236,7 @@ def _certificates(path: Path) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(text)
     except (ValueError, UnsupportedAlgorithm) as error:
         raise AuthorityError(
-            "holds no certificates in PEM", "it begins with -----BEGIN CERTIFICATE-----", file=path
+            "contains no certificates in PEM", "a certificate begins with -----BEGIN CERTIFICATE-----", file=path
         ) from error
 
 
@@ -249,7 +250,7 @@ def _key(path: Path) -> PrivateKey:
         raise AuthorityError("is encrypted", f"decrypt it: openssl pkey -in {path} -out {KEY}", file=path) from error
     except (ValueError, UnsupportedAlgorithm) as error:
         raise AuthorityError(
-            "is not a private key in PEM", "it begins with -----BEGIN PRIVATE KEY-----", file=path
+            "is not a private key in PEM", "a key begins with -----BEGIN PRIVATE KEY-----", file=path
         ) from error
     if isinstance(key, rsa.RSAPrivateKey) and key.key_size >= 2048:
         return key
@@ -258,7 +259,9 @@ def _key(path: Path) -> PrivateKey:
     if isinstance(key, ed25519.Ed25519PrivateKey):
         return key
     raise AuthorityError(
-        "is too weak or of another kind", "use P-256, P-384, Ed25519, or RSA of 2048 bits or more", file=path
+        "is too weak, or of a kind that is not supported",
+        "use P-256, P-384, Ed25519, or RSA of 2048 bits or more",
+        file=path,
     )
 
 

@@ -64,7 +64,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 def announce(state: State, root: Root, now: float, propagation: float) -> State:
     if state.phase is not RotationPhase.STEADY:
-        raise ValueError(f"a rotation is under way ({state.phase})")
+        raise ValueError(f"a rotation is in progress ({state.phase})")
     return msgspec.structs.replace(state, next=root, switch_at=now + propagation, seen_at=now)
 
 

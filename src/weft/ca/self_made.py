@@ -53,15 +53,15 @@ class SelfMade:
         """Return the stored root of `trust_domain`, with its rotation resumed. Raises AuthorityError."""
         if state.trust_domain != trust_domain:
             raise AuthorityError(
-                f"its root is for the trust domain {state.trust_domain!a}, not {trust_domain!a}",
-                "give the trust domain it was made for, or another directory",
+                f"the root in this file is for the trust domain {state.trust_domain!a}, not {trust_domain!a}",
+                "use the trust domain of that root, or another directory",
                 file=store.directory / STATE,
             )
         kept = cls(state, store, skew=skew, root_lifetime=root_lifetime)
         if now >= kept.signing.ends:
             raise AuthorityError(
-                f"its root expired on {kept.signing.certificate.not_valid_after_utc:%Y-%m-%d}",
-                f"every certificate of it has, too; move {STATE} away, and a new root is made",
+                f"the root in this file expired on {kept.signing.certificate.not_valid_after_utc:%Y-%m-%d}",
+                f"all its certificates have expired, too; move {STATE} away, and weft creates a new root",
                 file=store.directory / STATE,
             )
         resumed = rotation.resume(state, now)
@@ -134,7 +134,7 @@ class SelfMade:
                 self._store.save(state)
         except OSError as error:
             if not self._told_of_disk:
-                log.error("the authority's state cannot be written (%s); it is tried again", error)
+                log.error("cannot write the CA's state (%s); trying again", error)
             self._told_of_disk = True
             return False
         self._told_of_disk = False
@@ -155,16 +155,16 @@ def new_state(trust_domain: str, now: float, root_lifetime: timedelta) -> State:
 def signing_of(state: State, store: Store | None = None) -> Signing:
     """Return the signing certificate and key of `state`. Raises AuthorityError if they do not belong together."""
     file = store.directory / STATE if store else ""
-    hint = "restore it from a backup; if it is moved away, a new root is made and nobody trusts it yet"
+    hint = "restore it from a backup; without this file weft creates a new root, which no proxy trusts yet"
     try:
         certificate = x509.load_pem_x509_certificate(state.signer.certificate.encode())
         key = serialization.load_pem_private_key(state.signer.key.encode(), password=None)
         for other in state.bundle()[1:]:
             x509.load_pem_x509_certificate(other.encode())
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise AuthorityError("a root or key in it is broken", hint, file=file) from error
+        raise AuthorityError("a root or key in this file is invalid", hint, file=file) from error
     if key.public_key() != certificate.public_key():
-        raise AuthorityError("its key is not the key of its root certificate", hint, file=file)
+        raise AuthorityError("the key in this file does not belong to its root certificate", hint, file=file)
     return Signing(certificate, key)  # type: ignore[arg-type]
 
 
@@ -177,14 +177,14 @@ def new_root(trust_domain: str, now: float, lifetime: float) -> Root:
 def begin_rotation(state: State, now: float, propagation: float, root_lifetime: float) -> State:
     """Return `state` with a new, announced root. Raises AuthorityError if a rotation is in progress."""
     if state.phase is not RotationPhase.STEADY:
-        raise AuthorityError(f"a rotation is under way ({state.phase})", "see how far it is: weft ca show")
+        raise AuthorityError(f"a rotation is in progress ({state.phase})", "see its progress: weft ca show")
     return rotation.announce(state, new_root(state.trust_domain, now, root_lifetime), now, propagation)
 
 
 def require_announced(state: State) -> None:
     """Raise AuthorityError if no root is announced."""
     if state.phase is not RotationPhase.ANNOUNCED:
-        raise AuthorityError(f"no root waits to sign ({state.phase})", "begin with: weft ca rotate")
+        raise AuthorityError(f"no new root is announced ({state.phase})", "start a rotation: weft ca rotate")
 
 
 def _save(store: Store, state: State) -> None:

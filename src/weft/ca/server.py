@@ -85,7 +85,7 @@ class CaServer:
         except (RuntimeError, OSError) as error:
             await server.stop(None)
             raise AuthorityError(
-                f"cannot serve the CA on {address}: it is taken, or there is no such address or directory",
+                f"cannot serve the CA on {address}: the address is in use, or the address or directory does not exist",
                 "choose another address",
             ) from error
         await server.start()
@@ -123,7 +123,9 @@ class CaServer:
         try:
             request = messages.CertificateRequest.FromString(payload)
         except DecodeError:
-            return await _refuse(context, SigningRefused(ServiceReason.REQUEST, "this is no IstioCertificateRequest"))
+            return await _refuse(
+                context, SigningRefused(ServiceReason.REQUEST, "the request is not an IstioCertificateRequest")
+            )
         wanted = request.validity_duration  # 0: no lifetime requested
         lifetime = timedelta(seconds=min(wanted, _LONGEST_LIFETIME)) if wanted >= 0 else timedelta(0)
         try:
@@ -135,8 +137,8 @@ class CaServer:
         except CaUnavailable as unavailable:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(unavailable))
         except Exception:
-            log.exception("the CA failed at a request; others are not affected")
-            await context.abort(grpc.StatusCode.INTERNAL, "the CA failed; its log says why")
+            log.exception("the CA could not answer a request; other requests are not affected")
+            await context.abort(grpc.StatusCode.INTERNAL, "internal error of the CA; see its log")
         # The last element contains all roots: Istio's agents trust exactly that element, and ztunnel splits it.
         roots = "".join(self._service.authority.bundle())
         answer: bytes = messages.CertificateResponse(cert_chain=[*issued.chain, roots]).SerializeToString()
@@ -147,7 +149,7 @@ class CaServer:
         has lost its token must still get new roots."""
         host = self._host_of(context.peer())
         if self._watchers[host] >= _MOST_OF_ONE_HOST or self._watchers.total() >= _MOST_WATCHERS:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watch the roots already")
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many clients watch the roots")
         self._watchers[host] += 1
         try:
             async for bundle in self._service.bundles():

@@ -75,10 +75,12 @@ class SignedTokens:
         if claims.get("iss") != self._issuer:
             raise TokenRefused(TokenReason.ISSUER, "the token is from another issuer", caller)
         if self._audience not in _audiences(claims):
-            raise TokenRefused(TokenReason.AUDIENCE, f"the token is not meant for {self._audience!a}", caller)
+            raise TokenRefused(TokenReason.AUDIENCE, f"the token's audience is not {self._audience!a}", caller)
         self._check_times(claims, caller)
         if self._is_revoked(caller.pod_uid):
-            raise TokenRefused(TokenReason.REVOKED, "the pod that the token is bound to is gone", caller)
+            raise TokenRefused(
+                TokenReason.REVOKED, "the pod that the token is bound to does not exist any more", caller
+            )
         return caller
 
     def _check_times(self, claims: dict[str, Any], caller: Caller) -> None:
@@ -90,7 +92,7 @@ class SignedTokens:
             if since > now + self._leeway:
                 raise TokenRefused(
                     TokenReason.NOT_YET,
-                    f"the token is valid only in {since - now:.0f} s ({name}); do the clocks agree?",
+                    f"the token is valid only in {since - now:.0f} s ({name}); compare the clocks of both machines",
                     caller,
                 )
 
@@ -112,7 +114,7 @@ class TokenIssuer:
         if not caller.pod or not caller.pod_uid:
             raise ValueError("a token is bound to a pod: its name and UID are needed")
         if self._is_revoked(caller.pod_uid):
-            raise ValueError(f"pod {caller.pod} with this UID is gone; a new pod has a new UID")
+            raise ValueError(f"pod {caller.pod} with this UID does not exist any more; a new pod has a new UID")
         now = self._clock()
         expires = math.ceil(now + lifetime.total_seconds())
         claims = {
@@ -167,16 +169,16 @@ def _caller(claims: dict[str, Any]) -> Caller:
     namespace: Any = bound.get("namespace")
     account = _named(bound, "serviceaccount", TokenReason.CLAIMS)
     if not _is_name(namespace) or "." in namespace or len(namespace) > _LONGEST_LABEL:
-        raise TokenRefused(TokenReason.CLAIMS, "the token's namespace is not one that Kubernetes could have")
+        raise TokenRefused(TokenReason.CLAIMS, "the token's namespace is not a valid Kubernetes name")
     if not _is_name(account.get("name")):
-        raise TokenRefused(TokenReason.CLAIMS, "the token's service account is not one that Kubernetes could have")
+        raise TokenRefused(TokenReason.CLAIMS, "the token's service account is not a valid Kubernetes name")
     name = account["name"]
     if claims.get("sub") != f"system:serviceaccount:{namespace}:{name}":
         raise TokenRefused(TokenReason.SUBJECT, "the token's subject is not the service account that it is bound to")
     pod = _named(bound, "pod", TokenReason.NOT_BOUND)
     uid = pod.get("uid")
     if not _is_name(pod.get("name")) or not isinstance(uid, str) or not 0 < len(uid) <= _LONGEST_UID:
-        raise TokenRefused(TokenReason.NOT_BOUND, "the token does not say which pod it is bound to")
+        raise TokenRefused(TokenReason.NOT_BOUND, "the token has no valid pod name and UID")
     return Caller(namespace, name, pod["name"], uid, _time(claims, "exp"))
 
 
@@ -201,7 +203,7 @@ def _audiences(claims: dict[str, Any]) -> tuple[str, ...]:
         return (value,)
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return tuple(value)
-    raise TokenRefused(TokenReason.CLAIMS, "the token does not say who it is meant for")
+    raise TokenRefused(TokenReason.CLAIMS, "the token has no valid audience (aud)")
 
 
 def _time(claims: dict[str, Any], name: str) -> float:

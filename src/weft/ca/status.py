@@ -62,7 +62,7 @@ class AuthorityStatus(msgspec.Struct, frozen=True):
         """The current phase and the next step of a rotation, as text."""
         signer = self.certificates[0] if self.certificates else None
         if signer is not None and signer.expires <= datetime.now(UTC):
-            return "what signs has expired, and signs nothing until it is replaced"
+            return "the signing certificate has expired, and the CA cannot sign until it is replaced"
         if signer is not None and not signer.is_root:
             count = sum(each.is_root for each in self.certificates)
             return f"{f'{count} roots are' if count > 1 else 'one root is'} trusted, and an intermediate of it signs"
@@ -77,20 +77,24 @@ class AuthorityStatus(msgspec.Struct, frozen=True):
         """Return the problem with changed files, if any, and the problems of `ends`."""
         if not self.problem:
             return self.ends(now)
-        what = f"its changed files are not used, the old ones go on: {self.problem}"
-        return Problem(Where(object="CA"), what, "mend them; no restart is needed"), *self.ends(now)
+        what = f"the changed CA files are invalid; the old ones stay in use: {self.problem}"
+        return Problem(Where(object="CA"), what, "fix them; no restart is needed"), *self.ends(now)
 
     def ends(self, now: datetime) -> tuple[Problem, ...]:
         """Return a problem for each signing certificate that has expired or expires soon."""
         where, found = Where(object="CA"), []
-        hint = "replace it in the CA's directory" if self.kind == PLUGGED_IN else "give it a new root: weft ca rotate"
+        hint = "replace it in the CA's directory" if self.kind == PLUGGED_IN else "create a new root: weft ca rotate"
         for each in self._what_signs():
             shown = f"{each.role} {each.subject!a}"
             when = f"{each.expires:%Y-%m-%d %H:%M:%S} UTC"
             if now >= each.expires:
-                found.append(Problem(where, f"{shown} expired at {when}: what it vouches for is refused", hint))
+                found.append(
+                    Problem(
+                        where, f"{shown} expired at {when}: proxies reject the certificates that it has signed", hint
+                    )
+                )
             elif each.expires - now < min(_NOTICE, (each.expires - each.not_before) * _NOTICE_SHARE):
-                what = f"{shown} expires at {when}, and no certificate outlives it"
+                what = f"{shown} expires at {when}, and so does every certificate that it signs"
                 found.append(Problem(where, what, hint, Severity.WARNING))
         return tuple(found)
 
@@ -130,7 +134,9 @@ def read_status(directory: Path) -> AuthorityStatus:
         return plugged_status("", plugged.signing.chain, plugged.roots)
     state = read_state(directory)
     if state is None:
-        raise AuthorityError("there is no CA in this directory", "make one with: weft control --ca DIR", file=directory)
+        raise AuthorityError(
+            "there is no CA in this directory", "create one with: weft control --ca DIR", file=directory
+        )
     return self_made_status(state)
 
 
@@ -138,7 +144,7 @@ def refuse_unusable(directory: Path) -> None:
     """Raise AuthorityError if `directory` cannot be used for a CA. An empty or missing directory is accepted: a new
     root is created there."""
     if directory.exists() and not directory.is_dir():
-        raise AuthorityError("is not a directory", "give a directory: --ca DIR", file=directory)
+        raise AuthorityError("is not a directory", "pass a directory: --ca DIR", file=directory)
     if is_plugged_in(directory):
         read_plugged(directory, time.time())
     else:

@@ -51,12 +51,14 @@ def read_state(directory: Path) -> State | None:
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         # The decoder's message names fields, never their content.
         raise AuthorityError(
-            f"is not a state that weft wrote: {error}",
-            "restore it from a backup; without it a new root is made",
+            f"is not a valid state of weft's CA: {error}",
+            "restore it from a backup; without this file weft creates a new root",
             file=path,
         ) from error
     if state.version != 1:
-        raise AuthorityError(f"was written by a newer weft (version {state.version})", "use that weft", file=path)
+        raise AuthorityError(
+            f"was written by a newer weft (version {state.version})", "use that version of weft", file=path
+        )
     return state
 
 
@@ -68,8 +70,8 @@ def read_secret(path: Path) -> bytes | None:
             facts = os.fstat(file.fileno())
             if facts.st_mode & (stat.S_IRWXG | stat.S_IRWXO) and not _is_given(facts):
                 raise AuthorityError(
-                    f"holds a private key and others may read it (mode {stat.S_IMODE(facts.st_mode):04o})",
-                    f"see who could have read it, then: chmod 600 {path}",
+                    f"contains a private key, and other users may read it (mode {stat.S_IMODE(facts.st_mode):04o})",
+                    f"check who could have read it, then: chmod 600 {path}",
                     file=path,
                 )
             if facts.st_uid not in (0, os.geteuid()):
@@ -121,15 +123,15 @@ def _take(directory: Path) -> int:
         facts = directory.stat()
         if facts.st_uid not in (0, os.geteuid()):
             raise AuthorityError(
-                f"belongs to another user ({facts.st_uid})", "give a directory of your own", file=directory
+                f"belongs to another user ({facts.st_uid})", "use a directory that belongs to you", file=directory
             )
         if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise AuthorityError("others may write to it", f"chmod 700 {directory}", file=directory)
+            raise AuthorityError("other users may write to it", f"chmod 700 {directory}", file=directory)
         lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise AuthorityError(
-            f"cannot keep a root here: {error.strerror}",
-            "choose a directory that can be written: --ca DIR",
+            f"cannot store a root here: {error.strerror}",
+            "use a writable directory: --ca DIR",
             file=directory,
         ) from error
     try:
@@ -137,6 +139,8 @@ def _take(directory: Path) -> int:
     except OSError as error:
         os.close(lock)
         raise AuthorityError(
-            "another process signs with this root", "one weft control per directory; is one running?", file=directory
+            "another process signs with this root",
+            "only one weft control or weft up may use a directory at a time",
+            file=directory,
         ) from error
     return lock

@@ -88,7 +88,7 @@ class Admin:
         try:
             return parse_stats(document)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise EnvoyError(f"its statistics have an unknown form: {error!r}", where=self._name) from error
+            raise EnvoyError(f"the answer to /stats has an unknown format: {error!r}", where=self._name) from error
 
     async def config_dump(self, *, resource: str = "", include_endpoints: bool = False) -> dict[str, Any]:
         query = {"resource": resource} if resource else {}
@@ -100,7 +100,9 @@ class Admin:
         try:
             return frozenset(each["name"] for each in document.get("listener_statuses", ()))
         except (KeyError, TypeError) as error:
-            raise EnvoyError(f"its listeners have an unknown form: {error!r}", where=self._name) from error
+            raise EnvoyError(
+                f"the listeners in Envoy's answer have an unknown format: {error!r}", where=self._name
+            ) from error
 
     async def refused_listeners(self) -> dict[str, str]:
         """Return the listeners whose last version Envoy rejected: name → Envoy's reason."""
@@ -110,7 +112,9 @@ class Admin:
             # A listener that was never accepted has its name only in the rejected configuration.
             return {each["failed_configuration"]["name"]: each.get("details", "") for each in failures}
         except (KeyError, TypeError, AttributeError) as error:
-            raise EnvoyError(f"its listeners have an unknown form: {error!r}", where=self._name) from error
+            raise EnvoyError(
+                f"the listeners in Envoy's answer have an unknown format: {error!r}", where=self._name
+            ) from error
 
     async def clusters(self) -> dict[str, Any]:
         """Return every cluster with its hosts, their health and their counters."""
@@ -138,16 +142,16 @@ class Admin:
         try:
             document = json.loads(text)
         except ValueError as error:
-            raise EnvoyError(f"its answer to {path} is not JSON: {error}", where=self._name) from error
+            raise EnvoyError(f"the answer to {path} is not JSON: {error}", where=self._name) from error
         if not isinstance(document, dict):
-            raise EnvoyError(f"its answer to {path} is not an object", where=self._name)
+            raise EnvoyError(f"the answer to {path} is not a JSON object", where=self._name)
         return document
 
     async def _text(self, method: str, path: str, query: Mapping[str, str]) -> bytes:
         status, body = await self._ask(method, path, query)
         if status != 200:
             said = body[:200].decode(errors="replace").strip()
-            raise EnvoyError(f"it answered {method} {path} with {status}: {said}", where=self._name)
+            raise EnvoyError(f"Envoy answered {method} {path} with {status}: {said}", where=self._name)
         return body
 
     async def _ask(self, method: str, path: str, query: Mapping[str, str]) -> tuple[int, bytes]:
@@ -160,13 +164,13 @@ class Admin:
                 async for chunk in answer.content.iter_any():
                     size += len(chunk)
                     if size > _MOST_BYTES:
-                        raise EnvoyError(f"its answer to {path} is longer than {_MOST_BYTES} bytes", where=self._name)
+                        raise EnvoyError(f"the answer to {path} is longer than {_MOST_BYTES} bytes", where=self._name)
                     chunks.append(chunk)
                 return answer.status, b"".join(chunks)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            why = str(error) or f"nothing came within {self._timeout.total:g} s"  # a TimeoutError has no text
-            hint = f"see its log for why: weft logs --proxy {self._name.removeprefix('proxy of ')}"
-            raise EnvoyError(f"its admin API did not answer {path}: {why}", hint, where=self._name) from error
+            why = str(error) or f"no answer within {self._timeout.total:g} s"  # a TimeoutError has no text
+            hint = f"see the proxy's log: weft logs --proxy {self._name.removeprefix('proxy of ')}"
+            raise EnvoyError(f"Envoy's admin API did not answer {path}: {why}", hint, where=self._name) from error
 
     def _fresh_socket(self) -> socket.socket:
         try:

@@ -27,7 +27,7 @@ class EnvoyError(Exception):
 def find() -> Path:
     override = os.environ.get(OVERRIDE)
     if override:
-        return _executable(Path(override), f"unset {OVERRIDE}, to use the one that came with weft")
+        return _executable(Path(override), f"unset {OVERRIDE} to use the Envoy that is installed with weft")
     from importlib import metadata  # imported late: it takes longer to load than most commands run
 
     try:
@@ -52,7 +52,7 @@ def version(binary: Path) -> str:
         # envoy  version: <commit>/1.40.0/Clean/RELEASE/BoringSSL
         return done.stdout.split("version:", 1)[1].split("/")[1]
     except (OSError, subprocess.SubprocessError, IndexError) as error:
-        raise EnvoyError(f"{binary} does not say which Envoy it is: {error}", f"run: {binary} --version") from error
+        raise EnvoyError(f"cannot read the version of {binary}: {error}", f"run: {binary} --version") from error
 
 
 def _executable(path: Path, hint: str) -> Path:

@@ -27,10 +27,10 @@ RUNTIME = {
     # Envoy's default is 32 MB.
     "http.async_response_buffer_limit": 1 << 20,
 }
-# Only for sidecars. By default Envoy closes a connection after 250 requests if most of them were reset within a second
-# each. A gateway keeps this protection against its clients. But a gateway sends the requests of all clients to a
-# workload on one connection and forwards their resets: at the sidecar, one client could end the requests of all others.
-# The limits of the HTTP/2 library (a burst of 1,000 resets, then 33 per second) still apply.
+# Only for sidecars. By default Envoy closes a connection when 250 of its requests were reset within a second each, if
+# these are most of its requests. A gateway keeps this protection against its clients. But a gateway sends the requests
+# of all clients to a workload on one connection and forwards their resets: at the sidecar, one client could end the
+# requests of all others. The limits of the HTTP/2 library (a burst of 1,000 resets, then 33 per second) still apply.
 _SIDECAR_RUNTIME = {"overload.premature_reset_total_stream_count": (1 << 32) - 1}
 
 # istioctl accepts a proxy only if the node metadata contains an Istio version; this is the version that weft follows.

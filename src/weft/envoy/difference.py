@@ -126,13 +126,13 @@ def _notes(kind: str, dump: Dump) -> dict[str, str]:
     notes = {}
     if kind == "Clusters":
         for each in _items(dump, "ClustersConfigDump", "dynamic_warming_clusters"):
-            notes[each.get("cluster", {}).get("name", "")] = "Envoy still warms another version of it"
+            notes[each.get("cluster", {}).get("name", "")] = "Envoy is still warming another version of it"
     if kind == "Listeners":
         for each in _items(dump, "ListenersConfigDump", "dynamic_listeners"):
             if "error_state" in each:
-                notes[each["name"]] = f"Envoy refused another version of it: {each['error_state'].get('details', '')}"
+                notes[each["name"]] = f"Envoy rejected another version of it: {each['error_state'].get('details', '')}"
             elif "warming_state" in each:
-                notes[each["name"]] = "Envoy still warms another version of it"
+                notes[each["name"]] = "Envoy is still warming another version of it"
     return notes
 
 

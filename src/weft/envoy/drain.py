@@ -105,7 +105,7 @@ def _active(port: int) -> Active:
         entries = json.loads(body)["stats"]
         return Active({each["name"]: each["value"] for each in entries if isinstance(each.get("value"), int)})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Gone(f"Envoy's statistics have an unknown form: {error!r}") from error
+        raise Gone(f"Envoy's stats have an unknown format: {error!r}") from error
 
 
 def _ask(port: int, method: str, path: str) -> bytes:

@@ -65,7 +65,7 @@ class Dump(msgspec.Struct, frozen=True):
     def section(self, kind: str) -> dict[str, Any]:
         found = self.sections(kind)
         if not found:
-            raise EnvoyError(f"the dump has no {kind}", "take a whole one: curl -s localhost:15000/config_dump")
+            raise EnvoyError(f"the dump has no {kind}", "take a complete dump: curl -s localhost:15000/config_dump")
         return found[-1]
 
     def messages(self, kind: str, *paths: tuple[str, ...]) -> Iterator[dict[str, Any]]:
@@ -84,10 +84,12 @@ def read(said: bytes, *, where: str = "") -> Dump:
     try:
         document = msgspec.json.decode(said)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        hint = "a dump is what Envoy's admin API says: curl -s localhost:15000/config_dump"
-        raise EnvoyError(f"this is not JSON: {error}", hint, where=where) from error
+        hint = "take a dump from Envoy's admin API: curl -s localhost:15000/config_dump"
+        raise EnvoyError(f"the dump is not JSON: {error}", hint, where=where) from error
     if not isinstance(document, dict):
-        raise EnvoyError("this is JSON, but not Envoy's dump", "curl -s localhost:15000/config_dump", where=where)
+        raise EnvoyError(
+            "the JSON is not a dump of Envoy", "take one: curl -s localhost:15000/config_dump", where=where
+        )
     cleaned = without_keys(document)
     return Dump(cleaned)
 

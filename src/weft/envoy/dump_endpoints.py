@@ -51,7 +51,7 @@ def clusters(dump: Dump, wanted: EndpointFilter | None = None) -> list[dict[str,
     found = at(dump.document, "cluster_statuses")
     if not isinstance(found, list):
         hint = "endpoints are in: curl -s 'localhost:15000/clusters?format=json', or /config_dump?include_eds=true"
-        raise EnvoyError("this says nothing of endpoints", hint)
+        raise EnvoyError("the dump contains no endpoints", hint)
     return [each for each in items(dump.document, "cluster_statuses") if _endpoints(each, wanted or EndpointFilter())]
 
 

@@ -151,4 +151,4 @@ def _complaints(said: str, file: str) -> Iterator[str]:
         if level in ("critical", "error"):
             message = message.replace(f"error initializing configuration '{file}': ", "")
             seen.setdefault(message.rsplit("\n: ", 1)[-1].strip())
-    yield from seen or [said.strip() or "it refused without a word"]
+    yield from seen or [said.strip() or "Envoy rejected the resources without a message"]

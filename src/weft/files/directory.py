@@ -170,7 +170,7 @@ class Directory:
             yield from self._refusals(document)  # not passed to the reader: its problems are reported only here
             yield Problem(
                 Where(file=document.file, line=document.line, object=str(key)),
-                f"{key} also stands at {winner.file}:{winner.line}, which holds",
+                f"{key} is also defined at {winner.file}:{winner.line}, which is used",
                 "remove one of them",
             )
 
@@ -185,7 +185,7 @@ class Directory:
 
     def _errors_of(self, document: Document) -> tuple[Problem, ...]:
         if not document.usable:
-            return (Problem(document.where(), "this cannot be read"),)
+            return (Problem(document.where(), "the document cannot be parsed"),)
         try:
             problems = self._reader.read(document).problems
         except Exception:  # an error in weft, reported when the object is read; the other objects must be processed

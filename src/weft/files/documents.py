@@ -151,7 +151,7 @@ class _Reading:
         elif key in self._documents:
             first = self._documents[key].line
             self.add_flaw(
-                TextFlaw(line, f"{key} stands twice in this file; the one on line {first} holds", "remove one"),
+                TextFlaw(line, f"{key} is defined twice in this file; the one on line {first} is used", "remove one"),
                 str(key),
             )
         else:
@@ -235,9 +235,9 @@ def _expand(composed: Composed) -> Iterator[tuple[Any, Mapping[Path, int], int]]
 def _meant(name: str, holder: Mapping[str, Any]) -> str:
     for written in holder:
         if str(written) not in _RIGHTLY_THERE and did_you_mean(str(written), [name]).startswith("did you"):
-            return f"did you mean `{name}` where it says `{written}`?"
+            return f"did you mean `{name}` instead of `{written}`?"
     examples = {"apiVersion": "for example networking.istio.io/v1", "kind": "for example VirtualService"}
-    return examples.get(name, "every object needs it")
+    return examples.get(name, "every object needs this field")
 
 
 def _decode(content: bytes) -> str:

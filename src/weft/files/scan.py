@@ -74,7 +74,7 @@ def read(root: str, path: str, shown: str) -> Content:
     except FileNotFoundError:
         if not os.path.lexists(whole):
             return None
-        return _unreadable(path, shown, "it is a link to nowhere", "repair or remove the link")
+        return _unreadable(path, shown, "it is a dangling symbolic link", "repair or remove the link")
     except OSError as error:
         return _unreadable(path, shown, error.strerror or str(error), f"try: ls -lL {shown}/{path}")
 
@@ -88,8 +88,8 @@ def _walk(root: str, below: str, shown: str, seen: DirectoryScan, visited: set[t
         return
     if {entry.name for entry in ordered} >= _CA:
         place = f"{shown}/{below}" if below else shown
-        what = "a CA is kept here, among the mesh's files: its key is not read as a resource"
-        hint = "keep it elsewhere: --ca DIR, a directory outside of this one"
+        what = "a CA is stored among the mesh's files: its key is not read as an object"
+        hint = "store the CA outside of this directory: --ca DIR"
         seen.passed_over[below] = Problem(Where(file=printable(place)), what, hint, Severity.WARNING)
         ordered = [entry for entry in ordered if entry.name not in _CA]
     for entry in ordered:
@@ -116,12 +116,14 @@ def _walk(root: str, below: str, shown: str, seen: DirectoryScan, visited: set[t
 
 def _blind(seen: DirectoryScan, below: str, shown: str, what: str) -> None:
     place = f"{shown}/{below}" if below else shown
-    seen.blind[below] = Problem(Where(file=printable(place)), what, "what was read from it before stays in effect")
+    seen.blind[below] = Problem(
+        Where(file=printable(place)), what, "objects that were read from it before stay in effect"
+    )
 
 
 def _unreadable(path: str, shown: str, reason: str, hint: str) -> Unreadable:
     where = Where(file=printable(f"{shown}/{path}"), line=1)
-    what = f"the file cannot be read: {printable(reason)}; what it held before stays in effect"
+    what = f"the file cannot be read: {printable(reason)}; its previous objects stay in effect"
     return Unreadable(Problem(where, what, printable(hint)))
 
 

@@ -39,7 +39,9 @@ class DirectoryMissing(Exception):
     """The directory to watch does not exist."""
 
     def __init__(self, directory: str) -> None:
-        super().__init__(f"there is no directory {directory} (hint: mkdir -p {directory}, or name another one)")
+        super().__init__(
+            f"directory {directory} does not exist (hint: mkdir -p {directory}, or pass another directory)"
+        )
         self.directory = directory
 
 
@@ -140,8 +142,8 @@ class _Watcher:
         self._leaving = {}  # the time starts again when the directory exists again
         self._away = Problem(
             Where(file=self._shown),
-            f"the directory is gone ({error.strerror or error}); everything stays as it was",
-            "put it back and it is read again",
+            f"the directory does not exist any more ({error.strerror or error}); all objects stay in effect",
+            "restore it, and weft reads it again",
         )
         return self._batch([])
 

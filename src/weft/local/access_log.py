@@ -51,7 +51,7 @@ def _why_not(path: Path) -> str:
     try:
         closed = closed_ancestors(PROXY_UID, PROXY_GID, path)
         if closed:
-            return f"{closed[0]} is closed to the proxies' user, UID {PROXY_UID}"
+            return f"the proxies' user, UID {PROXY_UID}, may not enter {closed[0]}"
         if path.is_dir():
             return f"{path} is a directory"
         place, wanted = (path, 2) if path.exists() else (path.parent, 3)

@@ -86,7 +86,7 @@ class Pool:
             offset = self._first + (start + step) % self._size
             if offset not in self._owners:
                 return offset
-        what = f"no address is left: all {self._size} of {self._ipv4} are taken"
+        what = f"no address is free: all {self._size} of {self._ipv4} are in use"
         raise LocalError(what, f"remove a {self._what} first", where=f"{self._what} {name}")
 
 
@@ -145,7 +145,9 @@ def service_name(service: Service) -> str:
 
 def _double(service: Service, address: str, owner: str) -> Problem:
     where = where_of(service.origin, "" if service.origin else service_name(service))
-    return Problem(where, f"address {address} belongs to {owner} already", "write another one, or none at all")
+    return Problem(
+        where, f"address {address} is already used by {owner}", "use another address, or none: weft then assigns one"
+    )
 
 
 def _needs_address(service: Service) -> bool:

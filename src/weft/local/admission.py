@@ -60,9 +60,10 @@ class LocalAdmission:
         if settings.trust_domain == running:
             self._mesh.control.note("trust domain", ())
             return settings
-        what = f"the trust domain of a running mesh stays {running}; `{settings.trust_domain}` is for the next one"
+        wanted = settings.trust_domain
+        what = f"the trust domain of a running mesh cannot change and stays {running}; `{wanted}` needs a restart"
         where = where_of(settings.origin, "" if settings.origin else "mesh configuration")
-        hint = f"weft down {self._mesh.name}, then weft up again"
+        hint = f"run: weft down {self._mesh.name}, then weft up"
         self._mesh.control.note("trust domain", [Problem(where, what, hint, Severity.WARNING)])
         return msgspec.structs.replace(settings, trust_domain=running)
 

@@ -95,10 +95,12 @@ def ask_at(path: Path, url: str, query: dict[str, str] | None = None, question: 
             _request(exchange, str(path), "POST" if question else "GET", url, query or {}, question)
             return exchange.read()
     except PermissionError as error:
-        raise LocalError(f"{path}: permission denied", "only who runs weft control may ask it") from error
+        raise LocalError(
+            f"{path}: permission denied", "only root and the user that runs weft control may connect"
+        ) from error
     except (NoAnswer, OSError) as error:
-        hint = f"is it running? weft control --debug {path.parent}"
-        raise LocalError(f"no weft control answers at {path}: {error}", hint) from error
+        hint = f"check that it is running: weft control --debug {path.parent}"
+        raise LocalError(f"weft control does not answer at {path}: {error}", hint) from error
 
 
 def _ask(name: str, method: str, path: str, query: dict[str, str] | None = None, body: bytes = b"") -> bytes:
@@ -107,7 +109,7 @@ def _ask(name: str, method: str, path: str, query: dict[str, str] | None = None,
             _request(exchange, name, method, path, query or {}, body)
             return exchange.read()
         except (NoAnswer, OSError) as error:
-            hint = f"it may be busy: try again; weft down {name} ends it, and all of its pods"
+            hint = f"the mesh may be busy: try again, or stop it and all its pods: weft down {name}"
             raise LocalError(f"mesh `{name}` does not answer: {error}", hint) from error
 
 

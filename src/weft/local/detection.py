@@ -25,11 +25,11 @@ from weft.model.workload import Workload
 _Ports = tuple[tuple[int, Carried], ...]
 
 _EVERYWHERE = ("0.0.0.0", "::")
-_LATE = "waited for first bytes that did not come, and were then passed on as TCP"
-_CUT = "were dropped, as their caller had closed its side before the first bytes could be looked at"
-_UNREAD = "were dropped, as they sent 64 KiB without a line's end, from which nobody could tell what they speak"
+_LATE = "were delayed, as the client sent no first bytes in time, and were then forwarded as TCP"
+_CUT = "were dropped, as the client had closed its sending side before Envoy could inspect the first bytes"
+_UNREAD = "were dropped, as they sent 64 KiB without a line end, from which Envoy could not detect the protocol"
 _MOST_NAMED = 5
-_HINT = "declare the port's `appProtocol` in its Service (tcp, mysql, …): then nobody looks at first bytes"
+_HINT = "declare the port's `appProtocol` in its Service (tcp, mysql, …): then Envoy does not inspect the first bytes"
 
 
 class Detection:
@@ -75,10 +75,10 @@ class Detection:
         self._inbound[(pod, what)] = (ports, before)
         if count > before:
             which = (
-                *_named("undeclared here", ports, declared=False),
-                *_named("in two ways here", ports, declared=True),
+                *_named("undeclared", ports, declared=False),
+                *_named("declared in two ways", ports, declared=True),
             )
-            yield "into a port whose protocol is not declared" + (f" ({'; '.join(which)})" if which else "")
+            yield "to an inbound port whose protocol is not declared" + (f" ({'; '.join(which)})" if which else "")
 
     def _unreadable(self, pod: str, count: int, mesh: Mesh) -> Iterator[str]:
         if not count:

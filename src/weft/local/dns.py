@@ -142,7 +142,7 @@ class DnsServer:
         try:
             return await self.answer(wire, asker, over_tcp=over_tcp)
         except Exception:
-            log.exception("a DNS question from %s could not be answered", asker)
+            log.exception("cannot answer a DNS query from %s", asker)
             return _refuse(wire, dns.rcode.SERVFAIL)
 
     async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -207,7 +207,7 @@ class _Datagrams(asyncio.DatagramProtocol):
         self._server.receive(data, addr, self._transport)
 
     def error_received(self, exc: Exception) -> None:
-        log.debug("a DNS answer was not delivered: %s", exc)
+        log.debug("cannot send a DNS answer: %s", exc)
 
 
 def _response(query: dns.message.Message, found: Found | NoSuchName) -> dns.message.Message:

@@ -189,8 +189,10 @@ class Engine:
             return  # an error of the first reading is raised by `start`
         if not task.cancelled() and task.exception() is not None and self._stopping is None:
             error = task.exception()
-            log.error("the mesh cannot go on", exc_info=error)
-            self.failure = LocalError(f"mesh {self.name} could not go on: {error!r}", "please report it, with its log")
+            log.error("the mesh failed", exc_info=error)
+            self.failure = LocalError(
+                f"mesh {self.name} failed: {error!r}", "please report this error, with the mesh's log"
+            )
             self.ending.set()
 
     # Files → control plane → pods

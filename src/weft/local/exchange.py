@@ -46,7 +46,7 @@ class Exchange:
         self._socket.sendall(head.encode("ascii") + body)
         words = self._line().split(None, 2)
         if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
-            raise NoAnswer("it does not speak HTTP")
+            raise NoAnswer("the response is not HTTP")
         for _ in range(_MOST_LINES):
             line = self._line().strip()
             if not line:
@@ -54,7 +54,7 @@ class Exchange:
             name, _, value = line.partition(b":")
             if name.strip().lower() == b"content-length" and value.strip().isdigit():
                 self._length = int(value)
-        raise NoAnswer("its headers do not end")
+        raise NoAnswer("the response has too many headers")
 
     def read(self) -> bytes:
         """Return the whole body of the response. Raises OSError, or NoAnswer."""
@@ -62,7 +62,7 @@ class Exchange:
             return self._answer.read()
         found = self._answer.read(self._length)
         if len(found) < self._length:
-            raise NoAnswer(f"it broke off after {len(found)} of {self._length} bytes")
+            raise NoAnswer(f"the response ended after {len(found)} of {self._length} bytes")
         return found
 
     def readline(self) -> bytes:
@@ -75,5 +75,5 @@ class Exchange:
     def _line(self) -> bytes:
         found = self._answer.readline(_LONGEST_LINE)
         if not found.endswith(b"\n"):
-            raise NoAnswer("it broke off" if len(found) < _LONGEST_LINE else "a line of its head is too long")
+            raise NoAnswer("the response is incomplete" if len(found) < _LONGEST_LINE else "a header line is too long")
         return found

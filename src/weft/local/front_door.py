@@ -136,7 +136,7 @@ class FrontDoor:
                 self._apply()
             except OSError as error:
                 self._trouble = f"{error.filename}: {error.strerror}"
-                log.error("the front door cannot be opened: %s", self._trouble)
+                log.error("cannot publish ports: %s", self._trouble)
             self._settled.set()
 
     def _apply(self) -> None:
@@ -183,12 +183,12 @@ class FrontDoor:
                     self._process = await self._start()
                     self._trouble = ""
                     status = await self._process.wait()
-                    why = f"its Envoy ended with status {status}; see {self._directory / _LOG}"
+                    why = f"the Envoy that publishes ports ended with status {status}; see {self._directory / _LOG}"
                 except (NetworkError, OSError) as error:
                     why = str(error)
                 self._trouble = why
                 delay = backoff.next()
-                log.warning("the front door is closed: %s; it starts again in %.1f s", why, delay)
+                log.warning("no port is published: %s; trying again in %.1f s", why, delay)
                 await asyncio.sleep(delay)
         finally:
             if self._process is not None and self._process.returncode is None:
@@ -222,8 +222,8 @@ def _without_conflicts(wanted: Sequence[Publication]) -> tuple[list[Publication]
         if other is None:
             chosen.append(each)
             continue
-        what = f"port {each.host_port} of {each.address} is published by {other.owner} already"
-        problems.append(Problem(each.where, what, "give it another hostPort", Severity.ERROR))
+        what = f"port {each.host_port} of {each.address} is already published by {other.owner}"
+        problems.append(Problem(each.where, what, "use another hostPort", Severity.ERROR))
     return chosen, problems
 
 
@@ -239,7 +239,7 @@ def _why_not(publication: Publication) -> str:
             probe.listen(1)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            return f"port {port} of {address} is not published: another program of this machine has it"
+            return f"port {port} of {address} is not published: another program on this machine uses it"
         if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
             return f"port {port} is not published: this machine has no address {address}"
         return f"port {port} of {address} is not published: {error.strerror}"
@@ -252,4 +252,4 @@ def _text(publication: Publication) -> str:
 
 
 def _hint(publication: Publication) -> str:
-    return f"give it another hostPort, or see who has it: ss -ltnp sport = :{publication.host_port}"
+    return f"use another hostPort, or find the program that uses this one: ss -ltnp sport = :{publication.host_port}"

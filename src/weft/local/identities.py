@@ -75,7 +75,7 @@ class Identities:
             try:
                 await self._admin.open()
             except OSError as error:
-                log.warning("`weft ca rotate DIR` cannot reach this mesh: %s; `weft ca rotate --mesh` can", error)
+                log.warning("`weft ca rotate DIR` cannot reach this mesh: %s; use `weft ca rotate --mesh`", error)
         await self.authority.run()
 
     async def close(self) -> None:
@@ -121,7 +121,7 @@ class Identities:
             return None
         severity = Severity.WARNING if status.is_held(now) else Severity.ERROR
         where = where_of(plan.workload.origin, f"pod {plan.key}")
-        return Problem(where, f"identity: {status.trouble(now)}", "it is tried again by itself; see the CA", severity)
+        return Problem(where, f"identity: {status.trouble(now)}", "weft tries again; see: weft ca show", severity)
 
     def ca_problems(self) -> tuple[Problem, ...]:
         return self.authority.status().problems(datetime.now(UTC))

@@ -151,7 +151,7 @@ class LocalPods:
         for pod in self.all():
             if pod.trouble:
                 where = where_of(pod.plan.workload.origin, f"pod {pod.plan.key}")
-                yield Problem(where, pod.trouble, "mend the Workload and save it", Severity.ERROR)
+                yield Problem(where, pod.trouble, "fix the Workload and save it", Severity.ERROR)
         for pod in self.all():
             problem = self._mesh.vouch().problem(pod.plan)
             if problem is not None:
@@ -170,7 +170,9 @@ class LocalPods:
         here, mesh = self._stands().run_directory, self._mesh
         uid = next((uid for uid in here.users if uid not in self._uids), None)
         if uid is None:
-            raise LocalError(f"no user is left: all {len(here.users)} of the mesh are taken", "run fewer pods")
+            raise LocalError(
+                f"no UID is free for the pod: all {len(here.users)} of the mesh are in use", "run fewer pods"
+            )
         plan = PodPlan(
             name=name,
             workload=workload,

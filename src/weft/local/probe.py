@@ -115,7 +115,7 @@ async def _failure(probe: Probe, target: ProbeTarget) -> str:
     except OSError as error:
         return os.strerror(error.errno).lower() if error.errno else str(error)
     except asyncio.IncompleteReadError:
-        return "the answer is not HTTP"
+        return "the response is not HTTP"
     except ValueError as error:
         return str(error)
 
@@ -133,13 +133,13 @@ async def _ask_http(question: HttpProbe, target: ProbeTarget) -> str:
         writer.write("\r\n".join([*lines, "", ""]).encode())
         status_line = (await reader.readuntil(b"\n")).decode(errors="replace").split()
     except asyncio.LimitOverrunError:
-        return "the answer is not HTTP"
+        return "the response is not HTTP"
     finally:
         writer.close()
         with contextlib.suppress(OSError, ssl.SSLError):
             await writer.wait_closed()
     if len(status_line) < 2 or not status_line[0].startswith("HTTP/") or not status_line[1].isdigit():
-        return "the answer is not HTTP"
+        return "the response is not HTTP"
     # As in kubelet, a redirect counts as success.
     return "" if 200 <= int(status_line[1]) < 400 else f"answered {status_line[1]}"
 

@@ -71,7 +71,7 @@ async def _until_it_listens(app: App, port: int, tell: probe.Tell) -> None:
 
 def _why_deaf(app: App, port: int) -> str:
     if port in inward(app.pid):
-        return f"port {port} is listened on at 127.0.0.1 only, and calls come to the pod's own address"
+        return f"the app listens on port {port} at 127.0.0.1 only, but calls go to the pod's own address"
     return f"nothing listens on {port}"
 
 

@@ -111,7 +111,7 @@ class Replicas:
         try:
             pod = self._make_pod(name, workload)
         except (LocalError, OSError) as error:
-            log.error("pod %s/%s cannot be made, next try in %.0f s: %s", workload.namespace, name, _RETRY, error)
+            log.error("cannot create pod %s/%s, trying again in %.0f s: %s", workload.namespace, name, _RETRY, error)
             asyncio.get_running_loop().call_later(_RETRY, self.wake)
             return
         self._pods[name] = pod

@@ -35,7 +35,7 @@ _KILL_TIMEOUT = 5.0  # seconds; a killed process ends in milliseconds, unless it
 _LONGEST_SOCKET = 107  # bytes; the kernel's limit for the path of a Unix socket
 _SECRETS = "sds"
 _LONGEST_NAME = f"{_SECRETS}/99999/sds.sock"  # the longest path of a socket below the run directory
-_FULL_DISK = "see whether the disk is full: df /run; or set WEFT_RUN_DIR"
+_FULL_DISK = "check whether the disk is full (df /run), or set WEFT_RUN_DIR"
 
 log = logging.getLogger("weft.local.run_directory")
 
@@ -149,11 +149,13 @@ def acquire(name: str, directory: str) -> RunDirectory:
     """Create and lock the run directory of the mesh `name`, after removing the remains of a killed mesh with this name.
     Raises LocalError, for example if a mesh with this name is running."""
     if not _NAME.fullmatch(name):
-        raise LocalError(f"`{name}` cannot be a mesh's name", "use up to 32 lower-case letters, digits and dashes")
+        raise LocalError(
+            f"`{name}` is not a valid name for a mesh", "use up to 32 lower-case letters, digits and dashes"
+        )
     path = base_directory() / name
     if len(os.fsencode(path / _LONGEST_NAME)) > _LONGEST_SOCKET:
         raise LocalError(
-            f"{path} is too long a path: sockets are made there", "set WEFT_RUN_DIR to a shorter one, or unset it"
+            f"the path {path} is too long for Unix sockets", "set WEFT_RUN_DIR to a shorter path, or unset it"
         )
     with _alone(path):
         lock = _lock(name, path)
@@ -166,7 +168,7 @@ def acquire(name: str, directory: str) -> RunDirectory:
             raise
     try:
         if end_leftovers(name, path.parent):
-            log.debug("cleaned up behind mesh %s, which had been killed", name)
+            log.debug("removed the remains of mesh %s, which had been killed", name)
         for entry in path.iterdir():
             if entry.name != "lock":
                 _remove(entry)
@@ -270,7 +272,7 @@ def _alone(path: Path) -> Iterator[None]:
     except PermissionError as error:
         raise LocalError(f"{error.filename}: permission denied", "run as root: sudo weft …") from error
     except OSError as error:
-        raise LocalError(f"{base} cannot be made: {error.strerror}", _FULL_DISK) from error
+        raise LocalError(f"cannot create {base}: {error.strerror}", _FULL_DISK) from error
     try:
         yield
     finally:
@@ -336,7 +338,7 @@ def _lock(name: str, path: Path) -> int:
                 owner = _owner(file)
                 os.close(lock)
                 pid = f" (pid {owner.pid}, {owner.directory})" if owner else ""
-                hint = f"`weft down {name}` ends it; `weft up --name OTHER` runs one beside it"
+                hint = f"`weft down {name}` stops it; `weft up --name OTHER` starts another one"
                 raise LocalError(f"a mesh named `{name}` is running already{pid}", hint) from None
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(lock), file.stat()):
@@ -345,7 +347,7 @@ def _lock(name: str, path: Path) -> int:
     except PermissionError as error:
         raise LocalError(f"{error.filename}: permission denied", "run as root: sudo weft …") from error
     except OSError as error:
-        raise LocalError(f"{path} cannot be made: {error.strerror}", _FULL_DISK) from error
+        raise LocalError(f"cannot create {path}: {error.strerror}", _FULL_DISK) from error
 
 
 def _record(name: str, path: Path) -> MeshRecord:

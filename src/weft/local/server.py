@@ -117,10 +117,10 @@ class MeshServer:
         pod = self._pod(request)
         path = request.query.get("path", "")
         if path not in (ADMIN_CHANGES if request.method == "POST" else ADMIN_PATHS):
-            allowed = "may be posted to" if request.method == "POST" else "only reads"
-            raise LocalError(f"`{path}` is not a path of Envoy's admin API that {allowed}", "for example: /config_dump")
+            allowed = "that accepts POST here" if request.method == "POST" else "that is read-only"
+            raise LocalError(f"`{path}` is not a path of Envoy's admin API {allowed}", "for example: /config_dump")
         if pod.proxy is None:
-            raise LocalError(f"pod {pod.plan.key} has no proxy", "its Workload says inject: false")
+            raise LocalError(f"pod {pod.plan.key} has no proxy", "its Workload has `inject: false`")
         query = {name: value for name, value in request.query.items() if name not in ("pod", "path")}
         admin = pod.proxy.admin
         return web.Response(body=await (admin.post if request.method == "POST" else admin.read)(path, query))

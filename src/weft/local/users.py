@@ -25,8 +25,8 @@ def free_users(taken: Collection[int]) -> range:
         start = FIRST + number * WIDTH
         if start not in taken and number not in running:
             return range(start, start + WIDTH)
-    what = f"no users are left for another mesh: all UIDs from {FIRST} to {LAST} are taken in steps of {WIDTH}"
-    raise LocalError(what, "end a mesh that is not needed: weft down NAME")
+    what = f"no UIDs are free for another mesh: all ranges of {WIDTH} from {FIRST} to {LAST} are in use"
+    raise LocalError(what, "stop a mesh that you do not need: weft down NAME")
 
 
 def _running_users() -> set[int]:
