@@ -97,9 +97,9 @@ class HttpSite:
         (greediest, number), *_ = hosts.most_common(1)
         if server is None or number < 2:
             return False
-        for each in server.connections:  # the oldest first
-            if each.peername and each.peername[0] == greediest and each not in self._answering:
-                each.force_close()
+        for connection in server.connections:  # the oldest first
+            if connection.peername and connection.peername[0] == greediest and connection not in self._answering:
+                connection.force_close()
                 return True
         return False
 

@@ -25,5 +25,5 @@ def with_this_weft(hint: str) -> str:
 def _command() -> str:
     if Path(sys.argv[0]).name == "__main__.py":
         return shlex.join(WEFT)
-    found = shutil.which(sys.argv[0])
-    return shlex.quote(str(Path(found).absolute())) if found else "weft"
+    path = shutil.which(sys.argv[0])
+    return shlex.quote(str(Path(path).absolute())) if path else "weft"

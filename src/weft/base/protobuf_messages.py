@@ -26,12 +26,12 @@ def field(
 ) -> FieldDescriptorProto:
     """Return the descriptor of a field. `kind`: a scalar type, or the full name of a message type."""
     label = FieldDescriptorProto.LABEL_REPEATED if repeated else FieldDescriptorProto.LABEL_OPTIONAL
-    made = FieldDescriptorProto(name=name, number=number, label=label)
+    descriptor = FieldDescriptorProto(name=name, number=number, label=label)
     if isinstance(kind, str):
-        made.type, made.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".{kind}"
+        descriptor.type, descriptor.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".{kind}"
     else:
-        made.type = kind
-    return made
+        descriptor.type = kind
+    return descriptor
 
 
 class MessagePool:
@@ -46,18 +46,18 @@ class MessagePool:
         """Add a message type `PACKAGE.NAME` and return its class. `string_maps`: names and numbers of fields that
         are maps of strings."""
         package, _, name = full_name.rpartition(".")
-        made = DescriptorProto(name=name, field=fields)
+        message = DescriptorProto(name=name, field=fields)
         for each, number in (string_maps or {}).items():
             entry = f"{each.title().replace('_', '')}Entry"
             pair = [field("key", 1), field("value", 2)]
-            made.nested_type.append(DescriptorProto(name=entry, field=pair, options=MessageOptions(map_entry=True)))
-            made.field.append(field(each, number, f"{full_name}.{entry}", repeated=True))
+            message.nested_type.append(DescriptorProto(name=entry, field=pair, options=MessageOptions(map_entry=True)))
+            message.field.append(field(each, number, f"{full_name}.{entry}", repeated=True))
         file = FileDescriptorProto(
             name=f"{full_name}.proto",
             package=package,
             syntax="proto3",
             dependency=self._dependencies,
-            message_type=[made],
+            message_type=[message],
         )
         self._dependencies.append(file.name)
         self._pool.AddSerializedFile(file.SerializeToString())

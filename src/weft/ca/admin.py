@@ -121,8 +121,8 @@ def ask(directory: Path, wish: Wish) -> Iterator[AuthorityStatus]:
         line.connect(str(directory / SOCKET))
         line.sendall(msgspec.json.encode(wish) + b"\n")
         with line.makefile("rb") as lines:
-            for each in lines:
-                answer = msgspec.json.decode(each, type=CaReply)
+            for response in lines:
+                answer = msgspec.json.decode(response, type=CaReply)
                 if answer.status is None:
                     raise AuthorityError(answer.what, answer.hint)
                 yield answer.status

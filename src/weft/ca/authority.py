@@ -70,8 +70,8 @@ class Authority:
         """Return an authority with a new self-made root that exists only in the memory of this process."""
         terms = terms or Terms()
         _check_trust_domain(trust_domain)
-        made = SelfMade.make(trust_domain, None, clock(), skew=terms.skew, root_lifetime=terms.root_lifetime)
-        return cls(trust_domain, made, terms, clock)
+        root = SelfMade.make(trust_domain, None, clock(), skew=terms.skew, root_lifetime=terms.root_lifetime)
+        return cls(trust_domain, root, terms, clock)
 
     @classmethod
     def open(
@@ -137,11 +137,11 @@ class Authority:
         changed = asyncio.Event()
         unsubscribe = self.subscribe(changed.set)
         try:
-            told: tuple[str, ...] = ()
+            last: tuple[str, ...] = ()
             while True:
                 changed.clear()
-                if (bundle := self.bundle()) != told:
-                    told = bundle
+                if (bundle := self.bundle()) != last:
+                    last = bundle
                     yield bundle
                 else:
                     await changed.wait()

@@ -134,11 +134,11 @@ def _builder(subject: x509.Name, public_key: PublicKey, validity: Validity) -> x
 
 def _authority_key_id(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
     try:
-        known = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        key_id = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     except x509.ExtensionNotFound:
         key: Any = issuer.public_key()
         return x509.AuthorityKeyIdentifier.from_issuer_public_key(key)
-    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(known)
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(key_id)
 
 
 def _usage(

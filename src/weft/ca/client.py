@@ -78,7 +78,7 @@ class CertificateClient:
 
     async def bundles(self) -> AsyncIterator[tuple[str, ...]]:
         """Yield the roots whenever they change. While the CA is unavailable, retry without raising."""
-        told: tuple[str, ...] = ()
+        last: tuple[str, ...] = ()
         backoff = Backoff(first=0.2, most=10.0)
         while True:
             call: Any = None
@@ -88,8 +88,8 @@ class CertificateClient:
                     bundle = self._bundle = _bundle(answer)
                     backoff.reset()
                     reconnecting = self._trust("".join(bundle))
-                    if bundle != told:
-                        told = bundle
+                    if bundle != last:
+                        last = bundle
                         yield bundle
                     if reconnecting:
                         break
@@ -178,12 +178,12 @@ def _bundle(answer: bytes) -> tuple[str, ...]:
 
 
 def _renamed(error: grpc.aio.AioRpcError, target: str) -> Exception:
-    said = error.details() or error.code().name
-    if "CERTIFICATE_VERIFY_FAILED" in said:
+    details = error.details() or error.code().name
+    if "CERTIFICATE_VERIFY_FAILED" in details:
         what = f"the certificate of the server at {target} is not signed by a trusted root"
         return CaUnavailable(f"{what}: pass the CA's root with --ca-root")
     if error.code() not in _REFUSALS:
-        return CaUnavailable(f"the CA at {target} does not answer: {said} ({error.code().name})")
+        return CaUnavailable(f"the CA at {target} does not answer: {details} ({error.code().name})")
     trailing: Any = error.trailing_metadata() or ()
     reason = next((str(value) for name, value in trailing if name == REASON), ServiceReason.OTHER)
-    return SigningRefused(reason, said)
+    return SigningRefused(reason, details)

@@ -77,8 +77,8 @@ class PluggedIn:
             log.error("the changed CA files are invalid; the old ones stay in use: %s", error)
             return False
         before, self._plugged, self.problem = self._plugged, plugged, ""
-        gone = set(before.roots) - set(plugged.roots)
-        if before.roots[0] in gone:
+        removed = set(before.roots) - set(plugged.roots)
+        if before.roots[0] in removed:
             log.warning(
                 "the root that signed until now is no longer in %s: proxies no longer trust its certificates", ROOTS
             )
@@ -184,9 +184,9 @@ def _check_authority(certificate: x509.Certificate, file: Path, now: float, *, b
     except ValueError as error:
         raise AuthorityError(f"{shown!a} has invalid extensions", "create it again", file=file) from error
     if constraints is None or not constraints.ca:
-        said = "it has no basic constraints" if constraints is None else "its basic constraints have CA:FALSE"
+        reason = "it has no basic constraints" if constraints is None else "its basic constraints have CA:FALSE"
         raise AuthorityError(
-            f"{shown!a} is not a CA: {said}",
+            f"{shown!a} is not a CA: {reason}",
             "create it again, with openssl: -addext basicConstraints=critical,CA:TRUE",
             file=file,
         )

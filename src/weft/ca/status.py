@@ -82,27 +82,29 @@ class AuthorityStatus(msgspec.Struct, frozen=True):
 
     def ends(self, now: datetime) -> tuple[Problem, ...]:
         """Return a problem for each signing certificate that has expired or expires soon."""
-        where, found = Where(object="CA"), []
+        where, problems = Where(object="CA"), []
         hint = "replace it in the CA's directory" if self.kind == PLUGGED_IN else "create a new root: weft ca rotate"
-        for each in self._what_signs():
-            shown = f"{each.role} {each.subject!a}"
-            when = f"{each.expires:%Y-%m-%d %H:%M:%S} UTC"
-            if now >= each.expires:
-                found.append(
+        for certificate in self._what_signs():
+            shown = f"{certificate.role} {certificate.subject!a}"
+            when = f"{certificate.expires:%Y-%m-%d %H:%M:%S} UTC"
+            if now >= certificate.expires:
+                problems.append(
                     Problem(
                         where, f"{shown} expired at {when}: proxies reject the certificates that it has signed", hint
                     )
                 )
-            elif each.expires - now < min(_NOTICE, (each.expires - each.not_before) * _NOTICE_SHARE):
+            elif certificate.expires - now < min(
+                _NOTICE, (certificate.expires - certificate.not_before) * _NOTICE_SHARE
+            ):
                 what = f"{shown} expires at {when}, and so does every certificate that it signs"
-                found.append(Problem(where, what, hint, Severity.WARNING))
-        return tuple(found)
+                problems.append(Problem(where, what, hint, Severity.WARNING))
+        return tuple(problems)
 
     def _what_signs(self) -> Iterator[CertificateFacts]:
         """Yield the certificates from the signing one up to its root. Other trusted roots may expire without harm."""
-        for each in self.certificates:
-            yield each
-            if each.is_root:
+        for certificate in self.certificates:
+            yield certificate
+            if certificate.is_root:
                 return
 
 

@@ -69,7 +69,7 @@ def token_key(key: Any, key_id: str | None = None) -> TokenKey:
 def _from_jwks(text: bytes) -> tuple[TokenKey, ...]:
     """Return the keys of a JWKS. Keys of unknown kinds are skipped, as the JWKS standard requires. Raises ValueError
     if there is a secret or private key."""
-    found = []
+    keys = []
     for entry in json.loads(text)["keys"]:
         kind, key_id = entry.get("kty"), entry.get("kid")
         if kind == "oct" or "d" in entry:
@@ -78,21 +78,21 @@ def _from_jwks(text: bytes) -> tuple[TokenKey, ...]:
             continue
         if not (key_id is None or isinstance(key_id, str)):
             raise ValueError("a key id (kid) is not a string")
-        found.append(token_key(jwt.PyJWK(entry).key, key_id))
-    return tuple(found)
+        keys.append(token_key(jwt.PyJWK(entry).key, key_id))
+    return tuple(keys)
 
 
 def _from_pem(text: bytes) -> tuple[TokenKey, ...]:
-    found = []
+    keys = []
     for block in text.split(b"-----BEGIN ")[1:]:
         pem = b"-----BEGIN " + block
         if b"PRIVATE KEY" in block.partition(b"\n")[0]:
             raise ValueError("the file contains a private key")
         if block.startswith(b"CERTIFICATE-----"):
-            found.append(token_key(x509.load_pem_x509_certificate(pem).public_key()))
+            keys.append(token_key(x509.load_pem_x509_certificate(pem).public_key()))
         else:
-            found.append(token_key(serialization.load_pem_public_key(pem)))
-    return tuple(found)
+            keys.append(token_key(serialization.load_pem_public_key(pem)))
+    return tuple(keys)
 
 
 def _brief(error: Exception) -> str:

@@ -150,8 +150,8 @@ class Admin:
     async def _text(self, method: str, path: str, query: Mapping[str, str]) -> bytes:
         status, body = await self._ask(method, path, query)
         if status != 200:
-            said = body[:200].decode(errors="replace").strip()
-            raise EnvoyError(f"Envoy answered {method} {path} with {status}: {said}", where=self._name)
+            text = body[:200].decode(errors="replace").strip()
+            raise EnvoyError(f"Envoy answered {method} {path} with {status}: {text}", where=self._name)
         return body
 
     async def _ask(self, method: str, path: str, query: Mapping[str, str]) -> tuple[int, bytes]:

@@ -134,8 +134,8 @@ def node_document(node: BootstrapNode) -> dict[str, Any]:
     }
 
 
-def _locality(written: str) -> dict[str, str]:
-    parts = zip(("region", "zone", "sub_zone"), written.split("/", 2), strict=False)
+def _locality(locality: str) -> dict[str, str]:
+    parts = zip(("region", "zone", "sub_zone"), locality.split("/", 2), strict=False)
     return {name: part for name, part in parts if part}
 
 

@@ -37,7 +37,7 @@ class ResourceDifference(msgspec.Struct, frozen=True):
 
 def differences(sent: Dump, has: Dump) -> list[ResourceDifference]:
     """Return the resources that differ, in the order of KINDS, then by name."""
-    found = []
+    result = []
     for kind, read in zip(KINDS, (_clusters, _listeners, _routes, _endpoints), strict=True):
         ours, theirs = read(sent), read(has)
         notes = _notes(kind, has)
@@ -46,8 +46,8 @@ def differences(sent: Dump, has: Dump) -> list[ResourceDifference]:
                 continue
             difference = _difference(kind, name, ours.get(name), theirs.get(name), notes.get(name, ""))
             if difference is not None:
-                found.append(difference)
-    return found
+                result.append(difference)
+    return result
 
 
 def _difference(kind: str, name: str, sent: Any, has: Any, note: str) -> ResourceDifference | None:
@@ -74,41 +74,45 @@ def _places(path: str, sent: Any, has: Any) -> Iterator[DifferentField]:
         yield DifferentField(path, sent, has)
 
 
-def _same_number(one: Any, other: Any) -> bool:
+def _same_number(first: Any, second: Any) -> bool:
     """Return whether two values are the same number. In a typed_struct, weft writes a number where Envoy writes a
     string."""
     try:
-        return not isinstance(one, bool | None) and not isinstance(other, bool | None) and float(one) == float(other)
+        return (
+            not isinstance(first, bool | None) and not isinstance(second, bool | None) and float(first) == float(second)
+        )
     except (TypeError, ValueError):
         return False
 
 
 def _clusters(dump: Dump) -> dict[str, Any]:
-    found = _items(dump, "ClustersConfigDump", "dynamic_active_clusters")
-    return {each["cluster"]["name"]: each["cluster"] for each in found if "cluster" in each}
+    clusters = _items(dump, "ClustersConfigDump", "dynamic_active_clusters")
+    return {each["cluster"]["name"]: each["cluster"] for each in clusters if "cluster" in each}
 
 
 def _listeners(dump: Dump) -> dict[str, Any]:
-    found = _items(dump, "ListenersConfigDump", "dynamic_listeners")
+    listeners = _items(dump, "ListenersConfigDump", "dynamic_listeners")
     return {
-        each["name"]: each["active_state"]["listener"] for each in found if "listener" in each.get("active_state", {})
+        each["name"]: each["active_state"]["listener"]
+        for each in listeners
+        if "listener" in each.get("active_state", {})
     }
 
 
 def _routes(dump: Dump) -> dict[str, Any]:
-    found = _items(dump, "RoutesConfigDump", "dynamic_route_configs")
-    return {each["route_config"]["name"]: each["route_config"] for each in found if "route_config" in each}
+    routes = _items(dump, "RoutesConfigDump", "dynamic_route_configs")
+    return {each["route_config"]["name"]: each["route_config"] for each in routes if "route_config" in each}
 
 
 def _endpoints(dump: Dump) -> dict[str, Any]:
     """Return, by the name of each EDS cluster, its endpoints with their weight, sorted by address and locality."""
     sent = {name for name, cluster in _clusters(dump).items() if cluster.get("type") == "EDS"}
-    found = {}
+    endpoints = {}
     for each in _items(dump, "EndpointsConfigDump", "dynamic_endpoint_configs"):
         assignment = each.get("endpoint_config", {})
         if assignment.get("cluster_name") in sent:
-            found[assignment["cluster_name"]] = dict(sorted(_answering(assignment)))
-    return found
+            endpoints[assignment["cluster_name"]] = dict(sorted(_answering(assignment)))
+    return endpoints
 
 
 def _answering(assignment: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -62,14 +62,14 @@ def drain(
     try:
         _ask(port, "POST", f"/drain_listeners?{'' if gateway else 'inboundonly&'}graceful&skip_exit")
         time.sleep(max(0.0, began + least - time.monotonic()))
-        said = ""
+        last_message = ""
         while True:
             active = _active(port)
             if not (active.connections if until_idle else active.busy):
                 return
-            if str(active) != said:
-                said = str(active)
-                tell(f"waiting for {said}")
+            if str(active) != last_message:
+                last_message = str(active)
+                tell(f"waiting for {last_message}")
             time.sleep(_EVERY)
     except Gone as error:
         tell(str(error))
@@ -121,8 +121,8 @@ def _ask(port: int, method: str, path: str) -> bytes:
     finally:
         connection.close()
     if answer.status != 200:
-        said = body[:_LONGEST_ANSWER].decode(errors="replace").strip()
-        raise Gone(f"Envoy answered {method} {path} with {answer.status} {said}".rstrip())
+        text = body[:_LONGEST_ANSWER].decode(errors="replace").strip()
+        raise Gone(f"Envoy answered {method} {path} with {answer.status} {text}".rstrip())
     return body
 
 

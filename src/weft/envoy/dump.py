@@ -63,10 +63,10 @@ class Dump(msgspec.Struct, frozen=True):
         return [each for each in items(self.document, "configs") if text(each, "@type").endswith(f".{kind}")]
 
     def section(self, kind: str) -> dict[str, Any]:
-        found = self.sections(kind)
-        if not found:
+        sections = self.sections(kind)
+        if not sections:
             raise EnvoyError(f"the dump has no {kind}", "take a complete dump: curl -s localhost:15000/config_dump")
-        return found[-1]
+        return sections[-1]
 
     def messages(self, kind: str, *paths: tuple[str, ...]) -> Iterator[dict[str, Any]]:
         """Yield the messages at these paths in all sections of one type. The first name of a path is a list; the
@@ -78,11 +78,11 @@ class Dump(msgspec.Struct, frozen=True):
                         yield message
 
 
-def read(said: bytes, *, where: str = "") -> Dump:
+def read(content: bytes, *, where: str = "") -> Dump:
     """Parse the response of /config_dump or of /clusters?format=json, and redact private keys. `where` is shown in
     errors."""
     try:
-        document = msgspec.json.decode(said)
+        document = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         hint = "take a dump from Envoy's admin API: curl -s localhost:15000/config_dump"
         raise EnvoyError(f"the dump is not JSON: {error}", hint, where=where) from error
@@ -117,15 +117,15 @@ def at(value: Any, *path: str) -> Any:
 
 
 def text(value: Any, *path: str) -> str:
-    found = at(value, *path)
-    return found if isinstance(found, str) else ""
+    field = at(value, *path)
+    return field if isinstance(field, str) else ""
 
 
 def number(value: Any, *path: str) -> int:
-    found = at(value, *path)
-    if isinstance(found, str):  # 64-bit numbers are strings in JSON
-        return digits(found)
-    return found if isinstance(found, int) else 0
+    field = at(value, *path)
+    if isinstance(field, str):  # 64-bit numbers are strings in JSON
+        return digits(field)
+    return field if isinstance(field, int) else 0
 
 
 def digits(word: str) -> int:
@@ -134,13 +134,13 @@ def digits(word: str) -> int:
 
 
 def items(value: Any, *path: str) -> list[dict[str, Any]]:
-    found = at(value, *path)
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    field = at(value, *path)
+    return [each for each in field if isinstance(each, dict)] if isinstance(field, list) else []
 
 
 def words(value: Any, *path: str) -> list[str]:
-    found = at(value, *path)
-    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+    field = at(value, *path)
+    return [each for each in field if isinstance(each, str)] if isinstance(field, list) else []
 
 
 def managed_by(message: dict[str, Any]) -> str:

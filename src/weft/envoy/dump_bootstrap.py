@@ -19,18 +19,18 @@ def versions(section: dict[str, Any]) -> list[tuple[str, str]]:
     out."""
     node = at(section, "bootstrap", "node")
     proxy = text(node, "metadata", "ISTIO_PROXY_SHA")
-    found = [
+    versions = [
         ("Istio Version:", text(node, "metadata", "ISTIO_VERSION")),
         ("Istio Proxy Version:", proxy.partition(":")[2] or proxy),
         ("Envoy Version:", _envoy(at(node, "user_agent_build_version"))),
     ]
-    return [(title, version) for title, version in found if version]
+    return [(title, version) for title, version in versions if version]
 
 
 def _envoy(build: Any) -> str:
     parts = [number(build, "version", part) for part in ("major_number", "minor_number", "patch")]
     shown = ".".join(map(str, parts))
     for field, separator in _BUILD:
-        if said := text(build, "metadata", field):
-            shown += separator + said
+        if value := text(build, "metadata", field):
+            shown += separator + value
     return shown

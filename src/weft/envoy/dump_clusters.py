@@ -53,13 +53,13 @@ def parse_name(name: str) -> ClusterName:
 def clusters(dump: Dump, wanted: ClusterFilter | None = None) -> list[dict[str, Any]]:
     """Return the clusters that `wanted` selects, as complete messages, in the order of the table."""
     wanted = wanted or ClusterFilter()
-    found = dump.messages(CLUSTERS, ("dynamic_active_clusters", "cluster"), ("static_clusters", "cluster"))
-    named = [(parse_name(text(cluster, "name")), cluster) for cluster in found]
+    messages = dump.messages(CLUSTERS, ("dynamic_active_clusters", "cluster"), ("static_clusters", "cluster"))
+    named = [(parse_name(text(cluster, "name")), cluster) for cluster in messages]
     chosen = [(name, cluster) for name, cluster in named if wanted.takes(name)]
     return [cluster for _, cluster in sorted(chosen, key=lambda pair: pair[0].order)]
 
 
-def table(found: list[dict[str, Any]], *, named: bool = False, why: Told | None = None) -> DumpTable:
+def table(clusters: list[dict[str, Any]], *, named: bool = False, why: Told | None = None) -> DumpTable:
     """Return the table of the clusters. `named`: the first column is the cluster's full name. `why`: the last column
     is the object that created the cluster."""
     rows = tuple(
@@ -68,16 +68,16 @@ def table(found: list[dict[str, Any]], *, named: bool = False, why: Told | None 
             *_row(each),
             *((why(text(each, "name"), ""),) if why else ()),
         )
-        for each in found
+        for each in clusters
     )
     return DumpTable((*(("NAME",) if named else ()), *COLUMNS, *(WHY if why else ())), rows)
 
 
 def _row(cluster: dict[str, Any]) -> tuple[str, ...]:
-    written = text(cluster, "name")
-    name = parse_name(written)
+    full_name = text(cluster, "name")
+    name = parse_name(full_name)
     # JSON omits the first value of an enum (STATIC), and the type of a cluster that is an extension.
     ending = (text(cluster, "type") or "STATIC", managed_by(cluster))
-    if "|" not in written:
-        return (written, "-", "-", "-", *ending)
+    if "|" not in full_name:
+        return (full_name, "-", "-", "-", *ending)
     return (name.host, str(name.port), name.subset or "-", name.direction, *ending)

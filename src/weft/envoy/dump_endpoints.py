@@ -48,16 +48,18 @@ class _Endpoint(msgspec.Struct, frozen=True, order=True):
 
 def clusters(dump: Dump, wanted: EndpointFilter | None = None) -> list[dict[str, Any]]:
     """Return the clusters of /clusters that have an endpoint which `wanted` selects, as complete messages."""
-    found = at(dump.document, "cluster_statuses")
-    if not isinstance(found, list):
+    statuses = at(dump.document, "cluster_statuses")
+    if not isinstance(statuses, list):
         hint = "endpoints are in: curl -s 'localhost:15000/clusters?format=json', or /config_dump?include_eds=true"
         raise EnvoyError("the dump contains no endpoints", hint)
     return [each for each in items(dump.document, "cluster_statuses") if _endpoints(each, wanted or EndpointFilter())]
 
 
-def table(found: list[dict[str, Any]], wanted: EndpointFilter | None = None, *, why: Told | None = None) -> DumpTable:
+def table(
+    statuses: list[dict[str, Any]], wanted: EndpointFilter | None = None, *, why: Told | None = None
+) -> DumpTable:
     """Return the table of the endpoints in use. `why`: the last column is the object that created each endpoint."""
-    endpoints = sorted(each for cluster in found for each in _endpoints(cluster, wanted or EndpointFilter()))
+    endpoints = sorted(each for cluster in statuses for each in _endpoints(cluster, wanted or EndpointFilter()))
     rows = [
         (
             *(each.shown, each.status, "FAILED" if each.failed else "OK", each.cluster),
@@ -75,8 +77,8 @@ def is_told(dump: Dump) -> bool:
 
 def assignments(dump: Dump, wanted: EndpointFilter | None = None) -> list[dict[str, Any]]:
     """Return the ClusterLoadAssignments that have an endpoint which `wanted` selects, as complete messages."""
-    found = dump.messages(ENDPOINTS, *_TOLD)
-    ordered = sorted(found, key=lambda each: parse_name(text(each, "cluster_name")).order)
+    messages = dump.messages(ENDPOINTS, *_TOLD)
+    ordered = sorted(messages, key=lambda each: parse_name(text(each, "cluster_name")).order)
     return [each for each in ordered if any(_told_endpoints(each, wanted or EndpointFilter()))]
 
 
@@ -106,10 +108,10 @@ def _told_endpoints(assignment: dict[str, Any], wanted: EndpointFilter) -> Itera
 
 def _endpoints(cluster: dict[str, Any], wanted: EndpointFilter) -> list[_Endpoint]:
     name = text(cluster, "name")
-    found = []
+    endpoints = []
     for host in items(cluster, "host_statuses"):
         health = at(host, "health_status")
-        found.append(
+        endpoints.append(
             _Endpoint(
                 address=_host(at(host, "address")),
                 port=number(host, "address", "socket_address", "port_value"),
@@ -118,7 +120,7 @@ def _endpoints(cluster: dict[str, Any], wanted: EndpointFilter) -> list[_Endpoin
                 failed=at(health, "failed_outlier_check") is True,
             )
         )
-    return [each for each in found if wanted.takes(each.address, each.port, each.cluster, each.status)]
+    return [each for each in endpoints if wanted.takes(each.address, each.port, each.cluster, each.status)]
 
 
 def _host(address: Any) -> str:

@@ -14,8 +14,8 @@ _PREFIX = "type.googleapis.com/"
 def extensions(dump: Dump) -> dict[str, Any]:
     """Return the ECDS section of the dump without its type. Return {} if the section is missing: an Envoy that was
     never sent a filter by ECDS may omit it."""
-    found = dump.sections(EXTENSIONS)
-    return {name: value for name, value in found[-1].items() if name != "@type"} if found else {}
+    sections = dump.sections(EXTENSIONS)
+    return {name: value for name, value in sections[-1].items() if name != "@type"} if sections else {}
 
 
 def table(section: dict[str, Any]) -> DumpTable:

@@ -43,18 +43,18 @@ def listeners(dump: Dump, wanted: ListenerFilter | None = None) -> list[dict[str
     """Return the listeners that `wanted` selects, as complete messages, in the order of the table."""
     wanted = wanted or ListenerFilter()
     paths = (("dynamic_listeners", "active_state", "listener"), ("static_listeners", "listener"))
-    found = [each for each in dump.messages(LISTENERS, *paths) if wanted.takes(each)]
-    return sorted(found, key=lambda each: (port(each), addresses(each)[0], kind(each)))
+    messages = [each for each in dump.messages(LISTENERS, *paths) if wanted.takes(each)]
+    return sorted(messages, key=lambda each: (port(each), addresses(each)[0], kind(each)))
 
 
 def table(
-    found: list[dict[str, Any]], *, verbose: bool = True, named: bool = False, why: Told | None = None
+    listeners: list[dict[str, Any]], *, verbose: bool = True, named: bool = False, why: Told | None = None
 ) -> DumpTable:
     """Return the table of the listeners. `verbose`: one row for each filter chain instead of each listener. `named`:
     the first column is the listener's name. `why`: the last column is the object that created the row's filter
     chain or listener."""
     rows: list[tuple[str, ...]] = []
-    for listener in found:
+    for listener in listeners:
         name = (f"listener/{text(listener, 'name')}",) if named else ()
         beginning = (*name, ",".join(addresses(listener)), str(port(listener)))
         for place, each in _chain_rows(listener) if verbose else [("", (kind(listener),))]:
@@ -80,8 +80,8 @@ def kind(listener: dict[str, Any]) -> str:
         for each in items(chain, "filters")
         if text(each, "name") != _TCP or not _drops(each)
     ]
-    found = [word for word, name in (("HTTP", _HTTP), ("TCP", _TCP)) if name in names]
-    return "+".join(found) or "UNKNOWN"
+    kinds = [word for word, name in (("HTTP", _HTTP), ("TCP", _TCP)) if name in names]
+    return "+".join(kinds) or "UNKNOWN"
 
 
 def _chains(listener: dict[str, Any]) -> list[dict[str, Any]]:
@@ -150,10 +150,10 @@ def _only_cluster(route_configuration: dict[str, Any]) -> str:
     hosts = items(route_configuration, "virtual_hosts")
     if len(hosts) != 1 or words(hosts[0], "domains") != ["*"]:
         return ""
-    found = items(hosts[0], "routes")
-    if len(found) != 1 or text(found[0], "match", "prefix") != "/":
+    routes = items(hosts[0], "routes")
+    if len(routes) != 1 or text(routes[0], "match", "prefix") != "/":
         return ""
-    name = text(found[0], "route", "cluster")
+    name = text(routes[0], "route", "cluster")
     return _cluster(name) if name else ""
 
 
@@ -163,5 +163,5 @@ def _host(host: dict[str, Any]) -> str:
     return matches if domains == ["*"] else f"{'/'.join(domains)} {matches}"
 
 
-def _drops(each: dict[str, Any]) -> bool:
-    return _BLACK_HOLE in str(at(each, "typed_config"))
+def _drops(network_filter: dict[str, Any]) -> bool:
+    return _BLACK_HOLE in str(at(network_filter, "typed_config"))

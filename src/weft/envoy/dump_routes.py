@@ -16,21 +16,23 @@ _PASSTHROUGH = "PassthroughCluster"
 def routes(dump: Dump, name: str = "") -> list[dict[str, Any]]:
     """Return the route configurations as complete messages, or only the one named `name`. Names that are ports come
     first, in numeric order."""
-    found = dump.messages(ROUTES, ("dynamic_route_configs", "route_config"), ("static_route_configs", "route_config"))
-    return sorted((each for each in found if name in ("", text(each, "name"))), key=_order)
+    messages = dump.messages(
+        ROUTES, ("dynamic_route_configs", "route_config"), ("static_route_configs", "route_config")
+    )
+    return sorted((each for each in messages if name in ("", text(each, "name"))), key=_order)
 
 
 def table(
-    found: list[dict[str, Any]], *, verbose: bool = True, named: bool = False, why: Told | None = None
+    configurations: list[dict[str, Any]], *, verbose: bool = True, named: bool = False, why: Told | None = None
 ) -> DumpTable:
     """Return the table of the route configurations. `verbose`: one row for each route instead of each configuration.
     `named`: names begin with `route/`. `why`: the last column is the object that created the row's route."""
     prefix = "route/" if named else ""
     rows: list[tuple[str, ...]] = []
-    for each in found:
+    for each in configurations:
         name = text(each, "name")
-        made = _rows(each, prefix + name) if verbose else [("", (prefix + name, str(len(_hosts(each)))))]
-        rows += [(*row, *((why(name, place),) if why else ())) for place, row in made]
+        placed_rows = _rows(each, prefix + name) if verbose else [("", (prefix + name, str(len(_hosts(each)))))]
+        rows += [(*row, *((why(name, place),) if why else ())) for place, row in placed_rows]
     return DumpTable((*(COLUMNS if verbose else BRIEF), *(WHY if why else ())), tuple(rows))
 
 
@@ -63,10 +65,10 @@ def _rows(route_configuration: dict[str, Any], name: str) -> list[tuple[str, tup
     rows: list[tuple[str, tuple[str, ...]]] = []
     for place, host in enumerate(_hosts(route_configuration)):
         beginning = (name, text(host, "name"), _domains(words(host, "domains")))
-        found = items(host, "routes")
-        if not found:
+        routes = items(host, "routes")
+        if not routes:
             rows.append((f"virtual_hosts[{place}]", (*beginning, "/*", "404")))
-        for position, route in enumerate(found):
+        for position, route in enumerate(routes):
             if text(route, "route", "cluster") != _PASSTHROUGH:
                 where = f"virtual_hosts[{place}].routes[{position}]"
                 rows.append((where, (*beginning, match(route), managed_by(route) or _attached(route))))
@@ -76,9 +78,9 @@ def _rows(route_configuration: dict[str, Any], name: str) -> list[tuple[str, tup
 def _attached(route: dict[str, Any]) -> str:
     """Return the kind, name and namespace of the Gateway API route that `route` was generated from, or "". Istio's
     metadata has no field for it, so weft's own metadata is read."""
-    for each in items(route, "metadata", "filter_metadata", "weft", "sources"):
-        if text(each, "kind").endswith("Route"):
-            return f"{text(each, 'kind')} {text(each, 'name')}.{text(each, 'namespace')}"
+    for source in items(route, "metadata", "filter_metadata", "weft", "sources"):
+        if text(source, "kind").endswith("Route"):
+            return f"{text(source, 'kind')} {text(source, 'name')}.{text(source, 'namespace')}"
     return ""
 
 
@@ -97,10 +99,10 @@ def _is_without_port(domain: str) -> bool:
 
 
 def _without_longer(domains: list[str]) -> list[str]:
-    known = set(domains)
+    names = set(domains)
     endings = (".svc.cluster.local", ".svc")
     return [
         domain
         for domain in domains
-        if not any(domain.endswith(ending) and domain.removesuffix(ending) in known for ending in endings)
+        if not any(domain.endswith(ending) and domain.removesuffix(ending) in names for ending in endings)
     ]

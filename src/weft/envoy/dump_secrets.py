@@ -37,8 +37,8 @@ def table(
         for entry in items(section, listed):
             status = "UNINITIALIZED" if text(entry, "version_info") == "uninitialized" else state
             name = ("secret/" if named else "") + text(entry, "name")
-            told = (why(text(entry, "name"), ""),) if why else ()
-            rows += [(name, each[0], status, *each[1:], *told) for each in _certificates(at(entry, "secret"), now)]
+            reason = (why(text(entry, "name"), ""),) if why else ()
+            rows += [(name, each[0], status, *each[1:], *reason) for each in _certificates(at(entry, "secret"), now)]
     return DumpTable((*COLUMNS, *(WHY if why else ())), tuple(rows))
 
 
@@ -120,5 +120,5 @@ def _trust_domain(certificate: Certificate) -> str:
         names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
     except ExtensionNotFound:
         return ""
-    found = [name for name in names.get_values_for_type(UniformResourceIdentifier) if name.startswith("spiffe://")]
-    return found[0].removeprefix("spiffe://").partition("/")[0] if found else ""
+    identities = [name for name in names.get_values_for_type(UniformResourceIdentifier) if name.startswith("spiffe://")]
+    return identities[0].removeprefix("spiffe://").partition("/")[0] if identities else ""

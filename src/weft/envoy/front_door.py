@@ -77,9 +77,9 @@ def files(directory: str, doors: Sequence[HostPort]) -> Mapping[str, str]:
 
 
 def _response(resources: list[dict[str, Any]]) -> str:
-    said = json.dumps(resources, sort_keys=True)
-    version = hashlib.sha256(said.encode()).hexdigest()[:16]
-    return f'{{"version_info": "{version}", "resources": {said}}}'
+    encoded = json.dumps(resources, sort_keys=True)
+    version = hashlib.sha256(encoded.encode()).hexdigest()[:16]
+    return f'{{"version_info": "{version}", "resources": {encoded}}}'
 
 
 def _by_file(directory: str, name: str) -> dict[str, Any]:

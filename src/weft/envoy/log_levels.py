@@ -46,7 +46,7 @@ def started_with(server_info: dict[str, Any]) -> list[tuple[str, str]]:
     return [(ALL, text(options, "log_level") or "warning"), *pairs]
 
 
-def read(said: bytes) -> dict[str, str]:
+def read(answer: bytes) -> dict[str, str]:
     """Parse Envoy's answer: a heading, then a line ` LOGGER: LEVEL` for each logger."""
-    lines = [line.strip().partition(": ") for line in said.decode(errors="replace").splitlines()]
+    lines = [line.strip().partition(": ") for line in answer.decode(errors="replace").splitlines()]
     return {logger: level for logger, _, level in lines if level}

@@ -63,10 +63,10 @@ async def validate(
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        said, _ = await process.communicate()
+        output, _ = await process.communicate()
     if process.returncode == 0:
         return []
-    return [Problem(Where(object="Envoy"), what) for what in _complaints(said.decode(errors="replace"), str(file))]
+    return [Problem(Where(object="Envoy"), what) for what in _complaints(output.decode(errors="replace"), str(file))]
 
 
 def bootstrap(
@@ -103,9 +103,9 @@ def _with_endpoints(
         return
     copy.type = cluster_pb2.Cluster.STATIC
     copy.ClearField("eds_cluster_config")
-    known = endpoints.get(cluster.eds_cluster_config.service_name or cluster.name)
-    if known is not None:
-        copy.load_assignment.CopyFrom(known)
+    assignment = endpoints.get(cluster.eds_cluster_config.service_name or cluster.name)
+    if assignment is not None:
+        copy.load_assignment.CopyFrom(assignment)
     copy.load_assignment.cluster_name = cluster.name
 
 
@@ -142,13 +142,13 @@ def _add_listener_for(listener: listener_pb2.Listener, routes: Sequence[route_pb
         network_filter.typed_config.Pack(manager)
 
 
-def _complaints(said: str, file: str) -> Iterator[str]:
+def _complaints(output: str, file: str) -> Iterator[str]:
     """Yield Envoy's error messages, each once, without the path of the temporary file and without the dumped
     document."""
     seen: dict[str, None] = {}
-    for entry in _ENTRY.split(said):
+    for entry in _ENTRY.split(output):
         level, _, message = entry.partition(" ")
         if level in ("critical", "error"):
             message = message.replace(f"error initializing configuration '{file}': ", "")
             seen.setdefault(message.rsplit("\n: ", 1)[-1].strip())
-    yield from seen or [said.strip() or "Envoy rejected the resources without a message"]
+    yield from seen or [output.strip() or "Envoy rejected the resources without a message"]

@@ -90,26 +90,26 @@ class Directory:
 
     def settle(self, keys: Iterable[ObjectKey]) -> list[Change]:
         """Delete the objects of `keys` that are still in no file, and return their deletions."""
-        gone = sorted(self._leaving.intersection(keys))
-        self._leaving.difference_update(gone)
-        for key in gone:
+        deleted = sorted(self._leaving.intersection(keys))
+        self._leaving.difference_update(deleted)
+        for key in deleted:
             del self._live[key]
-        return [Change(key, None) for key in gone]
+        return [Change(key, None) for key in deleted]
 
     def problems(self) -> tuple[Problem, ...]:
         """Return everything that is wrong with the files now, sorted by path and line."""
-        found = [problem for path in sorted(self._files) for problem in self._files[path].problems]
+        problems = [problem for path in sorted(self._files) for problem in self._files[path].problems]
         for key in sorted(key for key, paths in self._holders.items() if len(paths) > 1):
-            found.extend(self._doubles(key))
-        return tuple(found)
+            problems.extend(self._doubles(key))
+        return tuple(problems)
 
     def _file(self, path: str, content: bytes | Unreadable, before: _File) -> _File:
         shown = printable(f"{self._shown}/{path}" if self._shown else path)
         # A program that saves in place truncates the file first: the objects of that file are not deleted yet.
         left = {key: self._live[key] for key in self._leaving if self._live[key].file == shown}
-        held = {**left, **before.kept, **before.documents}
+        previous = {**left, **before.kept, **before.documents}
         if isinstance(content, Unreadable):
-            return _File(kept=held, problems=(content.problem,))
+            return _File(kept=previous, problems=(content.problem,))
         below = path.rpartition("/")[0]
         directory = f"{self._root}/{below}" if self._root and below else self._root
         reading = read_documents(content, shown, printable(directory))
@@ -117,7 +117,7 @@ class Directory:
         # A policy that restricts access must be known even if no version of it was ever valid: it fails closed.
         broken = {document.key: document for document in reading.broken if may_close(document)}
         named = {document.key for document in reading.broken}
-        missing = {key: document for key, document in held.items() if key not in documents}
+        missing = {key: document for key, document in previous.items() if key not in documents}
         kept = {key: document for key, document in missing.items() if reading.unidentified or key in named}
         # A document that cannot be parsed is most probably the missing object of the same kind, so that object is kept.
         new = (each for each in reading.guessed if all(each.key.kind != key.kind for key in missing))
@@ -176,11 +176,11 @@ class Directory:
 
     def _refusals(self, document: Document) -> tuple[Problem, ...]:
         """Return why an object that is in several files would be rejected; empty if it would be accepted."""
-        known = self._errors.setdefault(document.key, {})
-        judged, errors = known.get(document.file, (None, ()))
+        cache = self._errors.setdefault(document.key, {})
+        judged, errors = cache.get(document.file, (None, ()))
         if judged is not document:
             errors = self._errors_of(document)
-            known[document.file] = (document, errors)
+            cache[document.file] = (document, errors)
         return errors
 
     def _errors_of(self, document: Document) -> tuple[Problem, ...]:

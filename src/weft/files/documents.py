@@ -117,11 +117,11 @@ class _Reading:
     def _guess(self, text: str, line: int) -> None:
         """Guess the object of a document that cannot be parsed from its text, if it is a policy that restricts
         access: such a policy with a missing bracket must still deny access."""
-        found = dict(reversed(_WRITTEN.findall(text)))  # the first match of each field
-        kind, name = found.get("kind", ""), found.get("name", "")
+        fields = dict(reversed(_WRITTEN.findall(text)))  # the first match of each field
+        kind, name = fields.get("kind", ""), fields.get("name", "")
         if not name or kind not in KINDS or KINDS[kind].closed is None:
             return
-        key = ObjectKey(kind, found.get("namespace", "default"), name)
+        key = ObjectKey(kind, fields.get("namespace", "default"), name)
         body = {"kind": kind, "metadata": {"name": key.name, "namespace": key.namespace}}
         self._guessed[key] = Document(
             key, KINDS[kind].versions[0], body, self._file, self._directory, line, usable=False
@@ -233,9 +233,9 @@ def _expand(composed: Composed) -> Iterator[tuple[Any, Mapping[Path, int], int]]
 
 
 def _meant(name: str, holder: Mapping[str, Any]) -> str:
-    for written in holder:
-        if str(written) not in _RIGHTLY_THERE and did_you_mean(str(written), [name]).startswith("did you"):
-            return f"did you mean `{name}` instead of `{written}`?"
+    for field in holder:
+        if str(field) not in _RIGHTLY_THERE and did_you_mean(str(field), [name]).startswith("did you"):
+            return f"did you mean `{name}` instead of `{field}`?"
     examples = {"apiVersion": "for example networking.istio.io/v1", "kind": "for example VirtualService"}
     return examples.get(name, "every object needs this field")
 

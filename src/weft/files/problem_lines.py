@@ -28,17 +28,17 @@ def with_lines(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 def located(problems: Iterable[Problem], documents: Iterable[Document]) -> tuple[Problem, ...]:
     """Return the problems with the line number of their field, as far as `documents` contain it. If a problem
     already has a line, the larger number is used, because it is more precise."""
-    written = {str(document.key): document for document in documents if document.lines}
-    found = []
+    by_object = {str(document.key): document for document in documents if document.lines}
+    result = []
     for problem in problems:
         where = problem.where
-        document = written.get(where.object) if where.field else None
+        document = by_object.get(where.object) if where.field else None
         if document is not None and where.file == document.file:
             line = max(where.line, document.where(undotted(where.field)).line)
             if line != where.line:
                 problem = msgspec.structs.replace(problem, where=msgspec.structs.replace(where, line=line))
-        found.append(problem)
-    return tuple(found)
+        result.append(problem)
+    return tuple(result)
 
 
 def _written(files: set[str]) -> Iterator[Document]:

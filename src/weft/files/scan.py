@@ -45,19 +45,19 @@ def holds_objects(name: str) -> bool:
 
 def shown(path: str | Path) -> str:
     """Return a path for messages: as the user wrote it, but without detours such as `bad/../good`."""
-    written = str(path)
-    tidy = os.path.normpath(written)
+    text = str(path)
+    tidy = os.path.normpath(text)
     # After a symbolic link, `..` is the parent of the link's target, so the shortened path may be wrong.
-    return tidy if os.path.realpath(tidy) == os.path.realpath(written) else os.path.realpath(written)
+    return tidy if os.path.realpath(tidy) == os.path.realpath(text) else os.path.realpath(text)
 
 
 def look(root: str, shown: str) -> DirectoryScan:
     """Scan the directory `root`, which messages show as `shown`. Raises OSError if `root` does not exist or cannot
     be read."""
-    found = Path(root).stat()
-    if not stat.S_ISDIR(found.st_mode):
+    status = Path(root).stat()
+    if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(f"{root} is not a directory")
-    seen = DirectoryScan((found.st_dev, found.st_ino), {}, {})
+    seen = DirectoryScan((status.st_dev, status.st_ino), {}, {})
     os.scandir(root).close()  # an unreadable root counts as missing
     _walk(root, "", shown, seen, {seen.root}, MOST_LEVELS)
     return seen
@@ -97,13 +97,13 @@ def _walk(root: str, below: str, shown: str, seen: DirectoryScan, visited: set[t
         if entry.name.startswith("."):
             continue
         try:
-            found = entry.stat()
+            status = entry.stat()
         except OSError:  # a dangling link, or deleted in the meantime; `read` distinguishes them
             if holds_objects(entry.name):
                 seen.files[path] = (0, 0, 0, 0, 0)
             continue
-        if stat.S_ISDIR(found.st_mode):
-            identity = (found.st_dev, found.st_ino)
+        if stat.S_ISDIR(status.st_mode):
+            identity = (status.st_dev, status.st_ino)
             if identity not in visited and levels:  # symbolic links may form a cycle
                 visited.add(identity)
                 _walk(root, path, shown, seen, visited, levels - 1)
@@ -111,7 +111,7 @@ def _walk(root: str, below: str, shown: str, seen: DirectoryScan, visited: set[t
             if len(seen.files) >= MOST_FILES:
                 _blind(seen, "", shown, f"more than {MOST_FILES} files; the rest is not read")
                 return
-            seen.files[path] = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+            seen.files[path] = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def _blind(seen: DirectoryScan, below: str, shown: str, what: str) -> None:

@@ -120,9 +120,9 @@ class _Watcher:
             return self._gone(error)
         self._away, self._seen = None, seen
         contents: dict[str, Content] = {}
-        known = before.files if before else {}
+        files_before = before.files if before else {}
         for path, signature in seen.files.items():
-            if known.get(path) != signature or path in named:
+            if files_before.get(path) != signature or path in named:
                 contents[path] = scan.read(self._root, path, self._shown)
         for path in self._directory.paths:
             if path not in seen.files and not seen.hides(path):
@@ -154,16 +154,16 @@ class _Watcher:
     def _moved(self) -> bool:
         """Return whether the path is now another directory than the watched one, or does not exist."""
         try:
-            found = Path(self._root).stat()
+            status = Path(self._root).stat()
         except OSError:
             return True
-        return self._listening != (found.st_dev, found.st_ino)
+        return self._listening != (status.st_dev, status.st_ino)
 
     def _listen(self) -> None:
         """Watch the directory that is at the path now."""
         self._unlisten()
-        found = Path(self._root).stat()
-        self._listening = (found.st_dev, found.st_ino)
+        status = Path(self._root).stat()
+        self._listening = (status.st_dev, status.st_ino)
         try:
             self._events = FileEvents(self._root, self._stopped, recursive=True)
         except FileNotFoundError:

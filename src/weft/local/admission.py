@@ -72,7 +72,7 @@ class LocalAdmission:
         trust domain in the place of that ConfigMap."""
         control, running = self._mesh.control, self.fix_trust_domain()
         settings = control.mesh.settings
-        gone = next((key for key in changed if key.kind == "ConfigMap" and not control.mesh.get(key)), None)
-        if settings.trust_domain != running and gone is not None:
-            control.put(gone, (msgspec.structs.replace(settings, trust_domain=running),))
+        deleted = next((key for key in changed if key.kind == "ConfigMap" and not control.mesh.get(key)), None)
+        if settings.trust_domain != running and deleted is not None:
+            control.put(deleted, (msgspec.structs.replace(settings, trust_domain=running),))
             self._same_trust_domain(settings, running)

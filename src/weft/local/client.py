@@ -128,11 +128,11 @@ def _request(exchange: Exchange, name: str, method: str, path: str, query: dict[
     status = exchange.ask(method, f"{path}?{urlencode(query)}", body)
     if status == _OK:
         return
-    said = exchange.read()
+    body_of_problem = exchange.read()
     try:
-        problem = msgspec.json.decode(said, type=Problem)
+        problem = msgspec.json.decode(body_of_problem, type=Problem)
     except msgspec.DecodeError:
-        raise LocalError(f"mesh `{name}` answered {status}: {said[:200].decode(errors='replace')}") from None
+        raise LocalError(f"mesh `{name}` answered {status}: {body_of_problem[:200].decode(errors='replace')}") from None
     if status == AMBIGUOUS:
         raise Ambiguous(problem)
     kind = CannotStart if status == CANNOT_START else LocalError

@@ -69,9 +69,9 @@ class Detection:
     def _into(self, pod: str, workload: Workload, what: str, counts: ByListener, mesh: Mesh) -> Iterator[str]:
         ports = tuple((port.number, port.carried) for port in mesh.inbound_ports(group_of(workload)))
         count = sum(number for (_, port), number in counts.items() if port == INBOUND_PORT)
-        known, before = self._inbound.get((pod, what), (ports, 0))
+        ports_before, before = self._inbound.get((pod, what), (ports, 0))
         # A smaller count than before: the proxy has restarted.
-        before = count if known != ports else 0 if count < before else before
+        before = count if ports_before != ports else 0 if count < before else before
         self._inbound[(pod, what)] = (ports, before)
         if count > before:
             which = (
@@ -89,8 +89,8 @@ class Detection:
             for port in service.ports
             if port.protocol is Protocol.UNDECLARED
         )
-        known, before = self._unread.get(pod, (undeclared, 0))
-        before = count if known != undeclared else 0 if count < before else before
+        undeclared_before, before = self._unread.get(pod, (undeclared, 0))
+        before = count if undeclared_before != undeclared else 0 if count < before else before
         self._unread[pod] = (undeclared, before)
         if count > before and undeclared:
             named = ", ".join(f"{host}:{port}" for host, port in sorted(undeclared)[:_MOST_NAMED])
@@ -136,8 +136,8 @@ def _behind(address: str, number: int, mesh: Mesh) -> Iterator[tuple[Service, Se
             yield service, port
 
 
-def _same(one: str, other: str) -> bool:
+def _same(first: str, second: str) -> bool:
     try:
-        return ip_address(one) == ip_address(other)
+        return ip_address(first) == ip_address(second)
     except ValueError:
         return False

@@ -104,13 +104,13 @@ class DnsServer:
             return _refuse(wire, dns.rcode.NOTIMP)
         question = query.question[0]
         name = question.name.to_text(omit_final_dot=True).lower()
-        found = NotOurs() if question.rdclass != dns.rdataclass.IN else self._look_up(name, asker)
-        if isinstance(found, NotOurs):
+        answer = NotOurs() if question.rdclass != dns.rdataclass.IN else self._look_up(name, asker)
+        if isinstance(answer, NotOurs):
             return await self._pass_on(wire, over_tcp=over_tcp)
-        if isinstance(found, Found) and question.rdtype in (dns.rdatatype.A, dns.rdatatype.AAAA):
-            self._found(found.addresses, asker)
+        if isinstance(answer, Found) and question.rdtype in (dns.rdatatype.A, dns.rdatatype.AAAA):
+            self._found(answer.addresses, asker)
         limit = 65535 if over_tcp else max(512, min(query.payload, _UDP_SIZE) if query.edns >= 0 else 512)
-        return _response(query, found).to_wire(max_size=limit, prefer_truncation=True)
+        return _response(query, answer).to_wire(max_size=limit, prefer_truncation=True)
 
     async def _pass_on(self, wire: bytes, *, over_tcp: bool) -> bytes | None:
         if self._asked >= _ASKED:
@@ -210,21 +210,21 @@ class _Datagrams(asyncio.DatagramProtocol):
         log.debug("cannot send a DNS answer: %s", exc)
 
 
-def _response(query: dns.message.Message, found: Found | NoSuchName) -> dns.message.Message:
+def _response(query: dns.message.Message, answer: Found | NoSuchName) -> dns.message.Message:
     response = dns.message.make_response(query, recursion_available=True)
     response.flags |= dns.flags.AA
-    if isinstance(found, NoSuchName):
+    if isinstance(answer, NoSuchName):
         response.set_rcode(dns.rcode.NXDOMAIN)
         return response
     question = query.question[0]
     for version, record in ((4, dns.rdatatype.A), (6, dns.rdatatype.AAAA)):
-        addresses = list(found.of_version(version)) if question.rdtype == record else []
+        addresses = list(answer.of_version(version)) if question.rdtype == record else []
         if addresses:
             # Clients connect to the first address. The shuffle spreads connections over the pods of a headless service.
             random.shuffle(addresses)
             response.answer.append(dns.rrset.from_text_list(question.name, _TTL, "IN", record, addresses))
-    if question.rdtype == dns.rdatatype.PTR and found.names:
-        names = [f"{name}." for name in found.names]
+    if question.rdtype == dns.rdatatype.PTR and answer.names:
+        names = [f"{name}." for name in answer.names]
         response.answer.append(dns.rrset.from_text_list(question.name, _TTL, "IN", dns.rdatatype.PTR, names))
     return response
 

@@ -249,8 +249,8 @@ class Engine:
         config is sent early. The DNS answer does not wait for it: a call that arrives earlier waits in the proxy for
         its config."""
         if self.control.mesh.settings.on_demand is not OnDemand.OFF:
-            found = (pod for pod in self.pods() if asker in pod.plan.addresses.texts)
-            for pod in found:
+            callers = (pod for pod in self.pods() if asker in pod.plan.addresses.texts)
+            for pod in callers:
                 self.control.expect(group_of(pod.plan.workload), addresses)
 
     # Requests of the CLI

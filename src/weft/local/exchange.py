@@ -60,10 +60,10 @@ class Exchange:
         """Return the whole body of the response. Raises OSError, or NoAnswer."""
         if self._length is None:
             return self._answer.read()
-        found = self._answer.read(self._length)
-        if len(found) < self._length:
-            raise NoAnswer(f"the response ended after {len(found)} of {self._length} bytes")
-        return found
+        body = self._answer.read(self._length)
+        if len(body) < self._length:
+            raise NoAnswer(f"the response ended after {len(body)} of {self._length} bytes")
+        return body
 
     def readline(self) -> bytes:
         """Return the next line of the response's body, or b"" after the last line. Raises OSError."""
@@ -73,7 +73,7 @@ class Exchange:
         self._socket.settimeout(None)
 
     def _line(self) -> bytes:
-        found = self._answer.readline(_LONGEST_LINE)
-        if not found.endswith(b"\n"):
-            raise NoAnswer("the response is incomplete" if len(found) < _LONGEST_LINE else "a header line is too long")
-        return found
+        line = self._answer.readline(_LONGEST_LINE)
+        if not line.endswith(b"\n"):
+            raise NoAnswer("the response is incomplete" if len(line) < _LONGEST_LINE else "a header line is too long")
+        return line

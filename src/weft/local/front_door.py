@@ -142,12 +142,12 @@ class FrontDoor:
     def _apply(self) -> None:
         chosen, problems = _without_conflicts(self._wanted)
         doors: dict[tuple[str, int], HostPort] = {}
-        for each in chosen:
-            why = "" if each.place in self._open else _why_not(each)
+        for publication in chosen:
+            why = "" if publication.place in self._open else _why_not(publication)
             if why:
-                problems.append(Problem(each.where, why, _hint(each), Severity.ERROR))
+                problems.append(Problem(publication.where, why, _hint(publication), Severity.ERROR))
             else:
-                doors[each.place] = HostPort(each.address, each.host_port, each.sockets)
+                doors[publication.place] = HostPort(publication.address, publication.host_port, publication.sockets)
         self._problems = tuple(problems)
         if doors == self._open and (doors or self._running is None):
             return
@@ -217,13 +217,13 @@ def _without_conflicts(wanted: Sequence[Publication]) -> tuple[list[Publication]
     the one that comes first in `wanted` is served."""
     chosen: list[Publication] = []
     problems: list[Problem] = []
-    for each in wanted:
-        other = next((other for other in chosen if other.meets(each)), None)
+    for publication in wanted:
+        other = next((other for other in chosen if other.meets(publication)), None)
         if other is None:
-            chosen.append(each)
+            chosen.append(publication)
             continue
-        what = f"port {each.host_port} of {each.address} is already published by {other.owner}"
-        problems.append(Problem(each.where, what, "use another hostPort", Severity.ERROR))
+        what = f"port {publication.host_port} of {publication.address} is already published by {other.owner}"
+        problems.append(Problem(publication.where, what, "use another hostPort", Severity.ERROR))
     return chosen, problems
 
 

@@ -43,9 +43,9 @@ class LogFile:
             if self._size + len(data) > self._most_bytes:
                 self._rotate()
             with self.path.open("ab", buffering=0) as file:
-                written = file.write(data)
-            self._size += written
-            self._lost = 0 if written == len(data) else len(lines)
+                size = file.write(data)
+            self._size += size
+            self._lost = 0 if size == len(data) else len(lines)
         except OSError:
             self._lost += len(lines)
 

@@ -119,12 +119,12 @@ class LocalPods:
         NAMESPACE/."""
         where, _, name = word.rpartition("/")
         near = [pod for pod in self.all() if where in ("", pod.plan.workload.namespace)]
-        found = [pod for pod in near if pod.plan.name == name] or [
+        matches = [pod for pod in near if pod.plan.name == name] or [
             pod for pod in near if pod.plan.workload.name == name
         ]
-        if not found:
+        if not matches:
             raise LocalError(f"there is no pod or workload `{word}`", "list them with: weft ps")
-        return max(found, key=lambda pod: pod.ready)
+        return max(matches, key=lambda pod: pod.ready)
 
     def listening(self, instance: Instance) -> frozenset[int] | None:
         """Return the ports on which an instance listens; None if it does not run on this machine, such as a

@@ -60,12 +60,12 @@ async def watch(probe: Probe, target: ProbeTarget, tell: Tell) -> None:
     await asyncio.sleep(probe.initial_delay.total_seconds())
     thresholds = Thresholds(probe)
     period = probe.period.total_seconds()
-    wait, said = min(_FIRST_WAIT, period), ""
+    wait, last_failure = min(_FIRST_WAIT, period), ""
     while True:
         failure = await check(probe, target)
-        if thresholds.count(passed=not failure) or (failure and not thresholds.ready and failure != said):
+        if thresholds.count(passed=not failure) or (failure and not thresholds.ready and failure != last_failure):
             tell(thresholds.ready, failure)
-        said = failure
+        last_failure = failure
         await asyncio.sleep(period if thresholds.ready else wait)
         wait = min(wait * _SLOWER, period)
 

@@ -218,11 +218,11 @@ def end_leftovers(name: str, base: Path) -> bool:
     """Delete this mesh's network namespaces after killing every process in them. Return whether there were any."""
     from weft.netns import namespace  # imported late: every command lists meshes, and few commands clean up
 
-    found = [each for each in namespace.namespaces() if each.name.startswith(namespace_prefix(name, base))]
-    for each in found:
+    namespaces = [each for each in namespace.namespaces() if each.name.startswith(namespace_prefix(name, base))]
+    for each in namespaces:
         end_processes(each)
         namespace.delete(each)
-    return bool(found)
+    return bool(namespaces)
 
 
 def end_processes(where: NetworkNamespace, uid: int | None = None) -> None:

@@ -30,11 +30,11 @@ def free_users(taken: Collection[int]) -> range:
 
 
 def _running_users() -> set[int]:
-    found = set()
+    users = set()
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             try:
-                found.add(Path(entry.path).stat().st_uid)
+                users.add(Path(entry.path).stat().st_uid)
             except OSError:
                 continue  # the process has just ended
-    return found
+    return users
