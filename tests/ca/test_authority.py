@@ -24,7 +24,7 @@ def clock():
 
 
 def test_only_the_key_is_taken_from_a_request():
-    """Whatever else it asks for: another name, a host's name, to be a CA."""
+    """The CSR also requests another name, a host's name and a CA certificate."""
     key = making.p256()
     wanted = [x509.UniformResourceIdentifier("spiffe://cluster.local/ns/kube-system/sa/admin"), x509.DNSName("bank")]
     issued = Authority.in_memory(making.DOMAIN).sign(making.csr(key, name="admin", names=wanted), making.WEB)
@@ -143,7 +143,7 @@ def test_an_intermediate_of_somebody_elses_signs_with_its_chain(tmp_path):
 
 
 class Agent:
-    """A workload with a certificate, and the roots that it has heard of last."""
+    """A workload with a certificate and the latest roots that it has received."""
 
     def __init__(self, authority: Authority, name: str) -> None:
         self.identity = Identity(making.DOMAIN, "shop", name)
@@ -151,7 +151,7 @@ class Agent:
         self.renew(authority)
 
     def renew(self, authority: Authority) -> None:
-        """As one of Istio's agents: it learns of roots when it renews, and at no other time."""
+        """Renew the certificate as Istio's agents do: they get roots when they renew, and at no other time."""
         self.issued = authority.sign(making.csr(self.key), self.identity)
         self.roots = authority.bundle()
 
@@ -165,8 +165,8 @@ def both_trust(one: Agent, other: Agent, clock) -> bool:
 
 @pytest.mark.parametrize("restarted", ["never", "always"])
 def test_two_workloads_trust_each_other_all_through_a_rotation(tmp_path, clock, restarted):
-    """They renew at 80 % of an hour, at different times, and hear of roots only then; the CA restarts at any time."""
-    clock.advance(hours=-5)  # so that it ends now, when real TLS looks at the clock
+    """They renew at 80 % of an hour, at different times, and get roots only then; the CA restarts at any time."""
+    clock.advance(hours=-5)  # so that the rotation ends at the real time, which real TLS uses
     terms = Terms(lifetime=timedelta(hours=1), propagation=timedelta(hours=1), skew=timedelta(seconds=30))
     authority = Authority.open(tmp_path / "ca", making.DOMAIN, terms, clock=clock)
     old = authority.bundle()

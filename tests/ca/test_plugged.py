@@ -95,7 +95,7 @@ def test_what_cannot_sign_is_refused(tmp_path, how, why):
 
 
 def test_a_root_that_does_not_say_what_its_key_is_for_may_sign(tmp_path):
-    """As `openssl req -x509` makes it."""
+    """`openssl req -x509` creates such a root."""
     root = making.ca("root", ROOT_KEY, signs=None)
     making.plug_in(tmp_path, certificate=root, key=ROOT_KEY)
     assert read_plugged(tmp_path, NOW).signing.certificate == root
@@ -167,7 +167,7 @@ def test_changed_files_are_used_at_once_if_they_are_good_together(tmp_path):
     assert kept.tick(NOW)
     assert kept.bundle() == (certificate_pem(ROOT), certificate_pem(new))
     assert kept.signing.certificate == MIDDLE
-    making.plug_in(tmp_path, certificate=new)  # the key comes a moment later
+    making.plug_in(tmp_path, certificate=new)  # the key file is replaced a moment later
     assert not kept.tick(NOW)
     assert "is not the key of ca-cert.pem" in kept.problem
     assert kept.signing.certificate == MIDDLE

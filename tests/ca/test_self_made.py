@@ -126,7 +126,7 @@ def test_time_that_nobody_could_learn_of_the_root_in_is_waited_for_again(kept, d
         assert not kept.tick(clock())
     clock.advance(days=3)
     restarted = again(disk, clock)
-    assert 500 <= restarted.state.switch_at - clock() <= 560  # what was not noted is waited for again
+    assert 500 <= restarted.state.switch_at - clock() <= 560  # time since the last heartbeat is added to the wait
     assert not restarted.tick(clock())
 
 

@@ -16,7 +16,7 @@ DAY = 86_400.0
 
 
 class Place:
-    """Where all of them look: takes what was decided on the ground of what it holds, and nothing else."""
+    """The store that all processes watch: it accepts a state only if the request is based on the stored state."""
 
     def __init__(self, state):
         self.state = state
@@ -134,7 +134,7 @@ def test_what_is_decided_on_an_old_state_is_decided_again(place, leader, followe
     leader.tick(clock())
     assert place.refusals == 1 and leader.state.phase is RotationPhase.ANNOUNCED
     leader.tick(clock())
-    assert place.refusals == 1  # not in a hurry
+    assert place.refusals == 1  # it waits before the retry
     place.away = False
     clock.now += 6.0
     leader.tick(clock())

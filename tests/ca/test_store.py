@@ -47,14 +47,14 @@ def test_only_the_owner_can_read_what_is_secret_whatever_the_umask(tmp_path):
 
 @pytest.fixture
 def public():
-    """A directory that every user can enter; pytest's own are root's alone."""
+    """A directory that every user can enter; pytest's own directories belong to root."""
     with tempfile.TemporaryDirectory() as made:
         Path(made).chmod(0o755)
         yield Path(made)
 
 
 def read_as(uid, gid, file):
-    """What a process of that user and group gets: the text, or why not."""
+    """Return what a process of that user and group reads: the content, or the error."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -45,7 +45,7 @@ async def test_reads_counters_and_histograms(ready_envoy, namespace):
     stats = await admin.stats(r"^cluster\.own-admin\.")
     assert stats.values["cluster.own-admin.upstream_rq_200"] == 1
     assert stats.values["cluster.own-admin.upstream_rq_total"] == 1
-    # Workers' histograms are merged after each question.
+    # Envoy merges the workers' histograms after each request for stats.
     stats = await eventually(
         lambda: admin.stats(r"^cluster\.own-admin\."),
         lambda stats: stats.histograms.get("cluster.own-admin.upstream_rq_time") is not None,

@@ -1,4 +1,4 @@
-"""Two dumps, and where they are not the same. That real Envoys say what they were sent is tried in tests/e2e."""
+"""Differences between two dumps. tests/e2e tests that real Envoys report what they were sent."""
 
 from __future__ import annotations
 

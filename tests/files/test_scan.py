@@ -23,7 +23,7 @@ def test_looks_into_directories_and_through_links(tmp_path):
     (tmp_path / "sub/.git").mkdir(parents=True)
     for name in ("a.yaml", "sub/b.yml", "sub/.git/c.yaml", "d.txt"):
         (tmp_path / name).write_text("")
-    (tmp_path / "sub/up").symlink_to(tmp_path)  # a circle
+    (tmp_path / "sub/up").symlink_to(tmp_path)  # a cycle
     (tmp_path / "l.yaml").symlink_to("d.txt")
     assert set(look(str(tmp_path), "mesh").files) == {"a.yaml", "sub/b.yml", "l.yaml"}
 
@@ -48,7 +48,7 @@ def test_a_ca_among_the_files_is_passed_over_with_one_warning(tmp_path, below):
     assert set(seen.files) == {f"{below}/a.yaml".lstrip("/")}
     (problem,) = problems_of(seen)
     assert problem.severity is Severity.WARNING and problem.where.file == f"mesh/{below}".rstrip("/")
-    (kept / "authority.lock").unlink()  # then it is anybody's file of that name
+    (kept / "authority.lock").unlink()  # without the lock it is an ordinary file with that name
     assert len(look(str(tmp_path), "mesh").files) == 2
 
 
@@ -101,7 +101,7 @@ def test_what_is_below_a_blind_spot_may_still_be_there(tmp_path, monkeypatch):
             raise PermissionError(13, "Permission denied")
         return real(path)
 
-    monkeypatch.setattr(os, "scandir", scandir)  # root may read everything, so this cannot be had for real
+    monkeypatch.setattr(os, "scandir", scandir)  # root may read every directory, so the error is simulated
     seen = look(str(tmp_path), "mesh")
     assert seen.hides("sub/a.yaml")
     assert not seen.hides("a.yaml")

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.root
 
 @pytest.fixture
 def place():
-    """Below /tmp, which everybody may enter."""
+    """A directory below /tmp, which every user may enter."""
     with tempfile.TemporaryDirectory(prefix="weft-access-", dir="/tmp") as name:
         Path(name).chmod(0o755)
         yield Path(name)

@@ -8,7 +8,8 @@ from weft.local.exchange import Exchange, NoAnswer
 
 @pytest.fixture
 def answering(tmp_path):
-    """Who answers the next question with these bytes; yields how to say which, and what was asked."""
+    """A server that answers the next request with given bytes. Yields a function that sets them and the recorded
+    requests."""
     path, asked, threads = str(tmp_path / "socket"), [], []
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(path)

@@ -1,4 +1,4 @@
-"""Who the pods of a real mesh are, and what becomes of it when pods, certificates and roots come and go."""
+"""The identities of the pods of a real mesh, when pods are removed, certificates renewed and roots rotated."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def test_a_ca_in_a_directory_is_the_same_for_the_next_mesh(tmp_path):
     for _ in range(2):
         async with mesh(SERVICE, trust=Trust(ca=tmp_path / "ca")) as rig:
             roots.append(rig.engine.ca_status().certificates[0].fingerprint)
-            # by which `weft ca rotate DIR` reaches it
+            # `weft ca rotate DIR` uses this socket.
             await eventually(lambda: (tmp_path / "ca" / SOCKET).exists())
             (status,) = await asyncio.to_thread(lambda: list(ask(tmp_path / "ca", Wish(do="status"))))
             assert status.certificates[0].fingerprint == roots[0]

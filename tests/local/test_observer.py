@@ -137,7 +137,7 @@ async def test_a_late_connection_is_told_by_name_until_the_protocol_is_declared(
             return [str(problem) for problem in rig.engine.status().problems if "first bytes" in problem.what]
 
         assert await greet() == b"hello"
-        # Into the greeter it came by mutual TLS, which speaks first and says what it carries.
+        # The greeter's proxy got the connection with mutual TLS, whose ALPN names the protocol, so it did not wait.
         (from_caller,) = await late()
         assert "Workload shop/caller: warning: connections to greeter.shop:7000 were delayed" in from_caller
         assert await greet("outside") == b"hello"
