@@ -38,7 +38,7 @@ _SHORTEST = timedelta(seconds=1)
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """The lifetimes and waiting times of an authority."""
+    """How long an authority's certificates and roots are valid, and how long a rotation waits."""
 
     lifetime: timedelta = timedelta(hours=24)  # if none is requested
     longest: timedelta = timedelta(days=90)  # the limit of requested lifetimes

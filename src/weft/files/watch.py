@@ -160,7 +160,7 @@ class _Watcher:
         return self._listening != (status.st_dev, status.st_ino)
 
     def _listen(self) -> None:
-        """Watch the directory that is at the path now."""
+        """Start a new watch of the directory that is at the path now."""
         self._unlisten()
         status = Path(self._root).stat()
         self._listening = (status.st_dev, status.st_ino)

@@ -62,7 +62,7 @@ def fetch_ca(name: str) -> AuthorityStatus:
 
 
 def rotate_ca(name: str, propagation: timedelta | None = None) -> AuthorityStatus:
-    """Start the rotation of a mesh's CA to a new root and return its state. The new root signs certificates after
+    """Start the rotation of a mesh's CA to a new root and return the CA's state. The new root signs certificates after
     `propagation`; `fetch_ca` returns the progress."""
     from weft.ca.status import AuthorityStatus
 

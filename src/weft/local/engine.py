@@ -294,7 +294,7 @@ class Engine:
         return self.vouch().authority.status()
 
     def rotate_ca(self, propagation: timedelta | None = None) -> AuthorityStatus:
-        """Start the rotation of the mesh's CA to a new root, and return its state. Raises AuthorityError."""
+        """Start the rotation of the mesh's CA to a new root, and return the CA's state. Raises AuthorityError."""
         return self.vouch().rotate(propagation)
 
 

@@ -127,5 +127,5 @@ class Identities:
         return self.authority.status().problems(datetime.now(UTC))
 
     def rotate(self, propagation: timedelta | None = None) -> AuthorityStatus:
-        """Start the rotation of the CA to a new root, and return its state. Raises AuthorityError."""
+        """Start the rotation of the CA to a new root, and return the CA's state. Raises AuthorityError."""
         return self.authority.rotate(propagation)

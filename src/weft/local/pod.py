@@ -421,5 +421,5 @@ class LocalPod:
 
 
 def _words(error: Exception) -> str:
-    """Return the text of an error, without the network namespace of a NetworkError: it repeats the pod's name."""
+    """Return the text of an error, without the name of the network namespace, which repeats the pod's name."""
     return error.problem.what if isinstance(error, NetworkError) else str(error)
