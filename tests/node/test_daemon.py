@@ -209,7 +209,7 @@ async def test_a_ca_that_moved_to_another_root_while_away_is_known_again_by_the_
         await node.open_ca()
         publishing = asyncio.create_task(node.kubelet.publish(web, node.token(web)))
         await eventually(lambda: made.agent.statuses())
-        await eventually(lambda: "no certificate of a root that is trusted here" in made.agent.status(web.uid).error)
+        await eventually(lambda: "is not signed by a trusted root" in made.agent.status(web.uid).error)
         node.write_roots(node.authority)
         await eventually(lambda: made.agent.status(web.uid).serial)
         assert made.agent.bundle == node.authority.bundle()

@@ -41,7 +41,7 @@ def test_what_a_file_says_instead_is_compared_too(weft, mesh, tmp_path):
         (("job",), 1, "`job` has no proxy"),
         (("--file", "dump.json"), 2, "--file needs a pod"),
         (("talker-0", "--file", "/nonexistent"), 1, "/nonexistent: No such file"),
-        (("talker-0", "--file", __file__), 1, "this is not JSON"),
+        (("talker-0", "--file", __file__), 1, "the dump is not JSON"),
     ],
 )
 def test_what_makes_no_sense_is_said(weft, mesh, arguments, code, said):

@@ -116,7 +116,7 @@ def test_rotates_a_ca_that_nobody_signs_with(directory):
     assert done.exit_code == 0
     assert "announced: both roots are trusted" in done.stderr
     assert "continues when weft control or weft up runs with it" in done.stderr
-    assert "under way" in run("rotate", directory).stderr
+    assert "a rotation is in progress" in run("rotate", directory).stderr
     assert "fading" in run("rotate", directory, "--now").stderr
     assert read_status(directory).phase == "fading"
 
@@ -126,7 +126,7 @@ def test_says_how_a_plugged_in_ca_is_rotated(directory):
     making.plug_in(directory, certificate=making.ca("root", key), key=key)
     done = run("rotate", directory)
     assert done.exit_code == 1
-    assert "yours to rotate" in done.stderr
+    assert "weft does not rotate its roots" in done.stderr
     assert done.stderr.count("hint: ") == 2
 
 
@@ -157,7 +157,7 @@ def test_the_ca_of_a_mesh_on_this_machine_is_shown_and_rotated(weft, mesh):
     assert done.returncode == 0
     assert done.stderr.startswith("announced: both roots are trusted")
     assert "announced" in weft("ca", "show", "--mesh", mesh).stderr
-    assert "under way" in weft("ca", "rotate", "--mesh", mesh).stderr
+    assert "a rotation is in progress" in weft("ca", "rotate", "--mesh", mesh).stderr
     assert weft("ca", "rotate", "--mesh", mesh, "--now").returncode == 2
     assert "no mesh named `nobody`" in weft("ca", "show", "--mesh", "nobody").stderr
 

@@ -148,7 +148,7 @@ def test_what_is_not_connected_and_what_it_cannot_do_is_said_with_a_hint(running
         with pytest.raises(click.exceptions.Exit):
             ask()
         assert said in capsys.readouterr().err
-    with pytest.raises(LocalError, match="no weft control answers"):
+    with pytest.raises(LocalError, match="weft control does not answer"):
         ControlReach(running.base).ask("syncz")
 
 

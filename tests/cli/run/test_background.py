@@ -215,7 +215,7 @@ def test_a_root_for_another_trust_domain_is_said_by_the_mesh_itself_and_nothing_
     result = weft("up", mesh, "--name", f"other-{os.getpid()}", "--detach", "--ca", ca)
     assert result.returncode == 1
     what, hint = result.stderr.splitlines()
-    assert what.startswith(f"error: {ca}/authority.json: its root is for the trust domain 'other.example'")
+    assert what.startswith(f"error: {ca}/authority.json: the root in this file is for the trust domain 'other.example'")
     assert hint.startswith("hint: ")
 
 

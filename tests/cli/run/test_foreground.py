@@ -108,7 +108,7 @@ def test_a_mesh_that_cannot_go_on_ends_clean_and_says_so_with_its_exit_code(weft
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=weft.environment)
     assert done.returncode == 1
-    assert f"error: mesh {name} could not go on: OSError('the kernel said no')" in done.stderr
+    assert f"error: mesh {name} failed: OSError('the kernel said no')" in done.stderr
     assert namespaces(name) == []
 
 

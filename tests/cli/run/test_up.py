@@ -59,7 +59,7 @@ def test_a_ca_that_cannot_be_used_is_said_in_two_lines_before_anything_starts(tm
     Authority.open(keyless, "cluster.local").close()
     (keyless / "bundle.pem").rename(keyless / "ca-cert.pem")
     for ca, why in (
-        (garbage, f"{garbage}/ca-cert.pem: holds no certificates in PEM"),
+        (garbage, f"{garbage}/ca-cert.pem: contains no certificates in PEM"),
         (keyless, f"{keyless}/ca-key.pem: does not exist"),
         (file, f"{file}: is not a directory"),
     ):
@@ -89,7 +89,7 @@ def test_the_past_is_kept_only_where_nobody_else_looks(tmp_path):
     (tmp_path / "open").mkdir(mode=0o755)
     result = CliRunner().invoke(app, ["up", str(tmp_path), "--history", str(tmp_path / "open")])
     assert result.exit_code == 1
-    assert f"{tmp_path / 'open'} is not a directory of yours alone" in result.stderr
+    assert f"{tmp_path / 'open'} is not a directory that only you can access" in result.stderr
     assert _flags(Trust(), tmp_path)[:2] == ["--history", str(tmp_path)]
 
 

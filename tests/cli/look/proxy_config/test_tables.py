@@ -118,7 +118,7 @@ def test_a_file_that_is_no_dump_is_said_in_words(tmp_path):
     (tmp_path / "x").write_text("no")
     result = run("pc", "clusters", "--file", tmp_path / "x")
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"error: {tmp_path / 'x'}: this is not JSON") and "hint: " in result.stderr
+    assert result.stderr.startswith(f"error: {tmp_path / 'x'}: the dump is not JSON") and "hint: " in result.stderr
 
 
 @pytest.mark.parametrize("command", ["listeners", "routes", "clusters", "endpoints", "secret"])
