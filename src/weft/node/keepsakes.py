@@ -1,9 +1,9 @@
-"""What an agent leaves for the one after it: tokens, certificates and keys, so that a proxy that starts while agents
-change is not without its identity.
+"""State that an agent leaves for the next agent of its node: tokens, certificates and keys. A proxy that starts while
+the agent is replaced gets its certificate at once.
 
-Pods' keepsakes come in and are written one file each; the next agent reads them once. Rule: never on a disk. The
-directory is a tmpfs that only root can enter, and anything else is refused. (Where a machine swaps, what is in a tmpfs
-may be swapped, as may this process's own memory.)
+Each pod's state is one file, which the next agent reads once. Rule: the state is never on a disk. The directory must be
+a tmpfs or ramfs that only root can enter; any other directory is rejected. (On a machine with swap, a tmpfs may be
+swapped out, as may this process's own memory.)
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from weft.node.key import Key, KeyKind
 log = logging.getLogger("weft.node.keepsakes")
 
 _IN_MEMORY = {0x01021994: "tmpfs", 0x858458F6: "ramfs"}  # statfs(2)
-_STATFS_BYTES = 256  # more than any architecture's struct; its first word is the type
+_STATFS_BYTES = 256  # larger than the struct of any architecture; its first word is the file system's type
 _MOST_BYTES = 256 * 1024
 
 
 class KeepsakesRefused(Exception):
-    """Keys would lie where they must not."""
+    """The state directory is not safe for keys: not in memory, not ours, or not a directory."""
 
     def __init__(self, what: str, hint: str, *, directory: Path) -> None:
         self.problem = Problem(Where(file=str(directory)), what, hint)
@@ -40,7 +40,7 @@ class KeepsakesRefused(Exception):
 
 
 class Keepsake(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one pod and its volume."""
+    """The state of one pod and its volume, as one file."""
 
     volume_id: str
     path: str
@@ -63,7 +63,7 @@ class Keepsake(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def certificate(self, identity: Identity, now: float) -> Certified | None:
-        """If it is still this identity's, and good."""
+        """Return the kept certificate if it is for `identity` and valid at `now`, else None."""
         if not self.chain:
             return None
         epoch = datetime.fromtimestamp(self.obtained, UTC)
@@ -79,12 +79,12 @@ class Keepsake(msgspec.Struct, frozen=True, kw_only=True):
 
 class Keepsakes:
     def __init__(self, directory: Path) -> None:
-        """Raises KeepsakesRefused."""
+        """Use `directory`, created if missing. Raises KeepsakesRefused if keys must not be stored there."""
         self._directory = directory
         _refuse_unless_in_memory(directory)
 
     def keep(self, keepsake: Keepsake) -> None:
-        """What cannot be kept is missed only by the next agent, so it is logged and no more."""
+        """Write the state of one pod. A failure affects only the next agent, so it is logged and not raised."""
         file = self._directory / f"{keepsake.uid}.json"
         fresh = file.with_suffix(".new")
         try:
@@ -110,7 +110,8 @@ class Keepsakes:
                         raise ValueError("not ours")
                     found.append(msgspec.json.decode(opened.read(_MOST_BYTES), type=Keepsake))
             except (OSError, ValueError, RecursionError) as error:
-                # The error of a file that is half there may hold some of it: only its kind is said.
+                # The error message for a truncated file may contain part of its secrets, so only the error's type is
+                # logged.
                 log.warning("%s is of no use (%s); it is dropped", file, type(error).__name__)
                 self.drop(file.stem)
         return found
@@ -132,7 +133,8 @@ def _refuse_unless_in_memory(directory: Path) -> None:
     if found.st_uid != os.geteuid():
         raise KeepsakesRefused(f"belongs to user {found.st_uid}", hint, directory=directory)
     if found.st_mode & 0o077:
-        # Kubelet makes an emptyDir for everybody; it is this container's alone, and now root's.
+        # Kubelet creates an emptyDir with access for all users. Only this container mounts it, and from here on only
+        # root can enter.
         directory.chmod(0o700)
 
 

@@ -1,7 +1,7 @@
-"""Kubelet as the driver sees it: its directories, its registration of plugins, and which volumes it knows of.
+"""Kubelet's interface to a CSI driver: its directories, its plugin registration, and the volumes that it has recorded.
 
-Its root directory comes in; where sockets must be, and what was published before this agent began, leave. Rule: a path
-that is not one of kubelet's own volumes is touched by nobody here.
+Input: kubelet's root directory. Output: the paths of the driver's sockets, and the volumes that were published before
+this agent started. Rule: only paths that are volumes of a pod below kubelet's root are ever touched.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
 class Volume(msgspec.Struct, frozen=True):
-    """One pod's, at the place where its container sees it."""
+    """The CSI volume of one pod; `path` is the directory that kubelet mounts into the pod's container."""
 
     id: str
     pod_uid: str
@@ -41,14 +41,14 @@ class Kubelet(msgspec.Struct, frozen=True):
     root: Path = ROOT
 
     def plugin(self, driver: str) -> Path:
-        """The driver's own directory."""
+        """Return the plugin directory of the driver."""
         return self.root / "plugins" / driver
 
     def registration(self, driver: str) -> Path:
         return self.root / "plugins_registry" / f"{driver}-reg.sock"
 
     def volume(self, volume_id: str, path: str) -> Volume:
-        """Raises ValueError, if kubelet would not have it there."""
+        """Return the volume at `path`. Raises ValueError if kubelet would not place a pod's CSI volume there."""
         target = Path(path)
         try:
             uid, *below = target.relative_to(self.root / "pods").parts
@@ -60,7 +60,7 @@ class Kubelet(msgspec.Struct, frozen=True):
         return Volume(volume_id, uid, target)
 
     def volumes(self, driver: str) -> list[Volume]:
-        """All that kubelet has, by its own notes, whether or not they were published."""
+        """Return every volume of this driver that kubelet has recorded in a `vol_data.json`, published or not."""
         found = []
         for note in sorted((self.root / "pods").glob(f"*/volumes/kubernetes.io~csi/*/{_DATA}")):
             try:
@@ -69,7 +69,7 @@ class Kubelet(msgspec.Struct, frozen=True):
                 if said.driver == driver:
                     found.append(self.volume(said.volume, str(note.parent / "mount")))
             except FileNotFoundError:
-                continue  # gone while we look
+                continue  # removed since the directory was listed
             except (OSError, ValueError, RecursionError) as error:
                 log.warning("%s cannot be read: %s; its volume is taken up when kubelet speaks of it", note, error)
         return found
@@ -81,12 +81,13 @@ class _Note(msgspec.Struct):
 
 
 class PluginRegistration:
-    """Tells kubelet, when it asks, who this driver is and where it listens."""
+    """Kubelet's plugin registration service: returns the driver's name and socket, and records whether kubelet accepted
+    it."""
 
     def __init__(self, driver: str, endpoint: Path) -> None:
         self._driver, self._endpoint = driver, endpoint
         self.is_registered = False
-        self.refused = asyncio.Event()  # kubelet has said that it does not take it; whoever heeds that clears it
+        self.refused = asyncio.Event()  # set when kubelet has rejected the driver; cleared by the driver
 
     def handler(self) -> grpc.GenericRpcHandler:
         return grpc.method_handlers_generic_handler(

@@ -1,7 +1,8 @@
-"""Who the agent itself is to the control plane: its own certificate, got with its own token as any workload gets one.
+"""The agent's own identity towards the control plane: a certificate that it gets with its own token, as a workload
+does.
 
-A file with a token that kubelet keeps fresh comes in, credentials for a TLS connection leave, again whenever there are
-others. Rule: what is said of them in a log or an error is nothing.
+Input: a token file that kubelet keeps fresh. Output: TLS client credentials, and new ones whenever the certificate or
+the roots change. Rule: no part of the credentials appears in a log or an error.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ log = logging.getLogger("weft.node.own")
 
 _NAME = "the agent itself"
 _RETRY = 1.0  # seconds
-_MOST_DELAY = 5.0  # seconds between tries: without it, nothing new reaches any pod of the machine
+_MOST_DELAY = 5.0  # seconds between attempts: without this certificate, no pod of the machine gets new config
 
 
 class ClientCredentials(msgspec.Struct, frozen=True):
-    """All in PEM."""
+    """TLS client credentials of the agent, all in PEM."""
 
     chain: bytes  # the leaf first
     key: bytes
-    roots: bytes  # by which the other side is known
+    roots: bytes  # that verify the server
 
     def __repr__(self) -> str:
         return "<credentials>"
 
 
 class OwnIdentity:
-    """There are no credentials until `trust` was told of the roots."""
+    """The agent's own certificate. There are no credentials until `trust` has been called with the roots."""
 
     def __init__(self, token_file: Path, signer: Signer, *, trust_domain: str, lifetime: timedelta = LIFETIME) -> None:
         self.token = token_in(token_file)
@@ -58,7 +59,7 @@ class OwnIdentity:
         return self._now()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Get and renew the certificate until cancelled."""
         bearer = Bearer(name=_NAME, identity=await self._who(), token=self.token)
         self._kept = KeptIdentity(
             bearer, self._signer, publish=self._publish, lifetime=self._lifetime, most_delay=_MOST_DELAY
@@ -73,7 +74,7 @@ class OwnIdentity:
         self._tell()
 
     async def credentials(self) -> AsyncGenerator[ClientCredentials, None]:
-        """As soon as there are some, and again whenever there are others, for ever."""
+        """Yield the current credentials as soon as there are any, and again after each change, without end."""
         told: ClientCredentials | None = None
         while True:
             news, now = self._news, self._now()
@@ -90,7 +91,7 @@ class OwnIdentity:
         return ClientCredentials("".join(held.chain).encode(), held.key.secret_pem(), "".join(self._bundle).encode())
 
     async def _who(self) -> Identity:
-        """Without a token there is nothing to do but to wait for one."""
+        """Return the identity in the agent's token; wait and retry until the file has a valid token."""
         said = ""
         while True:
             try:

@@ -1,12 +1,13 @@
-"""The redirect of a pod that may not set it up itself: for clusters that forbid NET_ADMIN in pods.
+"""Installs the traffic redirect for pods that may not do it themselves, in clusters that forbid NET_ADMIN in pods.
 
-What kubelet runs at the start of the pod's proxy calls on a socket in the pod's volume, from inside the pod's network;
-the kernel says which process that is, and in that process's network, and no other, the rules are put in place. Only
-then do the pod's next containers start. Nothing in the pod has any privilege. Rule: what the caller says is only which
-of its own traffic is meant; where that is, the kernel says. What was asked for first holds: nobody in the pod lifts it.
+At the start of a pod's proxy, a program inside the pod connects to a socket in the pod's volume. The kernel reports
+which process connected, and the agent installs the iptables rules in the network namespace of that process, and in no
+other. Only then do the pod's next containers start. Nothing in the pod has any privilege. Rule: the caller chooses only
+which of its own traffic is redirected; the kernel decides in which network. The first request of a pod is final: no
+process in the pod can change or remove the redirect.
 
-For this the agent must see the pod's processes (hostPID), and have SYS_ADMIN and SYS_PTRACE to enter, NET_ADMIN and
-NET_RAW to set the rules: capabilities that it does not have unless this was chosen.
+The agent needs hostPID to see the pod's processes, SYS_ADMIN and SYS_PTRACE to enter their network, and NET_ADMIN and
+NET_RAW to install the rules. It gets these capabilities only if redirects by the agent are enabled.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from weft.node.redirect_call import LONGEST, RedirectRequest, RedirectResult
 log = logging.getLogger("weft.node.redirect")
 
 _REQUEST_TIMEOUT = 10.0  # seconds
-_MOST_AT_ONCE = 4  # of one pod
+_MOST_AT_ONCE = 4  # connections of one pod
 _SO_PEERPIDFD = 77  # Linux 6.5
 _POD_IN_CGROUP = re.compile(r"\bpod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})\b", re.IGNORECASE)
 
 
 class Redirects:
-    """A `SocketServer` of pods."""
+    """The redirect socket of each pod; a `SocketServer`."""
 
     def __init__(self) -> None:
         self._open: dict[str, tuple[asyncio.Server, Doorway, os.stat_result]] = {}
@@ -67,7 +68,7 @@ class Redirects:
         await self._shut(uid, gone=True)
 
     async def close(self) -> None:
-        """The next agent makes the sockets anew."""
+        """Close the sockets but keep their directories; the next agent creates the sockets again."""
         for uid in tuple(self._open):
             await self._shut(uid, gone=False)
 
@@ -106,7 +107,8 @@ class Redirects:
         self, pod: KubeletPod, doorway: Doorway, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> RedirectResult:
         try:
-            # Also of one who is not helped: what is closed with words unread takes the answer along.
+            # Read the request even if the caller is then rejected: closing a socket with unread data would discard the
+            # response.
             async with asyncio.timeout(_REQUEST_TIMEOUT):
                 line = await reader.readline()
             with _network_of(writer.get_extra_info("socket"), pod, doorway) as network:
@@ -126,7 +128,8 @@ class Redirects:
 
 
 async def _to_its_end(work: Coroutine[None, None, None]) -> None:
-    """Also if nobody wants to wait any more: a thread cannot be stopped, and what it uses must stay open so long."""
+    """Wait for `work` to finish, even if this task is cancelled: a thread cannot be stopped, and the file descriptors
+    that it uses must stay open until it ends."""
     thread = asyncio.ensure_future(work)
     try:
         await asyncio.shield(thread)
@@ -135,12 +138,12 @@ async def _to_its_end(work: Coroutine[None, None, None]) -> None:
 
 
 class _Unwelcome(Exception):
-    """The caller cannot be helped; says why."""
+    """The caller is rejected; the message has the reason."""
 
 
 @contextlib.contextmanager
 def _network_of(connection: socket.socket, pod: KubeletPod, doorway: Doorway) -> Iterator[NetworkNamespace]:
-    """The caller's network, held open. Raises _Unwelcome."""
+    """Yield the caller's network namespace, kept open meanwhile. Raises _Unwelcome if the caller is not the pod's."""
     visitor = visitor_of(connection)
     if visitor.uid != doorway.uid:
         raise _Unwelcome(f"only user {doorway.uid} may ask, not {visitor.uid}")
@@ -154,10 +157,10 @@ def _network_of(connection: socket.socket, pod: KubeletPod, doorway: Doorway) ->
             raise _Unwelcome(f"the caller's network cannot be opened: {error.strerror}") from error
         try:
             _refuse_strangers(visitor.pid, network, pod)
-            # Its number may have become another's before we looked, but not if it still runs now.
+            # The PID may have been reused before the namespace was opened, but not if the caller still runs now.
             if select.select([process], [], [], 0)[0]:
                 raise _Unwelcome("the caller has ended")
-            yield NetworkNamespace(f"/proc/self/fd/{network}")  # an absolute path stands for itself
+            yield NetworkNamespace(f"/proc/self/fd/{network}")  # an absolute path is taken as it is
         finally:
             os.close(network)
     finally:
@@ -165,7 +168,7 @@ def _network_of(connection: socket.socket, pod: KubeletPod, doorway: Doorway) ->
 
 
 def _process_of(connection: socket.socket, pid: int) -> int:
-    """A handle of the process that called, and not of one that got its number later."""
+    """Return a pidfd of the process that connected, never of a later process with the same PID."""
     try:
         return connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as error:
@@ -178,7 +181,7 @@ def _process_of(connection: socket.socket, pid: int) -> int:
 
 
 def _refuse_strangers(pid: int, network: int, pod: KubeletPod) -> None:
-    """The node's own network is nobody's pod; and where the kernel's groups name a pod, it must be this one."""
+    """Raise _Unwelcome if the caller is on the node's own network, or if its cgroup names a pod other than `pod`."""
     theirs = os.fstat(network)
     for machines in ("/proc/1/ns/net", "/proc/self/ns/net"):
         with contextlib.suppress(OSError):

@@ -1,8 +1,9 @@
-"""The workloads of a machine, as a directory says them: one JSON file for each, put there by who starts workloads.
+"""The workloads of a machine, declared by the files of a directory: one JSON file for each, written by the program that
+starts workloads.
 
-A directory comes in; what leaves is the whole set, again whenever it has changed. The kernel's events only say when to
-look; what is true is what a look finds. Rule: only root may say who a workload is, and what is not root's is not read;
-a file that cannot be read stops no other, and takes away nothing that was registered before it broke.
+Input: the directory. Output: the whole set of registrations, again after each change. inotify events only trigger a
+scan; the scan's result is what counts. Rules: only root may declare a workload's identity, so a file of another owner
+is not read; a file that cannot be read affects no other file, and its last valid registration stays in force.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ from weft.node.key import KeyKind
 
 log = logging.getLogger("weft.node.registrations")
 
-SWEEP = 2.0  # seconds between looks that no event asked for
+SWEEP = 2.0  # seconds between scans that no event triggered
 _MOST_BYTES = 64 * 1024
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One workload. Paths are absolute."""
+    """One workload, as its file declares it. Paths are absolute."""
 
     namespace: str
     pod: str
     pod_uid: str
     service_account: str = "default"
     trust_domain: str = "cluster.local"
-    token_file: str  # kept fresh by who put it there; read anew for each certificate
-    socket: str  # made here, in a directory of its own
-    network_namespace: str = ""  # the pod's, as a file; empty: any process of the proxy's user may open the socket
+    token_file: str  # kept fresh by the program that wrote it; read again for each certificate
+    socket: str  # created by the agent, in a directory that contains nothing else
+    network_namespace: str = ""  # file of the pod's; empty: any process of user `uid` may connect
     key: KeyKind = KeyKind.P256
     uid: int = PROXY_UID
     gid: int = PROXY_GID
@@ -56,7 +57,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class DirectoryRefused(Exception):
-    """What is registered there could be anybody's word."""
+    """The registration directory is not usable: its files could have been written by users other than root."""
 
     def __init__(self, what: str, hint: str, *, file: Path) -> None:
         self.problem = Problem(Where(file=str(file)), what, hint)
@@ -64,7 +65,7 @@ class DirectoryRefused(Exception):
 
 
 def parse_registration(text: bytes) -> Registration:
-    """Raises ValueError, with words for who wrote the file: all that is wrong with its fields, not the first of it."""
+    """Parse the content of a registration file. Raises ValueError with all wrong fields, not only the first."""
     try:
         said = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
         if wrong := _wrong_names(said.keys()):
@@ -109,8 +110,8 @@ def _wrong_values(made: Registration) -> Iterator[str]:
 
 
 async def watch_registrations(directory: Path) -> AsyncGenerator[dict[str, Registration], None]:
-    """All that there are, by file name, at once and after each change, for ever. Raises DirectoryRefused at the start;
-    later, while the directory is away or not root's alone, everything stays as it was."""
+    """Yield all registrations by file name, at once and after each change, without end. Raises DirectoryRefused at the
+    start. Later, while the directory is missing or accessible to other users, the last registrations stay in force."""
     refuse_unless_ours_alone(directory)
     looks = _Looks(directory)
     try:
@@ -150,7 +151,7 @@ class _Looks:
         self._events: FileEvents | None = None
         self._known: dict[str, Registration] = {}
         self._refused = ""
-        self._wrong: dict[str, str] = {}  # what was said of a file, so that it is said once
+        self._wrong: dict[str, str] = {}  # last error logged for each file, so that it is logged once
 
     def stop(self) -> None:
         self._stopped.set()
@@ -161,7 +162,7 @@ class _Looks:
             return
         try:
             self._events.wait(SWEEP)
-        except RuntimeError:  # the kernel's queue broke; start anew
+        except RuntimeError:  # the inotify queue failed; it is created again
             self._unlisten()
 
     def look(self) -> dict[str, Registration]:
@@ -183,7 +184,7 @@ class _Looks:
 
     def _read_all(self) -> dict[str, Registration]:
         if self._events is None:
-            with contextlib.suppress(OSError, RuntimeError):  # out of inotify watches: look at every sweep instead
+            with contextlib.suppress(OSError, RuntimeError):  # no inotify watches left: rely on the sweeps
                 self._events = FileEvents(str(self._directory), self._stopped, recursive=False)
         present: dict[str, Registration] = {}
         names = sorted(entry.name for entry in os.scandir(self._directory) if entry.name.endswith(".json"))
@@ -205,7 +206,7 @@ class _Looks:
 
 
 def _without_doubles(present: dict[str, Registration]) -> dict[str, Registration]:
-    """The same pod twice, or one socket for two: the first file, by name, has it."""
+    """Drop a registration whose pod or socket was already registered by a file that sorts before it."""
     pods: set[str] = set()
     sockets: set[str] = set()
     kept = {}
