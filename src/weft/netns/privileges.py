@@ -1,7 +1,7 @@
-"""What this machine and this user still lack to run a mesh, each with the command that helps.
+"""Checks what this machine and this user lack to run a mesh; each problem has the command that solves it.
 
-Nothing is guessed from names or versions where the kernel can be asked: links and rules are tried in a namespace that
-nobody sees and that is gone when the answer is.
+Nothing is guessed from names or versions where the kernel can be tested: links and rules are tried in an unnamed
+namespace, which ends with the check.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _PROGRAMS = {
 
 
 def missing_privileges() -> list[Problem]:
-    """An empty list means that a mesh can run here."""
+    """Return what is missing. An empty list means that a mesh can run here."""
     problems = [*_missing_rights(), *_missing_programs()]
-    # Without these the kernel would only repeat the same answer in worse words.
+    # Without rights and programs, the kernel check would fail for the same reasons with less clear messages.
     return problems or _missing_kernel_parts()
 
 
@@ -66,7 +66,7 @@ def _missing_kernel_parts() -> list[Problem]:
 
 
 def _try_kernel() -> list[Problem]:
-    # Heavy to import, and this is also asked by commands that otherwise never touch netlink.
+    # Slow to import, and this check also runs in commands that use no netlink otherwise.
     from pyroute2 import IPRoute
     from pyroute2.netlink.exceptions import NetlinkError
 
