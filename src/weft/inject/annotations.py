@@ -1,5 +1,5 @@
-"""What a pod asks of its sidecar, read from its annotations: checked, and with the installation's word where the pod
-says nothing. Every problem of a pod is told together, each with its annotation."""
+"""Reads a pod's annotations about its sidecar and checks them; the installation's settings apply where an annotation is
+missing. All problems of a pod are reported together, each with its annotation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ _AMOUNTS = {
 }
 _READ = (f"{SIDECAR}inject", STATUS, redirect.MODE, *_AMOUNTS, _IMAGE, _REWRITE, _LEVEL, _LEVELS, _VOLUMES, _MOUNTS,
          NATIVE)  # fmt: skip
-# Istio's, and of no use here: they are about its agent, or come to the proxy by other ways.
+# Annotations of Istio that weft does not use: they configure Istio's agent, or the proxy gets their setting in another
+# way.
 _UNUSED = tuple(
     SIDECAR + name
     for name in words("""
@@ -50,12 +51,12 @@ _UNUSED = tuple(
 )
 _HEARD = frozenset({*_READ, *redirect.ANNOTATIONS})
 _COMPONENT = re.compile(r"[a-z0-9_]+:([a-z]+)")
-_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})  # what Go reads as a boolean, and so Istio
+_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})  # the texts that Go, and so Istio, parses as a boolean
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
 
 class InjectionRefused(Exception):
-    """The pod cannot be injected as it is; its author can change that."""
+    """The pod cannot be injected as it is; its author can correct it."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("; ".join(map(str, problems)))
@@ -72,7 +73,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     component_log_level: str
     concurrency: int
     hold: bool
-    native: bool | None  # None: as everywhere else
+    native: bool | None  # None: the installation's setting
     drain_seconds: int
     termination_seconds: float
     environment: Mapping[str, str]
@@ -85,7 +86,8 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(annotations: Mapping[str, str], settings: InjectionSettings, named: str) -> Wishes:
-    """`named` is the pod, for messages. Raises InjectionRefused with all there is to say."""
+    """Return the sidecar settings of one pod. `named` is the pod, for messages. Raises InjectionRefused with all
+    problems."""
     return _Reading(annotations, settings, named).wishes()
 
 
@@ -116,7 +118,7 @@ class _Reading:
             concurrency=settings.concurrency if config.concurrency is None else config.concurrency,
             hold=_first(config.hold_application_until_proxy_starts, settings.hold_application_until_proxy_starts),
             native=self._value(NATIVE, None, _flag),
-            # Envoy counts whole seconds, and 0 would mean that nothing is drained at all.
+            # Envoy counts whole seconds, and 0 would disable draining.
             drain_seconds=max(1, round(seconds_of(config.drain_duration or settings.drain_duration) or 0)),
             termination_seconds=seconds_of(config.termination_drain_duration or settings.termination_drain_duration)
             or 0.0,
@@ -153,7 +155,8 @@ class _Reading:
             return default
 
     def _resources(self) -> ProxyResources:
-        """A pod may name one amount alone. A default that would then contradict it gives way."""
+        """Return the proxy's resources. A pod may set only a request or only a limit; a default that contradicts it is
+        adjusted."""
         default = self._settings.resources
         found = {"requests": dict(default.requests), "limits": dict(default.limits)}
         said: set[tuple[str, str]] = set()
@@ -181,7 +184,7 @@ class _Reading:
         return ProxyResources(requests=found["requests"], limits=found["limits"])
 
     def _entries(self, annotation: str) -> tuple[dict[str, Any], ...]:
-        """A JSON object of volumes or mounts by their name, or a list of them, as Istio takes both."""
+        """Parse a JSON object of volumes or mounts by name, or a list of them; Istio accepts both."""
         text = self._annotations.get(annotation)
         if text is None:
             return ()

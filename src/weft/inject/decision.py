@@ -1,7 +1,7 @@
-"""Whether a pod gets a sidecar, and why: Istio's truth table, with the reason in words.
+"""Decides whether a pod gets a sidecar, with the reason as text; it follows Istio's truth table.
 
-`decide` is the whole of it, as the API server and the injector together would have it. `required` is the injector's own
-half, asked once the API server has found one of our webhooks to be concerned.
+`decide` is the whole decision: the API server's webhook selectors and then the injector. `required` is the injector's
+part, for a pod that the API server has sent to one of weft's webhooks.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _NO = frozenset({"n", "no", "false", "off"})
 class Decision(msgspec.Struct, frozen=True):
     inject: bool
     reason: str
-    doubtful: bool = False  # its author may have meant something else
+    doubtful: bool = False  # the pod's author may have meant something else
 
 
 def decide(pod: Mapping[str, Any], namespace: str, labels: Mapping[str, str], settings: InjectionSettings) -> Decision:
-    """`labels` are the namespace's. Everybody who asks whether and why gets the same answer here."""
+    """Decide for a pod in a namespace with these `labels`. All commands use this function, so that they agree."""
     namespace_labels = {**labels, "kubernetes.io/metadata.name": namespace}
     pod_labels = _strings(pod, "labels")
     webhooks = selectors(
@@ -48,7 +48,7 @@ def decide(pod: Mapping[str, Any], namespace: str, labels: Mapping[str, str], se
 
 
 def required(pod: Mapping[str, Any], namespace: str, settings: InjectionSettings) -> Decision:
-    """What the injector says of a pod that it is asked about."""
+    """Decide for a pod that the API server has sent to the injector."""
     spec = pod.get("spec")
     if isinstance(spec, Mapping) and spec.get("hostNetwork"):
         return Decision(False, "it uses the node's network (hostNetwork), where a redirect would take the whole node's")
@@ -57,7 +57,7 @@ def required(pod: Mapping[str, Any], namespace: str, settings: InjectionSettings
     labels = _strings(pod, "labels")
     annotations = _strings(pod, "annotations")
     for place, values in (("label", labels), ("annotation", annotations)):
-        # A label beats the older annotation, even an empty label.
+        # The label overrides the older annotation, even if the label is empty.
         if INJECT_LABEL not in values:
             continue
         said = values[INJECT_LABEL]
@@ -84,7 +84,7 @@ def _excluded(namespace: str) -> Decision:
 
 
 def _why_unasked(namespace: str, labels: Mapping[str, str], pod: Mapping[str, str], revision: str) -> str:
-    """In the order in which a person would look."""
+    """Return why no webhook selects the pod, checked in the order in which a person would look."""
     if pod.get(INJECT_LABEL) == "false":
         return f"its label {INJECT_LABEL} is false"
     if NAMESPACE_LABEL in labels and labels[NAMESPACE_LABEL] != "enabled":

@@ -1,6 +1,6 @@
-"""The injector's answer to the API server about one pod: the decision, the patch, or the refusal with its reason.
+"""Answers an AdmissionReview about one pod: with the patch, without a patch, or with a denial and its reason.
 
-The settings may be replaced at any time; a question is answered by those that held when it came.
+The settings may be replaced at any time; a review uses the settings that were current when it arrived.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class Injector:
     def __init__(
         self, settings: InjectionSettings, render: Renderer, *, native_sidecars: bool, sleep_hooks: bool = True
     ) -> None:
-        """`native_sidecars`, `sleep_hooks`: whether the cluster has them, which is since versions 1.29 and 1.30."""
+        """`native_sidecars`, `sleep_hooks`: whether the cluster supports them (Kubernetes 1.29 and 1.30)."""
         self.settings = settings
         self.native_sidecars = native_sidecars
         self.sleep_hooks = sleep_hooks
         self._render = render
 
     def answer(self, request: AdmissionRequest) -> AdmissionResponse:
-        """Raises nothing that the pod's author could be at fault for."""
+        """Return the response for one request. A mistake in the pod gives a denial, not an exception."""
         pod = request.object
         if request.kind.kind != "Pod" or request.operation != "CREATE" or pod is None:
             return AdmissionResponse(allowed=True)
@@ -57,7 +57,8 @@ class Injector:
 
 
 def has_native_sidecars(major: str, minor: str) -> bool:
-    """From what the API server says at /version; vendors write minor versions such as `29+`."""
+    """Return whether this version of the API server, as in /version, has native sidecars. Vendors use minor versions
+    such as `29+`."""
     return _version(major, minor) >= (1, 29)
 
 

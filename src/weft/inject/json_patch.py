@@ -1,7 +1,7 @@
-"""JSON Patch (RFC 6902): the fewest plain operations from one JSON value to another, as far as pods need it.
+"""JSON Patch (RFC 6902): computes a short list of operations from one JSON value to another, as far as pods need it.
 
-Lists whose entries have names, as containers and volumes do, are compared by name, so that one more in front does not
-rewrite the rest. Applied in order, the operations give exactly the second value.
+Lists whose entries have names, such as containers and volumes, are compared by name, so that an entry added in front
+does not rewrite the rest. Applied in order, the operations give exactly the second value.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def difference(before: Any, after: Any) -> list[Operation]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equality as JSON has it: Python takes `true` for 1, and 1 for 1.0."""
+    """Compare as JSON does: Python considers `True` equal to 1, and 1 equal to 1.0."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
     if isinstance(one, list) and isinstance(other, list):
@@ -25,7 +25,8 @@ def same(one: Any, other: Any) -> bool:
 
 
 def copied(value: Any) -> Any:
-    """All of it anew. Where YAML says the same by an alias, there are then two of it, and one may change alone."""
+    """Return a deep copy without shared parts: values that a YAML alias shares become separate, so that each can change
+    alone."""
     if isinstance(value, dict):
         return {key: copied(inner) for key, inner in value.items()}
     return [copied(inner) for inner in value] if isinstance(value, list) else value
@@ -75,8 +76,8 @@ def _by_position(path: str, before: list[Any], after: list[Any]) -> list[Operati
 
 
 def _places(values: list[Any]) -> dict[str, int] | None:
-    """Where each stands, by its name; None unless each has one of its own. Looked up, never searched for: whoever may
-    write a pod decides how many there are."""
+    """Return the position of each entry by its name; None unless every entry has a unique name. A dict keeps this
+    linear: the author of a pod decides how many entries there are."""
     names = [each["name"] for each in values if isinstance(each, dict) and isinstance(each.get("name"), str)]
     places = {name: place for place, name in enumerate(names)}
     return places if len(places) == len(values) else None

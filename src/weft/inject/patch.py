@@ -1,8 +1,10 @@
-"""A pod comes in, the same pod with its proxy leaves. The webhook and `weft kube-inject` both end here.
+"""Injects the proxy into a pod: a pod comes in, and the same pod with its proxy is returned. Both the webhook and `weft
+kube-inject` use it.
 
-It may be done again. What was injected before is taken out first, so that containers and probes which another webhook
-added since are seen; of our own containers, only what depends on the rest of the pod is then said anew, so that what
-others changed in them stays. Nothing it adds changes which webhook is asked about the pod.
+Injection may run several times on one pod (reinvocation). An earlier injection is removed first, so that containers and
+probes which another webhook added since are included. In weft's own containers only the parts that depend on the rest
+of the pod are then replaced, so that changes by other webhooks are kept. Injection adds nothing that would change which
+webhook selects the pod.
 """
 
 from __future__ import annotations
@@ -37,12 +39,12 @@ from weft.model.proxy import (
 _SIDECAR = "sidecar"
 _TLS_MODE = "security.istio.io/tlsMode"
 _CANONICAL_NAME, _CANONICAL_REVISION = "service.istio.io/canonical-name", "service.istio.io/canonical-revision"
-_MOST_ANNOTATIONS = 256 * 1024  # the API server's own limit, which it looks at only after us
-_LONGEST_TEXT = 128 * 1024 - 1  # bytes of one argument or variable that the kernel passes on to a program
+_MOST_ANNOTATIONS = 256 * 1024  # the API server's limit, which it checks only after the webhooks
+_LONGEST_TEXT = 128 * 1024 - 1  # bytes of one argument or variable: the kernel's limit for exec
 _DEFAULT_CONTAINER = ("kubectl.kubernetes.io/default-container", "kubectl.kubernetes.io/default-logs-container")
 _PROMETHEUS = re.compile(
     r"prometheus[^a-z]io[^a-z](scrape|port|path)", re.IGNORECASE
-)  # Prometheus reads them all alike
+)  # Prometheus treats these spellings alike
 
 
 class Injected(msgspec.Struct, frozen=True):
@@ -60,8 +62,8 @@ def inject(
     sleep_hooks: bool = True,
     owner: WorkloadOwner | None = None,
 ) -> Injected:
-    """`native_sidecars`, `sleep_hooks`: whether the cluster has them. `owner` is told where the pod is a template.
-    The pod that came in stays as it is. Raises InjectionRefused."""
+    """Return a copy of the pod with its proxy. `native_sidecars`, `sleep_hooks`: whether the cluster supports them.
+    `owner` is given where the pod is a template. Raises InjectionRefused."""
     named = _name(pod, namespace)
     _check_shape(pod, named)
     injection = _Injection(strip(pod), namespace, settings, render, named, native_sidecars, owner)
@@ -136,7 +138,7 @@ class _Injection:
         )
 
     def _containers(self, asked: Any, originals: probes.Originals) -> list[dict[str, Any]]:
-        """Ours, in the order in which they start."""
+        """Return weft's containers, in the order in which they start."""
         wishes, settings = self._wishes, self._settings
         variables = self._variables(originals)
         arguments = [for_kubelet(each) for each in self._render(self._sidecar(asked, variables))]
@@ -160,7 +162,8 @@ class _Injection:
         return self._spec.get("restartPolicy") in ("Never", "OnFailure")
 
     def _as_wanted(self, container: dict[str, Any]) -> dict[str, Any]:
-        """With what the pod says about it; and if it is there already, that one with what we alone can say."""
+        """Merge the pod's overrides into weft's container. If this revision injected the container before, keep the
+        existing one and replace only its arguments and weft's own variables."""
         name = container["name"]
         fresh = overrides.merge(container, self._stripped.overrides.get(name, {}))
         current = self._stripped.current.get(name)
@@ -173,7 +176,7 @@ class _Injection:
             if "env" in fresh:
                 result["env"] = _with_own_variables(result.get("env") or [], fresh["env"])
         if self._by_hook and name == containers.PROXY:
-            # Without this hook the pod would run without a redirect: nobody else has a say in it.
+            # Without this hook the pod would run without a redirect, so it cannot be overridden.
             result["lifecycle"] = {
                 **_mapping(result.get("lifecycle")),
                 "postStart": container["lifecycle"]["postStart"],
@@ -199,7 +202,7 @@ class _Injection:
             found["ISTIO_META_NETWORK"] = settings.network
         if originals:
             found[containers.PROBERS] = probes.encode(originals)
-        # The pod's own may refer to other variables, as in Istio.
+        # The pod's own variables may refer to other variables, as in Istio.
         return {name: for_kubelet(value) for name, value in found.items()} | dict(self._wishes.environment)
 
     def _sidecar(self, asked: Any, variables: Mapping[str, str]) -> InjectedSidecar:
@@ -242,8 +245,9 @@ class _Injection:
         )
 
     def _place(self, ours: list[dict[str, Any]]) -> None:
-        """A native sidecar, and what it needs, before every other init container: those have the mesh too. Else the
-        redirect comes after them, so that they still reach the network without a proxy that is not there yet."""
+        """Add weft's containers to the pod. A native sidecar and its init container come before every other init
+        container, so that these also use the mesh. Otherwise the redirect comes after them, so that they reach the
+        network directly while the proxy is not running yet."""
         apps, init = self._spec["containers"], self._spec.get("initContainers", [])
         proxy = [each for each in ours if each["name"] == containers.PROXY]
         others = [each for each in ours if each["name"] != containers.PROXY]
@@ -267,7 +271,7 @@ class _Injection:
                 present.append(volume)
         existing = taken.get(IDENTITY_VOLUME)
         if existing is not None and "csi" in existing and self._stripped.status is not None:
-            existing.update(self._own_volumes()[0])  # another revision's driver has gone with it, or will
+            existing.update(self._own_volumes()[0])  # the driver of an older revision may be removed
         elif existing is not None and "csi" not in existing:
             where = Where(object=self._named, field="spec.volumes")
             hint = "give it another name"
@@ -316,7 +320,8 @@ class _Injection:
             raise InjectionRefused([Problem(where, what, "leave runAsUser out")])
 
     def _check_lengths(self, proxy: Mapping[str, Any]) -> None:
-        """What the kernel would not start is refused here, where its author sees why."""
+        """Raise InjectionRefused if an argument or variable is too long for the kernel, so that the pod's author sees
+        the reason."""
         variables = [f"{each['name']}={each.get('value', '')}" for each in proxy["env"]]
         longest = max(len(each.encode()) for each in (*proxy["args"], *variables))
         if longest > _LONGEST_TEXT:
@@ -348,14 +353,15 @@ class _Injection:
         return ["lifecycle.postStart of istio-proxy is not taken: with redirectBy node, ours asks for the redirect"]
 
     def _runs_as(self, container: Mapping[str, Any], field: str) -> Any:
-        """What the container says, or else the pod."""
+        """Return the container's value of a securityContext field, or else the pod's."""
         contexts = (container.get("securityContext"), self._spec.get("securityContext"))
         said = (each.get(field) for each in contexts if isinstance(each, dict))
         return next((each for each in said if each is not None), None)
 
 
 def _with_own_variables(current: list[Any], fresh: list[dict[str, Any]]) -> list[Any]:
-    """In place where they stand, behind where they are new, gone where nothing is left to say."""
+    """Update weft's variables in a container's list: replace existing ones in place, append new ones, remove obsolete
+    ones."""
     wanted = {each["name"]: each for each in fresh if each["name"] in containers.OWN_VARIABLES}
     kept = []
     for each in current:
@@ -381,7 +387,7 @@ def _name(pod: Mapping[str, Any], namespace: str) -> str:
 
 
 def _check_shape(pod: Mapping[str, Any], named: str) -> None:
-    """Only what we rely on: the API server says the rest, and better."""
+    """Check only the fields that injection relies on. The API server validates the rest, with better messages."""
 
     def refuse(field: str, what: str) -> None:
         raise InjectionRefused([Problem(Where(object=named, field=field), what)])

@@ -1,7 +1,7 @@
-"""The answer to the API server about one of the mesh's own objects: read as every other source's is, refused with the
-very words of `weft validate`.
+"""Answers an AdmissionReview about one of the mesh's own objects: the object is parsed like one of any other source,
+and rejected with the messages of `weft validate`.
 
-What is already stored is not held against whoever only relabels or deletes it.
+An object that is already stored may be relabelled or deleted even if its spec is invalid.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def validate(request: AdmissionRequest, domain: str = "cluster.local") -> Admiss
     document = _document(request, body)
     problems = tuple(map(coded, parse(document, domain).problems))
     errors = [problem for problem in problems if problem.severity is Severity.ERROR]
-    # Kinds that only a newer weft may know are none of our business.
+    # A kind that weft does not know may be known to a newer weft.
     tolerated = document.key.kind not in KINDS or _unchanged(request.old_object, body)
     if not errors or tolerated:
         return AdmissionResponse(allowed=True, warnings=tuple(map(str, problems)))
