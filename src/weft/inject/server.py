@@ -68,7 +68,7 @@ class WebhookServer:
         self.port = await self._site.listen(host, port)
 
     def leave(self) -> None:
-        """Prepare to stop: requests are still answered, but clients are made to close their connections and to use
+        """Prepare to stop: keep answering, but close each connection with its next response, so that clients connect to
         another replica."""
         if self._site is not None:
             self._site.leave()

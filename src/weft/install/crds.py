@@ -1,5 +1,5 @@
-"""The CustomResourceDefinitions of every Istio kind that weft reads. Group, versions and names are Istio's own, and so
-is the stored version, so that a cluster which had Istio keeps its objects; the schemas come from weft's readers."""
+"""The CustomResourceDefinitions of every Istio kind that weft reads. Groups, versions, names and the stored version are
+Istio's own, so that a cluster that had Istio keeps its objects. The schemas are generated from weft's readers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from weft.api.parse import KINDS
 from weft.install.schema import Shape, recorded, whole_number
 
-KEEP = {"helm.sh/resource-policy": "keep"}  # a chart that goes must not take everybody's objects along
+KEEP = {"helm.sh/resource-policy": "keep"}  # uninstalling the chart must not delete the users' objects
 
 
 class KindDefinition(msgspec.Struct, frozen=True):
@@ -18,7 +18,7 @@ class KindDefinition(msgspec.Struct, frozen=True):
     plural: str
     what: str
     short: str = ""
-    columns: tuple[tuple[str, str], ...] = ()  # what `kubectl get` shows: heading and path
+    columns: tuple[tuple[str, str], ...] = ()  # columns of `kubectl get`: heading and path
     stored: str = "v1"
 
     @property
@@ -141,7 +141,8 @@ def _object(definition: KindDefinition, shape: Shape) -> dict[str, Any]:
 
 
 def _status() -> dict[str, Any]:
-    """Istio's, to the field; the conditions are a map by type, so that several writers can each have theirs."""
+    """Return the schema of `status`, with Istio's fields. The conditions are a map by type, so that several writers can
+    each own one."""
     time = {"type": "string", "format": "date-time"}
     condition = {
         "type": "object",

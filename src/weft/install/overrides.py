@@ -1,5 +1,5 @@
-"""`--set a.b=c` and several files of values, laid over each other: the later one wins, mappings are merged, anything
-else is replaced, and null takes away."""
+"""Merges several values files and `--set a.b=c` assignments into one Values: the later one wins, mappings are merged,
+any other value is replaced, and null removes a value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _INDEX = re.compile(r"\[([0-9]+)\]")
 
 
 def read_values(files: Iterable[tuple[str, str]], assignments: Iterable[str]) -> Values:
-    """Files are given as name and text, `-f` before `--set`, as Helm does. Raises ValuesError."""
+    """Return the values of `files` (name and text), then of `assignments`; like Helm, `--set` overrides `-f`. Raises
+    ValuesError."""
     found: dict[str, Any] = {}
     for name, text in files:
         try:
@@ -34,7 +35,8 @@ def read_values(files: Iterable[tuple[str, str]], assignments: Iterable[str]) ->
 
 
 def assigned(assignment: str, there: Mapping[str, Any]) -> dict[str, Any]:
-    """`control.replicas=3` as a mapping; a dot in a name is written `\\.`, and `tolerations[0].key` is an item."""
+    r"""Return `control.replicas=3` as a mapping. A dot in a name is written `\.`, and `tolerations[0].key` sets an
+    item of the list that is in `there`."""
     path, equals, text = assignment.partition("=")
     if not equals or not path:
         raise ValuesError(f"`{assignment}` sets nothing", "write --set NAME=VALUE, for example control.replicas=3")

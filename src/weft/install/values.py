@@ -1,5 +1,5 @@
-"""What can be chosen about an installation. A mapping comes in, as somebody wrote it in YAML or by `--set`; a Values
-leaves, or an error that says which name was not known and which was meant. The Helm chart takes the same names."""
+"""The configurable values of an installation. Input: a mapping from YAML or `--set`. Output: a Values, or an error with
+the unknown name and a suggestion. The Helm chart has the same names."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from weft.model.settings import Settings
 
 DEFAULT_REVISION = "default"
 EVERYWHERE = "*"
-LONGEST_REVISION = 40  # the longest name it becomes a part of has 63 letters
+LONGEST_REVISION = 40  # so that every name that contains it fits into 63 characters
 
-# Of the injector's settings, those that the installation itself decides.
+# The injector's settings that follow from other values.
 OURS = frozenset(
     words("""
     image imagePullPolicy imagePullSecrets redirectBy enableNamespacesByDefault revision rootNamespace driver
@@ -39,7 +39,7 @@ _TIME = re.compile(r"[0-9]{1,9}(s|m|h|d)")
 
 
 class ValuesError(Exception):
-    """Whoever wrote the values can mend this."""
+    """The author of the values can correct this; `problem` has the field, the reason and a hint."""
 
     def __init__(self, what: str, hint: str = "", *, field: str = "", file: str = "") -> None:
         super().__init__(what)
@@ -59,7 +59,7 @@ class ControlValues(_Part, frozen=True):
     """The control plane's Deployment."""
 
     replicas: int = 2
-    # With 1,000 services, 2,000 pods and 100 nodes it takes 290 MB (`python -m bench --kubernetes kube-control`).
+    # With 1,000 services, 2,000 pods and 100 nodes it uses 290 MB (`python -m bench --kubernetes kube-control`).
     resources: ContainerResources = ContainerResources(
         {"cpu": "200m", "memory": "256Mi"}, {"cpu": "2", "memory": "1Gi"}
     )
@@ -67,15 +67,15 @@ class ControlValues(_Part, frozen=True):
     node_selector: dict[str, str] = {}
     tolerations: tuple[dict[str, Any], ...] = ()
     annotations: dict[str, str] = {}  # of its pods
-    plaintext_xds: bool = False  # on 15010 for the whole cluster: whoever can connect can read every configuration
+    plaintext_xds: bool = False  # on 15010: every client in the cluster can then read every configuration
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 class NodeValues(_Part, frozen=True):
-    """The agent that each machine has."""
+    """The node agent's DaemonSet."""
 
     kubelet_root: str = "/var/lib/kubelet"
-    certificate_ttl: str = "24h"  # how long a pod's certificate lives; it is renewed at four fifths of that
+    certificate_ttl: str = "24h"  # lifetime of a pod's certificate; it is renewed after four fifths of it
     resources: ContainerResources = ContainerResources(
         {"cpu": "50m", "memory": "96Mi"}, {"cpu": "1", "memory": "512Mi"}
     )
@@ -83,43 +83,43 @@ class NodeValues(_Part, frozen=True):
     node_selector: dict[str, str] = {}
     tolerations: tuple[dict[str, Any], ...] = ({"operator": "Exists"},)
     annotations: dict[str, str] = {}
-    max_unavailable: str | int = "10%"  # of its pods at once, while they are replaced
+    max_unavailable: str | int = "10%"  # of its pods at once, during an update
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 class InjectionValues(_Part, frozen=True):
-    """Which pods get a proxy, and who sets up the redirect to it."""
+    """Which pods get a proxy, and what installs the redirect to it."""
 
     failure_policy: FailurePolicy = "Fail"
-    by_default: bool = False  # also in namespaces that say nothing
+    by_default: bool = False  # also in namespaces without an injection label
     # An init container with NET_ADMIN, or the node's agent, for clusters that forbid such containers.
     redirect_by: Literal["init", "node"] = "init"
     excluded_namespaces: tuple[str, ...] = CLUSTER_NAMESPACES
-    settings: dict[str, Any] = {}  # of what is injected: docs/kubernetes.md
+    settings: dict[str, Any] = {}  # of the injected containers: docs/kubernetes.md
 
 
 class Validation(_Part, frozen=True):
-    """Whether a wrong resource is refused when somebody applies it."""
+    """Whether the API server rejects an invalid resource when it is applied."""
 
     enabled: bool = True
     failure_policy: FailurePolicy = "Fail"
 
 
 class GatewayValues(_Part, frozen=True):
-    """What gateways need of the control plane."""
+    """Privileges of the control plane that gateways need."""
 
-    # Namespaces in which it may read Secrets, for the certificates that gateways there show; `*`: in all of them. It
-    # then watches those alone that a Gateway names, but Kubernetes cannot limit what it may read to these.
+    # Namespaces in which it may read Secrets, for the certificates of gateways there; `*`: in all namespaces. It
+    # watches only the Secrets that a Gateway names, but Kubernetes cannot limit its permission to these.
     secrets_in: tuple[str, ...] = ()
-    # The same of ConfigMaps, for the authorities that BackendTLSPolicies there believe.
+    # Namespaces in which it may read ConfigMaps, for the CA certificates that BackendTLSPolicies there trust.
     config_maps_in: tuple[str, ...] = ()
-    # Whether it makes proxies for the Gateway API's Gateways that name no address, and so may make and change
-    # Deployments, Services and ServiceAccounts. Who may do that may run anything as anybody, so somebody must say it.
+    # Whether it creates proxies for Gateways of the Gateway API that name no address. It may then create and change
+    # Deployments, Services and ServiceAccounts, and so run any program as any account. Therefore it is off by default.
     deployments: bool = False
 
 
 class AuthorityValues(_Part, frozen=True):
-    """The CA of yours, if there is this Secret (with Istio's file names); else weft makes a root, and keeps it."""
+    """The Secret with your own CA, with Istio's file names. If it does not exist, weft creates a root and keeps it."""
 
     secret: str = "cacerts"  # noqa: S105
 
@@ -142,7 +142,7 @@ class Values(_Part, frozen=True):
 
 
 def values_of(given: Mapping[str, Any]) -> Values:
-    """What is given lies over the defaults, and null takes away. Raises ValuesError."""
+    """Return the defaults with `given` merged over them; null removes a value. Raises ValuesError."""
     _refuse_unknown(Values, given, ())
     try:
         values = msgspec.convert(_without_null(merged(written(Values()), given)), Values)
@@ -155,13 +155,13 @@ def values_of(given: Mapping[str, Any]) -> Values:
 
 
 def written(values: Values) -> dict[str, Any]:
-    """The same values as a mapping, such as a file of them would hold."""
+    """Return the values as a mapping, in the form of a values file."""
     found: dict[str, Any] = msgspec.to_builtins(values)
     return found
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """As Helm does it: mappings are merged, anything else is replaced."""
+    """Merge `above` over `below` as Helm does: mappings are merged, any other value is replaced."""
     found = dict(below)
     for name, held in above.items():
         under = found.get(name)
@@ -178,7 +178,7 @@ def _without_null(value: Any) -> Any:
 
 def _refuse_unknown(type_: type[msgspec.Struct], found: Any, path: tuple[str, ...]) -> None:
     if not isinstance(found, Mapping):
-        return  # of the wrong type: said with the type that it should have
+        return  # a wrong type is reported later, with the expected type
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(type_)}
     for name, held in found.items():
         if name not in fields:
@@ -231,7 +231,7 @@ def _check_quantities(field: str, quantities: Mapping[str, Quantity]) -> None:
 
 
 def _check_mesh(values: Values) -> None:
-    """What the control plane would refuse to start with is refused here."""
+    """Raise ValuesError for a mesh config with which the control plane would not start."""
     root = Settings().root_namespace
     body = {
         "metadata": {"name": MESH_CONFIG, "namespace": root},
