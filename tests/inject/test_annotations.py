@@ -72,7 +72,7 @@ def test_one_amount_alone_keeps_the_others_as_far_as_they_go_together(said, requ
 @pytest.mark.parametrize(
     ("annotation", "value", "words"),
     [
-        (f"{SIDECAR}interceptionMode", "TPROXY", "not supported: write REDIRECT"),
+        (f"{SIDECAR}interceptionMode", "TPROXY", "not supported: use REDIRECT"),
         (f"{SIDECAR}interceptionMode", "redirect", "unknown"),
         (f"{SIDECAR}rewriteAppHTTPProbers", "maybe", "neither true nor false"),
         (f"{SIDECAR}proxyCPU", "much", "not an amount"),
@@ -82,8 +82,8 @@ def test_one_amount_alone_keeps_the_others_as_far_as_they_go_together(said, requ
         (f"{SIDECAR}userVolume", "{", "not JSON"),
         (f"{SIDECAR}userVolume", '["certs"]', "must be JSON such as"),
         (f"{SIDECAR}userVolumeMount", "[" * 5000, "not JSON"),
-        ("status.sidecar.istio.io/port", "x", "not a port"),
-        ("status.sidecar.istio.io/port", "15006", "proxy's own"),
+        ("status.sidecar.istio.io/port", "x", "is neither a port nor 0"),
+        ("status.sidecar.istio.io/port", "15006", "already uses port 15006"),
         ("readiness.status.sidecar.istio.io/failureThreshold", "-1", "whole number"),
         ("prometheus.istio.io/merge-metrics", "x", "neither true nor false"),
         ("traffic.sidecar.istio.io/excludeInboundPorts", "http", "not a port"),
@@ -125,11 +125,11 @@ def test_what_is_not_read_is_told():
     )
     assert sorted(found.warnings) == [
         "proxy.istio.io/config: unknown field `concurency`: did you mean `concurrency`?",
-        "proxy.istio.io/config: weft makes no use of `tracing`",
+        "proxy.istio.io/config: weft does not use `tracing`",
         "unknown annotation sidecar.istio.io/proxyCpu: did you mean `sidecar.istio.io/proxyCPU`?",
         "unknown annotation traffic.sidecar.istio.io/excludeInboundPort: did you mean"
         " `traffic.sidecar.istio.io/excludeInboundPorts`?",
-        "weft makes no use of the annotation sidecar.istio.io/bootstrapOverride",
+        "weft does not use the annotation sidecar.istio.io/bootstrapOverride",
     ]
 
 

@@ -86,11 +86,11 @@ def test_the_template_sidecar_is_what_every_pod_gets():
 @pytest.mark.parametrize(
     ("wanted", "why"),
     [
-        (gateway({"inject.istio.io/templates": "grpc-agent"}), "template grpc-agent is not known"),
-        (gateway({"inject.istio.io/templates": "sidecar,gateway"}), "a pod has one template"),
-        (gateway(containers=[{"name": "web", "image": "web:1"}]), "a gateway has a container named istio-proxy"),
-        (gateway({}), "no container of its own"),
-        (gateway(containers=[{**CHART, "securityContext": {"runAsUser": 0}}]), "the proxy cannot run as 0"),
+        (gateway({"inject.istio.io/templates": "grpc-agent"}), "unknown template grpc-agent"),
+        (gateway({"inject.istio.io/templates": "sidecar,gateway"}), "a pod can have only one template"),
+        (gateway(containers=[{"name": "web", "image": "web:1"}]), "a gateway needs a container named istio-proxy"),
+        (gateway({}), "no application container"),
+        (gateway(containers=[{**CHART, "securityContext": {"runAsUser": 0}}]), "the proxy cannot run as user 0"),
     ],
 )
 def test_refuses_what_is_no_gateway(wanted, why):

@@ -54,7 +54,7 @@ def test_who_cannot_have_one_is_refused_with_every_reason():
 def test_warnings_go_along():
     answer = injector().answer(asked(pod(annotations={"sidecar.istio.io/agentLogLevel": "x"})))
     assert answer.warnings == (
-        "Pod shop/web-7d4b9c-x2x1z: weft makes no use of the annotation sidecar.istio.io/agentLogLevel",
+        "Pod shop/web-7d4b9c-x2x1z: weft does not use the annotation sidecar.istio.io/agentLogLevel",
     )
 
 

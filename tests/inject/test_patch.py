@@ -164,7 +164,7 @@ def test_no_pod_takes_the_hook_away_that_asks_for_its_redirect(lifecycle):
     if "preStop" in lifecycle:
         assert container(result)["lifecycle"]["preStop"] == lifecycle["preStop"]
     (warning,) = warnings_of(wanted)
-    assert "lifecycle.postStart of istio-proxy is not taken" in warning
+    assert "lifecycle.postStart of istio-proxy is ignored" in warning
     assert not warnings_of(pod(containers=[{"name": "web", "image": "w"}, {**wish, "lifecycle": {"preStop": {}}}]))
 
 
@@ -348,18 +348,21 @@ def test_probes_are_turned_to_the_proxy_and_the_proxy_knows_what_to_ask():
     ("wanted", "words"),
     [
         (pod(annotations={f"{SIDECAR}interceptionMode": "TPROXY"}), "TPROXY is not supported"),
-        (pod(volumes=[{"name": "workload-socket", "emptyDir": {}}]), "a volume workload-socket of its own"),
+        (
+            pod(volumes=[{"name": "workload-socket", "emptyDir": {}}]),
+            "the volume name workload-socket is reserved for the proxy",
+        ),
         (
             pod(containers=[{"name": "w"}, {"name": "istio-proxy", "securityContext": {"runAsUser": 0}}]),
-            "cannot run as 0",
+            "cannot run as user 0",
         ),
-        (pod(containers=[{"name": "istio-proxy", "image": "auto"}]), "no container of its own"),
-        ({"metadata": {}, "spec": {"containers": []}}, "no container of its own"),
+        (pod(containers=[{"name": "istio-proxy", "image": "auto"}]), "no application container"),
+        ({"metadata": {}, "spec": {"containers": []}}, "no application container"),
         ({"metadata": {}, "spec": {}}, "list of objects"),
-        ({"metadata": {}, "spec": {"containers": [{}]}}, "each must have a name"),
+        ({"metadata": {}, "spec": {"containers": [{}]}}, "each container must have a name"),
         ({"metadata": {}, "spec": {"containers": [{"name": "a", "ports": 1}]}}, "must be lists"),
         ({"metadata": {}, "spec": {"containers": [{"name": "a"}], "volumes": {}}}, "list of objects"),
-        ({"metadata": {"labels": {"a": 1}}, "spec": {"containers": [{"name": "a"}]}}, "object of texts"),
+        ({"metadata": {"labels": {"a": 1}}, "spec": {"containers": [{"name": "a"}]}}, "object with string values"),
         ({"metadata": None, "spec": {}}, "must be an object"),
         ({"metadata": {}}, "must be an object"),
     ],
@@ -375,8 +378,8 @@ def test_doubts_are_told_with_the_pods_name():
     app = {"name": "web", "image": "w", "securityContext": {"runAsUser": 1337}, "ports": [{"containerPort": 15006}]}
     found = inject(pod(containers=[app]), "shop", InjectionSettings(), arguments, native_sidecars=True).warnings
     assert found == (
-        "Pod shop/web-7d4b9c-x2x1z: container web runs as user 1337, as the proxy does: nothing of it is redirected",
-        "Pod shop/web-7d4b9c-x2x1z: container web has port 15006, which is the proxy's",
+        "Pod shop/web-7d4b9c-x2x1z: container web runs as user 1337, as the proxy does: its traffic is not redirected",
+        "Pod shop/web-7d4b9c-x2x1z: container web has port 15006, which the proxy uses",
     )
 
 
@@ -395,7 +398,7 @@ def test_who_runs_as_the_proxy_is_told_that_it_is_not_redirected(of_pod, of_cont
     wanted["spec"]["securityContext"] = of_pod
     warnings = inject(wanted, "shop", InjectionSettings(), arguments, native_sidecars=True).warnings
     assert [each.partition("container ")[2] for each in warnings] == (
-        [f"web runs as {who}, as the proxy does: nothing of it is redirected"] if who else []
+        [f"web runs as {who}, as the proxy does: its traffic is not redirected"] if who else []
     )
 
 
@@ -564,7 +567,7 @@ def test_settings_are_values():
 
 
 def test_annotations_beyond_kubernetes_own_limit_are_not_looked_at():
-    with pytest.raises(InjectionRefused, match="together longer than 262144 bytes"):
+    with pytest.raises(InjectionRefused, match="the annotations are longer than 262144 bytes"):
         injected(pod(annotations={"sidecar.istio.io/userVolume": "[" * 300_000}))
 
 
@@ -572,7 +575,7 @@ def test_what_the_kernel_would_not_start_is_refused_with_the_reason():
     """One argument of a program may have 128 KiB; more is an error that only the node's log would show."""
     asked = {"httpGet": {"path": "/" + "x" * 500, "port": 80}}
     many = [{"name": f"c{number}", "image": "x", "readinessProbe": asked} for number in range(200)]
-    with pytest.raises(InjectionRefused, match=r"the proxy's configuration [0-9]+ bytes long"):
+    with pytest.raises(InjectionRefused, match=r"make a proxy argument or variable [0-9]+ bytes long"):
         injected(pod(containers=many))
     assert injected(pod(containers=many[:20]))
 

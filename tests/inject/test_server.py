@@ -120,9 +120,9 @@ async def test_a_wrong_object_is_refused(server):
 @pytest.mark.parametrize("path", ["/inject", "/validate"])
 async def test_what_is_no_review_gets_the_reason_and_ends_nothing(server, path):
     for body, words in (
-        (b"", b"no AdmissionReview"),
+        (b"", b"not an AdmissionReview"),
         (b"{}", b"apiVersion"),
-        (b'{"apiVersion": 1}', b"no AdmissionReview"),
+        (b'{"apiVersion": 1}', b"not an AdmissionReview"),
     ):
         status, said = await post(server, path, body)
         assert status == 400
@@ -167,7 +167,7 @@ async def test_a_failure_inside_is_a_denial_that_says_so(server, caplog):
     status, body = await post(server, "/inject", review(pod()))
     response = json.loads(body)["response"]
     assert (status, response["allowed"]) == (200, False)
-    assert "weft failed at this Pod: ZeroDivisionError: of course" in response["status"]["message"]
+    assert "internal error of weft at this Pod: ZeroDivisionError: of course" in response["status"]["message"]
     assert response["status"]["code"] == 500
     assert "Traceback" in caplog.text
 

@@ -87,8 +87,8 @@ def test_why_one_gets_no_sidecar_is_said():
     result = run(hosted)
     assert not result.changed
     assert result.notes == (
-        "DaemonSet shop/web gets no sidecar: it uses the node's network (hostNetwork), where a redirect would take the"
-        " whole node's",
+        "DaemonSet shop/web gets no sidecar: it uses hostNetwork, and a redirect there would intercept the traffic"
+        " of the whole node",
     )
 
 

@@ -48,7 +48,7 @@ def test_required_is_what_the_reader_always_requires():
 
 
 def test_a_field_that_weft_refuses_says_so():
-    assert "Refused" in at("DestinationRule", "trafficPolicy.retryBudget.budgetInterval")["description"]
+    assert "Rejected" in at("DestinationRule", "trafficPolicy.retryBudget.budgetInterval")["description"]
 
 
 @pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda each: each.kind)

@@ -229,7 +229,7 @@ def test_what_is_applied_once_stays_until_it_is_removed(make_namespace):
     iptables.apply_once(namespace, Interception())
     before = tables(namespace)
     iptables.apply_once(namespace, Interception())
-    with pytest.raises(NetworkError, match="it is another one"):
+    with pytest.raises(NetworkError, match="a different redirect is installed already"):
         iptables.apply_once(namespace, Interception(inbound_ports=()))
     assert tables(namespace) == before
     iptables.remove(namespace)
@@ -246,7 +246,7 @@ def test_what_was_applied_once_is_the_same_wish_to_a_version_that_writes_other_r
     later = "-A ISTIO_OUTPUT -d 192.0.2.1 -j RETURN\nCOMMIT"
     monkeypatch.setattr(Interception, "rules", lambda self, family: written(self, family).replace("COMMIT", later))
     iptables.apply_once(namespace, Interception())
-    with pytest.raises(NetworkError, match="it is another one"):
+    with pytest.raises(NetworkError, match="a different redirect is installed already"):
         iptables.apply_once(namespace, Interception(outbound_ports_excluded=(80,)))
     assert tables(namespace) == before
 
@@ -270,6 +270,6 @@ def test_a_missing_program_names_the_package(make_namespace, monkeypatch):
 
 def test_a_rule_the_kernel_refuses_is_shown_and_nothing_is_half_done(make_namespace):
     namespace = make_namespace()
-    with pytest.raises(NetworkError, match="refused the interception rules"):
+    with pytest.raises(NetworkError, match="rejected the interception rules"):
         iptables.apply(namespace, Interception(interfaces_excluded=("a-name-far-too-long-for-the-kernel",)))
     assert not any("ISTIO" in rule for table in tables(namespace) for rule in table)

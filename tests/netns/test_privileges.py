@@ -41,5 +41,5 @@ def test_rules_that_the_kernel_refuses_are_named(tmp_path):
         (tmp_path / program).write_text("#!/bin/sh\necho no such module >&2\nexit 1\n")
         (tmp_path / program).chmod(0o755)
     said = asked(PATH=f"{tmp_path}:{os.environ['PATH']}")
-    assert "refuses interception rules (iptables-restore): no such module" in said
+    assert "rejects the interception rules (iptables-restore): no such module" in said
     assert "modprobe" in said

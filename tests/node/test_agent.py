@@ -25,7 +25,7 @@ async def test_one_workloads_trouble_is_no_others(tmp_path):
         await rig.until(lambda: rig.status("api-0").error)
         assert rig.agent.lack("shop/web-0") == ""
         assert "no identity: no certificate since" in rig.agent.lack("shop/api-0")
-        assert rig.agent.lack("shop/nobody") == "it has no identity"
+        assert rig.agent.lack("shop/nobody") == "the workload has no identity"
         assert is_memory_private()
 
 

@@ -116,7 +116,7 @@ async def test_with_no_more_than_three_capabilities_and_without_seeing_the_pods_
             assert await reader.read() == b""
         writer.close()
         os.close(directory)
-        await eventually(lambda: "refused process 0 of user 0: only user 1337 may come in" in node.log())
+        await eventually(lambda: "rejected process 0 of user 0: only user 1337 may connect" in node.log())
 
 
 async def test_a_pod_asks_for_its_redirect_through_its_volume_and_the_agent_has_just_what_that_takes(node, network):
@@ -214,7 +214,7 @@ async def test_a_ca_that_moved_to_another_root_while_away_is_known_again_by_the_
         await eventually(lambda: made.agent.status(web.uid).serial)
         assert made.agent.bundle == node.authority.bundle()
         await publishing
-    assert "has other roots, 1 of them" in caplog.text
+    assert "have changed; there are 1 now" in caplog.text
 
 
 async def test_two_agents_do_not_serve_at_once(node, caplog):
@@ -222,7 +222,7 @@ async def test_two_agents_do_not_serve_at_once(node, caplog):
     async with daemon(node):
         second = asyncio.create_task(Daemon(settings(node)).run())
         await node.kubelet.register()
-        await eventually(lambda: "another agent is still here" in caplog.text)
+        await eventually(lambda: "another agent is still running" in caplog.text)
         assert not second.done()
     registration = node.kubelet.kubelet.registration(node.kubelet.driver)
     await eventually(registration.is_socket)
@@ -234,7 +234,7 @@ async def test_two_agents_do_not_serve_at_once(node, caplog):
 async def test_its_readiness_and_its_numbers(node):
     web = pod()
     async with daemon(node) as made:
-        assert "has not taken the driver" in made.lack()
+        assert "has not registered the driver" in made.lack()
         await node.kubelet.register()
         assert made.lack() == ""
         await node.kubelet.publish(web, node.token(web))

@@ -74,7 +74,7 @@ async def test_who_may_not_is_sent_away_without_a_word_and_named_in_the_log(tmp_
     )
     await door.open()
     assert await say(path, b"hello") == b""
-    assert f"refused process {os.getpid()} of user {os.getuid()}" in caplog.text
+    assert f"rejected process {os.getpid()} of user {os.getuid()}" in caplog.text
     await door.close()
 
 
@@ -138,7 +138,7 @@ async def test_a_server_that_is_gone_closes_the_door_on_the_caller(tmp_path, cap
     door = WorkloadSocket(doorway(path), str(tmp_path / "nobody"))
     await door.open()
     assert await say(path, b"hello") == b""
-    assert "the server behind it is gone" in caplog.text
+    assert "cannot connect to the server behind this socket" in caplog.text
     await door.close()
 
 
@@ -151,7 +151,7 @@ async def test_a_path_that_cannot_be_is_said(tmp_path, name):
 async def test_a_directory_with_other_things_in_it_is_refused_and_stays_as_it_is(tmp_path):
     (tmp_path / "run").mkdir(mode=0o755)
     (tmp_path / "run" / "other.pid").touch()
-    with pytest.raises(DoorError, match=r"is not the socket's alone: it holds other\.pid"):
+    with pytest.raises(DoorError, match=r"must contain only the workload's sockets, but it contains other\.pid"):
         await WorkloadSocket(doorway(tmp_path / "run" / "sds.sock"), "/inner").open()
     assert (tmp_path / "run").stat().st_mode & 0o777 == 0o755
 
@@ -160,10 +160,10 @@ async def test_a_directory_with_other_things_in_it_is_refused_and_stays_as_it_is
 async def test_a_directory_that_is_somebody_elses_is_refused(tmp_path):
     (tmp_path / "pod").mkdir()
     os.chown(tmp_path / "pod", 65_000, 65_000)
-    with pytest.raises(DoorError, match="is not ours"):
+    with pytest.raises(DoorError, match="belongs to another user"):
         await WorkloadSocket(doorway(tmp_path / "pod" / "sds.sock"), "/inner").open()
     (tmp_path / "link").symlink_to(tmp_path)
-    with pytest.raises(DoorError, match="is not ours"):
+    with pytest.raises(DoorError, match="belongs to another user"):
         await WorkloadSocket(doorway(tmp_path / "link" / "sds.sock"), "/inner").open()
 
 
@@ -207,5 +207,5 @@ async def test_what_its_proxy_sees_must_not_be_too_long_either(tmp_path):
 async def test_a_stranger_in_a_shared_directory_is_refused(tmp_path):
     (tmp_path / "pod").mkdir()
     (tmp_path / "pod" / "stranger").touch()
-    with pytest.raises(DoorError, match="it holds stranger"):
+    with pytest.raises(DoorError, match="it contains stranger"):
         await WorkloadSocket(doorway(tmp_path / "pod" / "socket", beside=frozenset({"xds"})), "/inner").open()

@@ -142,13 +142,13 @@ async def test_failures_are_said_with_since_when_why_and_until_when_and_end_by_t
     assert status.failing_since == began and status.is_held(rig.clock.now)
     ends = datetime.fromtimestamp(status.not_after, UTC)
     assert status.trouble(rig.clock.now) == (
-        f"its certificate is not renewed since {datetime.fromtimestamp(began, UTC):%Y-%m-%d %H:%M:%S} UTC: "
-        f"nobody answers at ca:15012; it ends at {ends:%Y-%m-%d %H:%M:%S} UTC"
+        f"renewal of its certificate has failed since {datetime.fromtimestamp(began, UTC):%Y-%m-%d %H:%M:%S} UTC: "
+        f"nobody answers at ca:15012; it expires at {ends:%Y-%m-%d %H:%M:%S} UTC"
     )
     await rig.until(lambda: len(rig.signer.asked) >= 4)
     assert [record.levelname for record in caplog.records] == ["WARNING"]  # once, however often it is tried
     rig.forward(hours=5)
-    await rig.until(lambda: "its certificate ended at" in rig.kept.status.trouble(rig.clock.now))
+    await rig.until(lambda: "its certificate expired at" in rig.kept.status.trouble(rig.clock.now))
     asked = len(rig.signer.asked)
     await rig.until(lambda: len(rig.signer.asked) > asked)
     assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
@@ -156,7 +156,7 @@ async def test_failures_are_said_with_since_when_why_and_until_when_and_end_by_t
     rig.signer.error = None
     await rig.until(lambda: len(rig.published) == 2)
     assert rig.kept.status.error == "" and rig.kept.status.failing_since == 0
-    assert "has a certificate again" in caplog.records[-1].getMessage()
+    assert "has a new certificate, after" in caplog.records[-1].getMessage()
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_what_the_ca_answers_must_fit_the_key_and_the_clock():
     issued = authority.sign(key.request(identity("web")), identity("web"), timedelta(hours=1))
     assert certified(issued, key, identity("web"), now).chain == issued.chain
     for wrong, when in ((Key(), now), (key, now + 7200), (key, now - 7200)):
-        with pytest.raises(ValueError, match="the CA answered with a certificate"):
+        with pytest.raises(ValueError, match="the CA returned a certificate"):
             certified(issued, wrong, identity("web"), when)
     with pytest.raises(ValueError, match="another key"):
         certified(msgspec.structs.replace(issued, chain=()), key, identity("web"), now)

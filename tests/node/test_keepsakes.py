@@ -60,7 +60,7 @@ def test_only_root_can_read_it_and_nothing_shows_it(memory):
     keepsakes.keep(kept)
     assert stat.S_IMODE(memory.stat().st_mode) == 0o700
     assert [stat.S_IMODE(file.stat().st_mode) for file in memory.iterdir()] == [0o600]
-    assert repr(kept) == "<keepsake of shop/web-0>"
+    assert repr(kept) == "<state of shop/web-0>"
 
 
 def test_a_directory_for_all_becomes_roots_alone(memory):
@@ -109,7 +109,7 @@ def test_a_certificate_that_ended_or_is_somebody_elses_or_not_its_keys_is_not_us
     assert keepsake(chain=kept.chain, key=b"no key").certificate(identity(), time.time()) is None
     assert keepsake(chain=("no chain",), key=kept.key).certificate(identity(), time.time()) is None
     assert keepsake().certificate(identity(), time.time()) is None
-    assert caplog.text.count("is of no use") == 5
+    assert caplog.text.count("the certificate that the previous agent kept cannot be used") == 5
 
 
 def test_dropped_with_its_pod_and_a_full_memory_stops_nothing(memory, caplog):
@@ -121,6 +121,6 @@ def test_dropped_with_its_pod_and_a_full_memory_stops_nothing(memory, caplog):
     memory.rename(memory.with_suffix(".moved"))
     try:
         keepsakes.keep(keepsake())
-        assert "cannot be kept for the next agent" in caplog.text
+        assert "cannot keep <state of " in caplog.text and "for the next agent" in caplog.text
     finally:
         memory.with_suffix(".moved").rename(memory)

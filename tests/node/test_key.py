@@ -29,9 +29,9 @@ def test_a_request_names_the_identity_for_whoever_reads_it_and_nothing_else():
 
 def test_a_key_is_neither_printed_nor_copied_out():
     key = Key()
-    assert f"{key} {key!r} {[key]}" == "<a private key, P-256> <a private key, P-256> [<a private key, P-256>]"
+    assert f"{key} {key!r} {[key]}" == "<private key, P-256> <private key, P-256> [<private key, P-256>]"
     for copied in (pickle.dumps, copy.copy, copy.deepcopy):
-        with pytest.raises(TypeError, match="not copied"):
+        with pytest.raises(TypeError, match="cannot be copied"):
             copied(key)
 
 

@@ -31,7 +31,7 @@ async def test_waits_for_a_token_and_for_the_roots_and_then_has_credentials(tmp_
     credentials = own.identity.credentials()
     first = asyncio.ensure_future(anext(credentials))
     async with asyncio.timeout(30):
-        await eventually(lambda: "does not say who this agent is" in caplog.text)
+        await eventually(lambda: "has no valid token of this agent" in caplog.text)
         assert own.identity.status is None and own.identity.held is None
         own.file.write_text(own.token())
         await eventually(lambda: not (own.identity.status is None or not own.identity.status.serial))

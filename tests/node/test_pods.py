@@ -177,7 +177,7 @@ async def test_what_cannot_be_made_for_a_running_pod_is_no_error_and_is_tried_ag
     await eventually(lambda: node.serial(web))
     node.relay.error = error
     await node.begin()
-    assert names(volume) == {SDS_SOCKET, REDIRECT_SOCKET} and f"no socket `{XDS_SOCKET}`" in caplog.text
+    assert names(volume) == {SDS_SOCKET, REDIRECT_SOCKET} and f"cannot open the socket `{XDS_SOCKET}`" in caplog.text
     await node.publish(web)
     assert names(volume) == {SDS_SOCKET, REDIRECT_SOCKET}
     node.relay.error = None
@@ -188,7 +188,7 @@ async def test_what_cannot_be_made_for_a_running_pod_is_no_error_and_is_tried_ag
 async def test_a_pod_that_would_wait_in_vain_gets_no_volume_and_is_told_why(node, monkeypatch):
     web, node.lack = pod(), "the control plane is away"
     monkeypatch.setattr("weft.node.pods.PATIENCE", 0.1)
-    with pytest.raises(VolumeRefused, match=r"^pod shop/web-0 has to wait: the control plane is away$"):
+    with pytest.raises(VolumeRefused, match=r"^pod shop/web-0 cannot start yet: the control plane is away$"):
         await node.publish(web)
     assert not node.kubelet.volume(web).path.exists() and node.agent.statuses() == [] and len(node.pods) == 0
     node.lack = ""
@@ -253,7 +253,7 @@ async def test_a_running_pod_that_nobody_knows_and_without_a_token_says_what_it_
     await node.publish(web)
     await node.begin(keeps=False)
     await node.publish(web, token="")
-    await eventually(lambda: "kubelet has given no token" in node.agent.status(web.uid).error)
+    await eventually(lambda: "kubelet has sent no token" in node.agent.status(web.uid).error)
     await node.publish(web)
     await eventually(lambda: node.serial(web), limit=10)
 
@@ -283,7 +283,7 @@ async def test_a_volume_that_is_not_as_it_should_be_keeps_no_other_from_being_se
         await node.publish(each)
     (node.kubelet.volume(odd).path / "other").touch()
     await node.begin(keeps=False)
-    assert "is not as it should be" in caplog.text and "it holds other" in caplog.text
+    assert "cannot open the socket in" in caplog.text and "it contains other" in caplog.text
     assert node.agent._secrets.workloads() == (web.uid,)
     with pytest.raises(VolumeRefused, match="cannot be removed: Directory not empty"):
         await node.pods.unpublish(node.kubelet.volume(odd))
@@ -302,7 +302,7 @@ async def test_a_second_volume_of_a_pod_is_refused_and_the_first_stays(node):
     web = pod()
     volume = await node.publish(web)
     second = node.kubelet.volume(web, "another")
-    with pytest.raises(VolumeRefused, match="one is enough"):
+    with pytest.raises(VolumeRefused, match="it may have only one"):
         await node.pods.publish(second, web, node.around.token(web))
     await node.pods.unpublish(second)
     assert SDS_SOCKET in names(volume) and len(node.pods) == 1

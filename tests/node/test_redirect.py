@@ -96,7 +96,7 @@ async def test_nobody_in_the_pod_can_lift_its_redirect_later(redirects, network,
         await redirects.add(POD, doorway_in(volume, REDIRECT_SOCKET))
     for others in (("-i", "", "-b", ""), (*ARGUMENTS, "-o", "80"), ("-u", "0", "-i", "*", "-b", "*")):
         code, said = await ask(network, volume, *others)
-        assert code == 1 and "there is a redirect already, and it is another one" in said
+        assert code == 1 and "a different redirect is installed already" in said
     assert [line for line in rules(network).splitlines() if line.startswith("-A")] == before
     code, said = await ask(network, volume, *ARGUMENTS)
     assert code == 0, said
@@ -134,7 +134,7 @@ async def test_an_agent_that_ends_lets_go_of_a_network_only_when_the_rules_are_i
 
 async def test_another_user_of_the_pod_is_sent_away(redirects, network, volume):
     code, said = await ask(network, volume, *ARGUMENTS, uid=65_000, timeout="30")
-    assert code == 1 and "only user 1337 may ask, not 65000" in said
+    assert code == 1 and "only user 1337 may request a redirect, not user 65000" in said
     code, said = await ask(network, volume, *ARGUMENTS, uid=65_000, gid=65_000, timeout="0.5")
     assert code == 1 and "Permission denied" in said
     assert "ISTIO" not in rules(network)
@@ -220,7 +220,7 @@ with socket.socket(socket.AF_UNIX) as caller:
 
 async def test_without_an_agent_the_pod_does_not_start_and_with_a_late_one_it_does(network, volume):
     code, said = await ask(network, volume, *ARGUMENTS, timeout="0.3")
-    assert code == 1 and "does not answer" in said and "No such file" in said and "--redirect" in said
+    assert code == 1 and "no response from the node's agent" in said and "No such file" in said and "--redirect" in said
     volume.mkdir(mode=0o700)  # its volume is there
     redirects = Redirects()
     asking = asyncio.create_task(ask(network, volume, *ARGUMENTS, timeout="30"))

@@ -35,7 +35,7 @@ async def test_done(tmp_path):
 
 async def test_a_no_is_final_and_has_its_reason(tmp_path):
     async with agent(tmp_path / "redirect", b'{"error": "not you", "hint": "be another"}\n') as asked:
-        with pytest.raises(RedirectFailed, match=r"says: not you \(be another\)"):
+        with pytest.raises(RedirectFailed, match=r"reports: not you \(be another\)"):
             await asyncio.to_thread(ask, tmp_path / "redirect", (), timeout=5)
     assert len(asked) == 1
 
@@ -48,10 +48,10 @@ async def test_an_agent_that_breaks_off_is_asked_again(tmp_path):
 
 async def test_an_agent_that_never_answers_is_a_failure(tmp_path):
     async with agent(tmp_path / "redirect", *[b""] * 100):
-        with pytest.raises(RedirectFailed, match="without a word"):
+        with pytest.raises(RedirectFailed, match="without a response"):
             await asyncio.to_thread(ask, tmp_path / "redirect", (), timeout=0.5)
     silent = await asyncio.start_unix_server(lambda reader, writer: None, tmp_path / "silent")
-    with pytest.raises(RedirectFailed, match="does not answer"):
+    with pytest.raises(RedirectFailed, match="no response from the node's agent"):
         await asyncio.to_thread(ask, tmp_path / "silent", (), timeout=0.2)
     silent.close()
 

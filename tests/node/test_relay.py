@@ -262,7 +262,7 @@ async def test_without_a_control_plane_envoys_run_on_restart_and_start_anew(mach
         await machine.add("other-77-ccccc")
         assert not machine.relay.placed("uid-other-77-ccccc")
         assert machine.relay.lack(pod("web-5d4f-c7bbb")) == ""
-        assert "no stream to the control plane: " in machine.relay.lack(pod("other-77-ccccc"))
+        assert "no connection to the control plane: " in machine.relay.lack(pod("other-77-ccccc"))
         await machine.control_up()
         await until(lambda: not machine.relay.lack(pod("other-77-ccccc")))
 

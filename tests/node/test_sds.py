@@ -139,9 +139,9 @@ async def test_a_ca_that_is_away_longer_than_a_certificate_lives_is_loud_and_all
         async with tls_envoy(open_directory / "envoy", sds, network):
             await (await until_served(network, rig.tls())).close()
             rig.line.cut = True
-            await rig.until(lambda: "its certificate ended at" in rig.status().trouble(rig.authority._clock()))
+            await rig.until(lambda: "its certificate expired at" in rig.status().trouble(rig.authority._clock()))
             trouble = rig.agent.lack("shop/web-0")
-            assert "no identity: its certificate ended at" in trouble and "the line is cut" in trouble
+            assert "no identity: its certificate expired at" in trouble and "the line is cut" in trouble
             with pytest.raises(ssl.SSLError):  # Envoy still has what it had, which nobody takes any more
                 await connect(network, rig.tls())
             rig.line.cut = False
@@ -150,8 +150,8 @@ async def test_a_ca_that_is_away_longer_than_a_certificate_lives_is_loud_and_all
             assert rig.agent.lack("shop/web-0") == ""
             await connection.close()
     loud = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert [re.sub(r"ended at .* UTC", "", each.getMessage()) for each in loud]
-    assert len(loud) == 1 and "is not renewed since" in loud[0].getMessage()
+    assert [re.sub(r"expired at .* UTC", "", each.getMessage()) for each in loud]
+    assert len(loud) == 1 and "renewal has failed since" in loud[0].getMessage()
 
 
 ASK = """
@@ -198,8 +198,8 @@ async def test_only_the_proxys_user_in_the_pods_own_network_can_open_the_socket(
         assert await asked(uid=PROXY_UID) in refused
         with pod_network() as other:
             assert await asked(uid=PROXY_UID, where=other) in refused
-        said = [record.getMessage() for record in caplog.records if "refused process" in record.getMessage()]
-        assert len(said) == 3 and "only user 1337" in said[0] and "another network" in said[2]
+        said = [record.getMessage() for record in caplog.records if "rejected process" in record.getMessage()]
+        assert len(said) == 3 and "only user 1337" in said[0] and "not in the network namespace" in said[2]
 
 
 async def test_the_key_is_in_no_file_no_dump_and_no_log(open_directory, network, caplog):

@@ -162,7 +162,7 @@ async def test_without_a_ca_a_new_agent_takes_nothing_away_and_serves_when_the_c
             assert await served(network, clients) == first
             await machine.open_ca()
             await eventually(lambda: served(network, clients), lambda value: value != first)
-    assert "has a certificate again" in machine.log()
+    assert "has a new certificate, after" in machine.log()
 
 
 async def test_registrations_come_and_go_and_a_broken_one_stops_no_other(machine, network, caplog):

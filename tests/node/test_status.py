@@ -14,7 +14,7 @@ def test_a_certificate_is_held_only_between_its_two_ends():
 
 def test_what_is_well_says_nothing_and_what_is_not_yet_says_so():
     assert (WELL.trouble(50), WELL.warning(50)) == ("", "")
-    assert IdentityStatus(workload="a", identity="b").trouble(0) == "it has no certificate yet"
+    assert IdentityStatus(workload="a", identity="b").trouble(0) == "no certificate yet"
 
 
 def test_a_certificate_that_has_ended_is_said_to_have_ended_and_not_only_to_be_late():

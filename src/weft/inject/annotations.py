@@ -179,7 +179,7 @@ class _Reading:
                 found["limits"][name] = found["requests"][name]
             else:
                 annotation = next(key for key, value in _AMOUNTS.items() if value == ("requests", name))
-                what = f"it requests {found['requests'][name]}, which is above the limit of {found['limits'][name]}"
+                what = f"the request of {found['requests'][name]} is above the limit of {found['limits'][name]}"
                 self._refuse(annotation, what)
         return ProxyResources(requests=found["requests"], limits=found["limits"])
 
@@ -212,7 +212,7 @@ class _Reading:
             if len(found) >= MOST_WORDS:
                 break
             if name in _UNUSED:
-                found.append(f"weft makes no use of the annotation {name}")
+                found.append(f"weft does not use the annotation {name}")
             else:
                 found.append(f"unknown annotation {name}: {did_you_mean(name, known)}".rstrip(": "))
         return found
@@ -227,9 +227,9 @@ def _first(said: bool | None, default: bool) -> bool:
 
 def _mode(text: str) -> str:
     if text == redirect.TPROXY:
-        raise ValueError("TPROXY is not supported: write REDIRECT, with which the proxy sees the caller's address too")
+        raise ValueError("TPROXY is not supported: use REDIRECT; the proxy sees the caller's address in both modes")
     if text not in (redirect.REDIRECT, redirect.NONE):
-        raise ValueError(f"`{text[:64]}` is unknown: write REDIRECT, or NONE for a proxy nothing is redirected to")
+        raise ValueError(f"`{text[:64]}` is unknown: use REDIRECT, or NONE for no redirect to the proxy")
     return text
 
 
@@ -247,15 +247,15 @@ def _seconds(text: str) -> int:
 
 def _status_port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) < 65536):
-        raise ValueError(f"`{text[:64]}` is not a port, nor 0 for none")
+        raise ValueError(f"`{text[:64]}` is neither a port nor 0 (no status port)")
     if int(text) in TAKEN_PORTS:
-        raise ValueError(f"{text} is another port of the proxy's own")
+        raise ValueError(f"the proxy already uses port {text}")
     return int(text)
 
 
 def _image(text: str) -> str:
     if not text or any(each.isspace() for each in text):
-        raise ValueError(f"`{text[:64]}` is not an image")
+        raise ValueError(f"`{text[:64]}` is not an image name")
     return text
 
 

@@ -51,7 +51,9 @@ def required(pod: Mapping[str, Any], namespace: str, settings: InjectionSettings
     """Decide for a pod that the API server has sent to the injector."""
     spec = pod.get("spec")
     if isinstance(spec, Mapping) and spec.get("hostNetwork"):
-        return Decision(False, "it uses the node's network (hostNetwork), where a redirect would take the whole node's")
+        return Decision(
+            False, "it uses hostNetwork, and a redirect there would intercept the traffic of the whole node"
+        )
     if namespace in settings.excluded_namespaces:
         return _excluded(namespace)
     labels = _strings(pod, "labels")
@@ -69,17 +71,17 @@ def required(pod: Mapping[str, Any], namespace: str, settings: InjectionSettings
         break
     for selector in settings.never_inject_selector:
         if selector.requirements and selector.selects(labels):
-            return Decision(False, f"its labels fit neverInjectSelector ({selector})")
+            return Decision(False, f"its labels match neverInjectSelector ({selector})")
     for selector in settings.always_inject_selector:
         if selector.requirements and selector.selects(labels):
-            return Decision(True, f"its labels fit alwaysInjectSelector ({selector})")
+            return Decision(True, f"its labels match alwaysInjectSelector ({selector})")
     if not settings.auto_inject:
         return Decision(False, f"autoInject is off, and the pod has no label {INJECT_LABEL}: true")
-    return Decision(True, "its namespace or its revision label asks for it, and nothing says otherwise")
+    return Decision(True, "a label of its namespace or its revision label enables injection")
 
 
 def _excluded(namespace: str) -> Decision:
-    why = "the cluster's own" if namespace in CLUSTER_NAMESPACES else "among the excludedNamespaces"
+    why = "a system namespace of the cluster" if namespace in CLUSTER_NAMESPACES else "in excludedNamespaces"
     return Decision(False, f"namespace {namespace} is {why}")
 
 
@@ -99,10 +101,10 @@ def _why_unasked(namespace: str, labels: Mapping[str, str], pod: Mapping[str, st
         return f"its label {REVISION_LABEL} names revision {pod[REVISION_LABEL]}, not {revision}"
     if INJECT_LABEL in pod and pod[INJECT_LABEL] != "true" and revision == DEFAULT_REVISION:
         return (
-            f"namespace {namespace} has no label that asks for it, and there the pod's label {INJECT_LABEL} counts only"
-            f" as `true`, not as `{pod[INJECT_LABEL]}`"
+            f"namespace {namespace} has no label that enables injection, and there the pod's label {INJECT_LABEL} must"
+            f" be `true`, not `{pod[INJECT_LABEL]}`"
         )
-    return f"neither namespace {namespace} nor the pod has a label that asks for it"
+    return f"neither namespace {namespace} nor the pod has a label that enables injection"
 
 
 def _strings(pod: Mapping[str, Any], field: str) -> Mapping[str, str]:

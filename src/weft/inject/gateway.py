@@ -33,7 +33,7 @@ def is_gateway(annotations: Mapping[str, str], named: str) -> bool:
     wanted = [each.strip() for each in annotations.get(TEMPLATES, "").split(",") if each.strip()]
     unknown = [each for each in wanted if each not in (_SIDECAR_TEMPLATE, GATEWAY_TEMPLATE)]
     if unknown or len(wanted) > 1:
-        what = f"template {unknown[0][:64]} is not known" if unknown else "a pod has one template"
+        what = f"unknown template {unknown[0][:64]}" if unknown else "a pod can have only one template"
         where = Where(object=named, field=f"metadata.annotations[{TEMPLATES}]")
         raise InjectionRefused([Problem(where, what, f"write {_SIDECAR_TEMPLATE} or {GATEWAY_TEMPLATE}")])
     return wanted == [GATEWAY_TEMPLATE]

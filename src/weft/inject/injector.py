@@ -37,7 +37,7 @@ class Injector:
         namespace = request.namespace or (said if isinstance(said, str) else "")
         decision = required(pod, namespace, self.settings)
         if not decision.inject:
-            _log.info("no sidecar for pod %s in %s: %s", _name(pod), namespace, decision.reason)
+            _log.info("pod %s in namespace %s gets no sidecar: %s", _name(pod), namespace, decision.reason)
             doubt = f"Pod {namespace}/{_name(pod)} gets no sidecar: {decision.reason}"
             return AdmissionResponse(allowed=True, warnings=(doubt,) if decision.doubtful else ())
         try:
@@ -52,7 +52,7 @@ class Injector:
         except InjectionRefused as refusal:
             _log.warning("%s", refusal)
             lines = [str(problem) for problem in refusal.problems]
-            return AdmissionResponse(allowed=False, message="no sidecar can be injected: " + "; ".join(lines), code=422)
+            return AdmissionResponse(allowed=False, message="cannot inject a sidecar: " + "; ".join(lines), code=422)
         return AdmissionResponse(allowed=True, patch=tuple(patch(pod, injected)), warnings=injected.warnings)
 
 

@@ -274,8 +274,10 @@ class _Injection:
             existing.update(self._own_volumes()[0])  # the driver of an older revision may be removed
         elif existing is not None and "csi" not in existing:
             where = Where(object=self._named, field="spec.volumes")
-            hint = "give it another name"
-            raise InjectionRefused([Problem(where, f"it has a volume {IDENTITY_VOLUME} of its own", hint)])
+            hint = "rename that volume"
+            raise InjectionRefused(
+                [Problem(where, f"the volume name {IDENTITY_VOLUME} is reserved for the proxy", hint)]
+            )
 
     def _add_pull_secrets(self) -> None:
         present = self._spec.get("imagePullSecrets") or []
@@ -316,8 +318,8 @@ class _Injection:
         uid = context.get("runAsUser", PROXY_UID) if isinstance(context, dict) else PROXY_UID
         if uid != PROXY_UID:
             where = Where(object=self._named, field="spec.containers[istio-proxy].securityContext.runAsUser")
-            what = f"the proxy cannot run as {uid}: its sockets are those of user {PROXY_UID}, and so is the redirect"
-            raise InjectionRefused([Problem(where, what, "leave runAsUser out")])
+            what = f"the proxy cannot run as user {uid}: its sockets and the redirect are for user {PROXY_UID} only"
+            raise InjectionRefused([Problem(where, what, "remove runAsUser")])
 
     def _check_lengths(self, proxy: Mapping[str, Any]) -> None:
         """Raise InjectionRefused if an argument or variable is too long for the kernel, so that the pod's author sees
@@ -325,8 +327,8 @@ class _Injection:
         variables = [f"{each['name']}={each.get('value', '')}" for each in proxy["env"]]
         longest = max(len(each.encode()) for each in (*proxy["args"], *variables))
         if longest > _LONGEST_TEXT:
-            what = f"its labels, ports and probes make the proxy's configuration {longest} bytes long"
-            hint = f"the kernel passes on {_LONGEST_TEXT} at most: use fewer of them"
+            what = f"the pod's labels, ports and probes make a proxy argument or variable {longest} bytes long"
+            hint = f"the kernel's limit is {_LONGEST_TEXT} bytes: use fewer labels, ports or probes"
             raise InjectionRefused([Problem(Where(object=self._named, field="spec"), what, hint)])
 
     def _doubts(self) -> list[str]:
@@ -338,19 +340,21 @@ class _Injection:
                 who = f"group {PROXY_GID}"
             else:
                 continue
-            found.append(f"container {each['name']} runs as {who}, as the proxy does: nothing of it is redirected")
+            found.append(f"container {each['name']} runs as {who}, as the proxy does: its traffic is not redirected")
         for each in self._spec["containers"]:
             for port in each.get("ports") or ():
                 number = port.get("containerPort") if isinstance(port, dict) else None
                 if number in {*TAKEN_PORTS, ADMIN_PORT, self._wishes.status_port}:
-                    found.append(f"container {each['name']} has port {number}, which is the proxy's")
+                    found.append(f"container {each['name']} has port {number}, which the proxy uses")
         return [*found, *self._doubts_of_hook()]
 
     def _doubts_of_hook(self) -> list[str]:
         overrides = _mapping(self._stripped.overrides.get(containers.PROXY, {}).get("lifecycle"))
         if not self._by_hook or overrides.get("postStart") is None:
             return []
-        return ["lifecycle.postStart of istio-proxy is not taken: with redirectBy node, ours asks for the redirect"]
+        return [
+            "lifecycle.postStart of istio-proxy is ignored: with redirectBy node, weft's hook requests the redirect"
+        ]
 
     def _runs_as(self, container: Mapping[str, Any], field: str) -> Any:
         """Return the container's value of a securityContext field, or else the pod's."""
@@ -402,10 +406,13 @@ def _check_shape(pod: Mapping[str, Any], named: str) -> None:
         if values is None:
             continue
         if not isinstance(values, dict) or not all(isinstance(each, str) for each in values.values()):
-            return refuse(f"metadata.{field}", "it must be an object of texts")
+            return refuse(f"metadata.{field}", "it must be an object with string values")
     said = metadata.get("annotations") or {}
     if sum(len(name) + len(value) for name, value in said.items()) > _MOST_ANNOTATIONS:
-        return refuse("metadata.annotations", f"together longer than {_MOST_ANNOTATIONS} bytes, Kubernetes' own limit")
+        return refuse(
+            "metadata.annotations",
+            f"the annotations are longer than {_MOST_ANNOTATIONS} bytes, the limit of Kubernetes",
+        )
     for field in ("containers", "initContainers", "volumes", "imagePullSecrets"):
         entries = spec.get(field)
         if entries is None and field != "containers":
@@ -413,17 +420,17 @@ def _check_shape(pod: Mapping[str, Any], named: str) -> None:
         if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
             return refuse(f"spec.{field}", "it must be a list of objects")
         if "ontainers" in field and not all(isinstance(each.get("name"), str) for each in entries):
-            refuse(f"spec.{field}", "each must have a name")
+            refuse(f"spec.{field}", "each container must have a name")
         for each in entries:
             ports, variables = each.get("ports"), each.get("env")
             if not isinstance(ports, list | None) or not isinstance(variables, list | None):
-                refuse(f"spec.{field}[{each.get('name')}]", "its ports and env must be lists")
+                refuse(f"spec.{field}[{each.get('name')}]", "ports and env must be lists")
     own = [each["name"] for each in spec["containers"] if each["name"] not in OURS]
     if gateway.is_gateway(said, named):
         if containers.PROXY not in [each["name"] for each in spec["containers"]]:
-            refuse("spec.containers", "a gateway has a container named istio-proxy, with the image auto")
+            refuse("spec.containers", "a gateway needs a container named istio-proxy, with the image auto")
     elif not own:
-        refuse("spec.containers", "it has no container of its own")
+        refuse("spec.containers", "the pod has no application container")
     return None
 
 

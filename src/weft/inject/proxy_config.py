@@ -66,7 +66,7 @@ def read(text: str) -> tuple[ProxyConfig, list[str], list[str]]:
         elif len(warnings) >= MOST_WORDS:
             continue
         elif name in _UNUSED:
-            warnings.append(f"weft makes no use of `{name}`")
+            warnings.append(f"weft does not use `{name}`")
         else:
             hint = did_you_mean(name, (*_READERS, *_UNUSED))
             warnings.append(f"unknown field `{name}`" + (f": {hint}" if hint else ""))
@@ -100,12 +100,12 @@ def _duration(value: Any) -> str:
 def _mode(value: Any) -> str:
     if value in ("REDIRECT", "NONE"):
         return str(value)
-    raise ValueError(f"`{value}` is not supported: write REDIRECT, or NONE for a proxy that nothing is redirected to")
+    raise ValueError(f"`{value}` is not supported: use REDIRECT, or NONE for no redirect to the proxy")
 
 
 def _environment(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(each, (str, int, float, bool)) for each in value.values()):
-        raise ValueError("it must be a mapping of names to texts")
+        raise ValueError("it must be a mapping of names to strings")
     return {name: str(each).lower() if isinstance(each, bool) else str(each) for name, each in sorted(value.items())}
 
 

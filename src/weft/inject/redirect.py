@@ -88,14 +88,14 @@ def _split(value: str) -> list[str]:
 def _port_problem(text: str) -> str:
     if text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) < 65536:
         return ""
-    return f"`{text[:64]}` is not a port: write numbers from 1 to 65535 with commas between"
+    return f"`{text[:64]}` is not a port: write numbers from 1 to 65535, separated by commas"
 
 
 def _range_problem(text: str) -> str:
     try:
         ip_network(text, strict=False)
     except ValueError:
-        return f"`{text[:64]}` is not an address range: write them as 10.0.0.0/8,fd00::/8"
+        return f"`{text[:64]}` is not an address range: write ranges as 10.0.0.0/8,fd00::/8"
     return ""
 
 

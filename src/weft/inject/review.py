@@ -56,10 +56,10 @@ def decode(body: bytes) -> AdmissionRequest:
     try:
         review = msgspec.json.decode(body, type=_Review)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise BadReview(f"the body is no AdmissionReview: {error}") from None
+        raise BadReview(f"the body is not an AdmissionReview: {error}") from None
     if review.kind != "AdmissionReview" or review.api_version != VERSION:
-        said = f"{review.kind} of {review.api_version}"[:200]
-        raise BadReview(f"expected AdmissionReview of {VERSION}, not {said}")
+        actual = f"{review.kind} of {review.api_version}"[:200]
+        raise BadReview(f"expected AdmissionReview of {VERSION}, not {actual}")
     if review.request is None:
         raise BadReview("the AdmissionReview has no request")
     if not review.request.uid:

@@ -34,9 +34,9 @@ class SelectorRequirement(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
                 word = "is" if self.operator == "In" else "is not"
                 return f"{self.key} {word} {' or '.join(self.values)}"
             case "Exists":
-                return f"{self.key} is there"
+                return f"{self.key} is set"
             case "DoesNotExist":
-                return f"{self.key} is not there"
+                return f"{self.key} is not set"
 
 
 class Selector(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):

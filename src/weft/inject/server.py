@@ -122,20 +122,18 @@ class WebhookServer:
             request = decode(body)
         except TimeoutError:
             count(None)
-            return web.Response(status=408, text=f"no whole review came within {READ_SECONDS:g} s\n")
+            return web.Response(status=408, text=f"the AdmissionReview was not complete within {READ_SECONDS:g} s\n")
         except BadReview as error:
             count(None)
-            _log.warning("bad review at %s: %s", http.path, error)
+            _log.warning("rejected an invalid AdmissionReview at %s: %s", http.path, error)
             return web.Response(status=400, text=f"{error}\n")
         try:
             answer = judge(request)
             body = encode(request.uid, answer)
         except Exception as error:  # noqa: BLE001
-            _log.exception("%s %s in %s could not be judged", request.kind.kind, request.name, request.namespace)
-            what = f"weft failed at this {request.kind.kind or 'object'}: {type(error).__name__}: {error}"
-            answer = AdmissionResponse(
-                allowed=False, code=500, message=f"{what}; its log has the details: weft-control"
-            )
+            _log.exception("cannot review %s %s in namespace %s", request.kind.kind, request.name, request.namespace)
+            what = f"internal error of weft at this {request.kind.kind or 'object'}: {type(error).__name__}: {error}"
+            answer = AdmissionResponse(allowed=False, code=500, message=f"{what}; see the log of weft-control")
             body = encode(request.uid, answer)
         count(answer)
         return web.Response(body=body, content_type="application/json")
@@ -155,15 +153,15 @@ class WebhookServer:
 
 _COUNTERS = {
     "sidecar_injection_requests_total": "Injection requests.",
-    "sidecar_injection_success_total": "Injection requests that gave a pod its proxy.",
+    "sidecar_injection_success_total": "Injection requests that added a proxy to a pod.",
     "sidecar_injection_skip_total": "Injection requests for pods that get no proxy.",
     "sidecar_injection_failure_total": "Injection requests that failed.",
 }
 # These are counters too, but the exposition format wants `_total` at the end of a counter's name, and Istio's names
 # lack it.
 _UNTYPED = {
-    "galley_validation_passed": "Objects that validation has allowed.",
-    "galley_validation_failed": "Objects that validation has refused.",
+    "galley_validation_passed": "Objects that validation allowed.",
+    "galley_validation_failed": "Objects that validation rejected.",
 }
 
 

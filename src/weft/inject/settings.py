@@ -128,7 +128,7 @@ def _check(settings: InjectionSettings, named: str) -> None:
                 if what := problem_of_quantity(quantity):
                     refuse(f"{part}.{kind}.{name}", what, "write it as 100m or 128Mi")
     if settings.log_level not in LOG_LEVELS:
-        refuse("logLevel", f"`{settings.log_level}` is none of Envoy's", f"one of {', '.join(LOG_LEVELS)}")
+        refuse("logLevel", f"`{settings.log_level}` is not a log level of Envoy", f"one of {', '.join(LOG_LEVELS)}")
     for pair in filter(None, settings.component_log_level.split(",")):
         if pair.partition(":")[2] not in LOG_LEVELS:
             refuse(
@@ -137,11 +137,11 @@ def _check(settings: InjectionSettings, named: str) -> None:
     if not settings.image:
         refuse("image", "it is empty", f"for example weft:{weft.__version__}")
     if not settings.revision:
-        refuse("revision", "it is empty", "the revision that has no name of its own is called default")
+        refuse("revision", "it is empty", "the name of the default revision is `default`")
     if settings.concurrency < 0:
         refuse("concurrency", f"{settings.concurrency} is below 0", "0 means one worker for each core")
     if not settings.ip_families or len(set(settings.ip_families)) != len(settings.ip_families):
-        refuse("ipFamilies", "it must name one family, or both once", 'for example ["IPv4", "IPv6"]')
+        refuse("ipFamilies", "it must list one address family, or both", 'for example ["IPv4", "IPv6"]')
     if settings.control and not _is_host_and_port(settings.control):
         refuse("control", f"`{settings.control}` is not HOST:PORT", "for example istiod.istio-system.svc:15012")
     for field, what in problems_of_redirection(settings.redirection):

@@ -40,19 +40,21 @@ DEFINITIONS = (
         "dr",
         (("Host", ".spec.host"),),
     ),
-    KindDefinition("Gateway", "gateways", "The ports and hosts that an edge of the mesh serves.", "gw"),
+    KindDefinition("Gateway", "gateways", "The ports and hosts that a gateway at the edge of the mesh serves.", "gw"),
     KindDefinition(
         "ServiceEntry",
         "serviceentries",
-        "Hosts that the mesh knows although no Service names them.",
+        "Hosts of the mesh that no Kubernetes Service declares.",
         "se",
         (_HOSTS, ("Location", ".spec.location"), ("Resolution", ".spec.resolution")),
     ),
-    KindDefinition("Sidecar", "sidecars", "What the proxies of a namespace or of some workloads are told."),
+    KindDefinition(
+        "Sidecar", "sidecars", "Which services the proxies of a namespace or of some workloads are configured for."
+    ),
     KindDefinition(
         "VirtualService",
         "virtualservices",
-        "Where requests for a host go, and what happens to them on the way.",
+        "Where requests for a host are routed, and how they are changed, retried or delayed.",
         "vs",
         (("Gateways", ".spec.gateways"), _HOSTS),
     ),
@@ -77,7 +79,7 @@ DEFINITIONS = (
         "pa",
         (("Mode", ".spec.mtls.mode"),),
     ),
-    KindDefinition("RequestAuthentication", "requestauthentications", "Which tokens workloads accept.", "ra"),
+    KindDefinition("RequestAuthentication", "requestauthentications", "Which JWTs workloads accept.", "ra"),
     KindDefinition("Telemetry", "telemetries", "What proxies report about requests.", "telemetry", stored="v1alpha1"),
 )
 

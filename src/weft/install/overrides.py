@@ -27,7 +27,7 @@ def read_values(files: Iterable[tuple[str, str]], assignments: Iterable[str]) ->
             line = f" (line {where.line + 1})" if where else ""
             raise ValuesError(f"this is not YAML{line}", "try: weft manifest values", file=name) from error
         if held is not None and not isinstance(held, Mapping):
-            raise ValuesError("a file of values holds a mapping", "try: weft manifest values", file=name)
+            raise ValuesError("a values file must contain a mapping", "try: weft manifest values", file=name)
         found = merged(found, held or {})
     for assignment in assignments:
         found = merged(found, assigned(assignment, found))
@@ -39,7 +39,9 @@ def assigned(assignment: str, there: Mapping[str, Any]) -> dict[str, Any]:
     item of the list that is in `there`."""
     path, equals, text = assignment.partition("=")
     if not equals or not path:
-        raise ValuesError(f"`{assignment}` sets nothing", "write --set NAME=VALUE, for example control.replicas=3")
+        raise ValuesError(
+            f"`{assignment}` is not an assignment", "write --set NAME=VALUE, for example control.replicas=3"
+        )
     steps = _steps(path)
     try:
         value = yaml.safe_load(text) if text else ""
@@ -71,7 +73,7 @@ def _placed(there: Any, steps: list[str | int], value: Any) -> Any:
     if isinstance(step, int):
         items = list(there) if isinstance(there, (list, tuple)) else []
         if step > len(items):
-            raise ValuesError(f"there is no item {step}: the list has {len(items)}", "the first item is [0]")
+            raise ValuesError(f"there is no item [{step}]: the list has {len(items)}", "the first item is [0]")
         held = _placed(items[step] if step < len(items) else None, rest, value)
         return [*items[:step], held, *items[step + 1 :]]
     inner = there if isinstance(there, Mapping) else {}

@@ -196,7 +196,7 @@ class Recorder(Fields):
             self._of(name).note = "Accepted with a warning: this version of weft does not act on it."
 
     def refused(self, name: str, what: str, hint: str = "") -> None:
-        self._of(name).note = f"Refused: {what.replace('`', '')}."
+        self._of(name).note = f"Rejected: {what.replace('`', '')}."
 
     def outdented(self, holder: str, names: Iterable[str]) -> bool:
         return False

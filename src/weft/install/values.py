@@ -149,7 +149,7 @@ def values_of(given: Mapping[str, Any]) -> Values:
     except msgspec.ValidationError as error:
         what, _, at = str(error).partition(" - at ")
         field = at.strip("`").removeprefix("$.")
-        raise ValuesError(what[:1].lower() + what[1:], "see them all: weft install --help", field=field) from error
+        raise ValuesError(what[:1].lower() + what[1:], "list all values: weft manifest values", field=field) from error
     _check(values)
     return values
 
@@ -202,22 +202,22 @@ def _check(values: Values) -> None:
                 hint = f"lower-case letters, digits and -; or {EVERYWHERE} for all"
                 raise ValuesError(f"`{name}` is not a namespace", hint, field=f"gateways.{field}")
     if "kube-system" not in values.injection.excluded_namespaces:
-        hint = "a webhook that nobody answers would keep the cluster from coming up; add it to the list"
-        raise ValuesError("kube-system must be left alone", hint, field="injection.excludedNamespaces")
+        hint = "while the webhook cannot be reached, pods of kube-system could not start; add kube-system to the list"
+        raise ValuesError("kube-system must be excluded", hint, field="injection.excludedNamespaces")
     if values.control.replicas < 2:
-        hint = "two are the least that outlive a machine, a drain or a new version"
+        hint = "with one replica, the control plane is down during a node failure, a drain or an upgrade"
         raise ValuesError("the control plane needs two replicas or more", hint, field="control.replicas")
     root = values.node.kubelet_root
     if not root.startswith("/") or root.endswith("/"):
         hint = "kubelet's --root-dir, for example /var/lib/kubelet"
         raise ValuesError(f"`{root}` is not an absolute path", hint, field="node.kubeletRoot")
     if not _TIME.fullmatch(values.node.certificate_ttl):
-        what = f"`{values.node.certificate_ttl}` is not a time"
+        what = f"`{values.node.certificate_ttl}` is not a duration"
         raise ValuesError(what, "for example 24h or 30m", field="node.certificateTtl")
     if not values.image:
         raise ValuesError("`image` must not be empty", f"for example weft:{__version__}", field="image")
     for name in sorted(OURS & set(values.injection.settings)):
-        raise ValuesError(f"`{name}` follows from other values", "leave it out", field=f"injection.settings.{name}")
+        raise ValuesError(f"`{name}` follows from other values", "remove it", field=f"injection.settings.{name}")
     for part, resources in (("control", values.control.resources), ("node", values.node.resources)):
         for sort in ("requests", "limits"):
             _check_quantities(f"{part}.resources.{sort}", getattr(resources, sort))

@@ -48,9 +48,11 @@ def balance(bridge: NetworkNamespace, wanted: Sequence[VirtualAddress]) -> None:
                 [program, "--wait", "5"], input=text, capture_output=True, text=True, check=False, timeout=30
             )
             if done.returncode != 0:
-                said = " ".join(done.stderr.split())
+                reason = " ".join(done.stderr.split())
                 hint = "modprobe nf_nat xt_statistic xt_conntrack xt_MASQUERADE"
-                raise NetworkError(f"{_RESTORE[family]} refused the rules of services: {said}", hint, where=str(bridge))
+                raise NetworkError(
+                    f"{_RESTORE[family]} rejected the rules for service addresses: {reason}", hint, where=str(bridge)
+                )
 
     run_in(bridge, install)
 

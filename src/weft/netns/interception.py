@@ -26,13 +26,13 @@ CHAINS = ("ISTIO_INBOUND", "ISTIO_IN_REDIRECT", "ISTIO_OUTPUT", "ISTIO_REDIRECT"
 # The arguments of `Interception.from_arguments`, for the help of commands.
 ARGUMENTS_HELP = (
     "-p PORT    outbound traffic goes to this port of the proxy (15001)",
-    "-z PORT    inbound traffic goes to this one (15006)",
-    "-u UID     the proxy's user, whose own connections are let through (1337); -g GID likewise",
+    "-z PORT    inbound traffic goes to this port of the proxy (15006)",
+    "-u UID     the proxy's user, whose connections are not intercepted (1337); -g GID: the same for its group",
     "-m MODE    REDIRECT",
-    "-i RANGES  outbound ranges to intercept, '*' for all; -x RANGES to leave alone",
-    "-b PORTS   inbound ports to intercept, '*' for all; -d PORTS to leave alone",
-    "-q PORTS   outbound ports to intercept whatever the ranges say; -o PORTS to leave alone",
-    "-k, -c     interfaces of virtual machines; interfaces to leave alone",
+    "-i RANGES  outbound ranges to intercept, '*' for all; -x RANGES: not to intercept",
+    "-b PORTS   inbound ports to intercept, '*' for all; -d PORTS: not to intercept",
+    "-q PORTS   outbound ports to intercept in all ranges; -o PORTS: not to intercept",
+    "-k NAMES   interfaces of virtual machines; -c NAMES: interfaces not to intercept",
 )
 
 
@@ -210,7 +210,7 @@ def _pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
         if not equals:
             following = next(remaining, None)
             if following is None:
-                raise NetworkError(f"`{flag}` needs a value", f"for none at all: {flag} ''", where="interception")
+                raise NetworkError(f"`{flag}` needs a value", f"for an empty value: {flag} ''", where="interception")
             value = following
         yield short, value.strip()
 

@@ -53,8 +53,8 @@ def apply_once(namespace: NetworkNamespace, interception: Interception) -> None:
         if f":{mark} " in saved:
             return
         if any(f":{chain} " in saved for chain in CHAINS):
-            hint = "what a pod asked for first holds for all of its life; make the pod anew"
-            raise NetworkError("there is a redirect already, and it is another one", hint, where=str(namespace))
+            hint = "a pod's first redirect cannot be changed; delete the pod and create it again"
+            raise NetworkError("a different redirect is installed already", hint, where=str(namespace))
         _check(namespace, family, done)
 
     _for_each_family(install)
@@ -124,9 +124,9 @@ def _run(
 
 def _check(namespace: NetworkNamespace, family: Family, finished: subprocess.CompletedProcess[str]) -> None:
     if finished.returncode != 0:
-        said = " ".join(finished.stderr.split()) or f"exit status {finished.returncode}"
+        reason = " ".join(finished.stderr.split()) or f"exit status {finished.returncode}"
         raise NetworkError(
-            f"{_PREFIX[family]} refused the interception rules: {said}",
+            f"{_PREFIX[family]} rejected the interception rules: {reason}",
             "the kernel may lack a module: modprobe nf_nat xt_owner xt_dscp xt_REDIRECT; then run: weft up",
             where=str(namespace),
         )

@@ -163,7 +163,7 @@ def _run(namespace: NetworkNamespace, work: Callable[[], None]) -> None:
         hints = {
             errno.EOPNOTSUPP: "modprobe veth bridge",
             errno.EPERM: "run as root",
-            errno.EEXIST: f"see what is there with: ip -n {namespace.name} address",
+            errno.EEXIST: f"list its addresses with: ip -n {namespace.name} address",
         }
         raise NetworkError(f"netlink: {error}", hints.get(error.code, ""), where=str(namespace)) from error
     except OSError as error:

@@ -71,7 +71,9 @@ def make(name: str) -> NetworkNamespace:
         try:
             namespace.path.open("x").close()
         except FileExistsError:
-            raise NetworkError("it exists already", f"ip netns delete {name}", where=str(namespace)) from None
+            raise NetworkError(
+                "the namespace exists already", f"ip netns delete {name}", where=str(namespace)
+            ) from None
 
     def unshare() -> None:
         _call("unshare", _CLONE_NEWNET)
@@ -81,7 +83,7 @@ def make(name: str) -> NetworkNamespace:
         _on_own_thread(unshare)
     except OSError as error:
         namespace.path.unlink(missing_ok=True)
-        raise NetworkError(f"cannot be made: {error.strerror}", "run as root", where=str(namespace)) from error
+        raise NetworkError(f"cannot be created: {error.strerror}", "run as root", where=str(namespace)) from error
     return namespace
 
 
@@ -116,7 +118,7 @@ def run_in(namespace: NetworkNamespace, work: Callable[[], _Result]) -> _Result:
         try:
             handle = os.open(namespace.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            hint = "list what is there with: ip netns"
+            hint = "list the namespaces with: ip netns"
             raise NetworkError(f"cannot be entered: {error.strerror}", hint, where=str(namespace)) from error
         try:
             # A pod's init container has no privilege to enter a namespace, but is already in the right one.
@@ -147,7 +149,7 @@ def open_low_ports(namespace: NetworkNamespace) -> None:
     try:
         run_in(namespace, lambda: Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0"))
     except OSError as error:
-        what = f"its low ports cannot be opened: {error.strerror}"
+        what = f"cannot allow ports below 1024: {error.strerror}"
         raise NetworkError(what, "run as root", where=str(namespace)) from error
 
 

@@ -62,7 +62,7 @@ def _missing_kernel_parts() -> list[Problem]:
     try:
         return run_in_new(_try_kernel)
     except (NetworkError, OSError) as error:
-        return [Problem(Where(), f"the kernel refuses a network namespace: {error}", "sudo weft up")]
+        return [Problem(Where(), f"the kernel does not allow a network namespace: {error}", "sudo weft up")]
 
 
 def _try_kernel() -> list[Problem]:
@@ -76,7 +76,9 @@ def _try_kernel() -> list[Problem]:
             try:
                 netlink.link("add", ifname=f"probe-{kind}", kind=kind, **more)
             except NetlinkError as error:
-                problems.append(Problem(Where(), f"the kernel makes no {kind}: {error}", f"modprobe {kind}"))
+                problems.append(
+                    Problem(Where(), f"the kernel cannot create a {kind} interface: {error}", f"modprobe {kind}")
+                )
     rules = {"iptables-restore": Interception().rules(4)}
     if ipv6_available():
         rules["ip6tables-restore"] = Interception().rules(6)
@@ -84,7 +86,7 @@ def _try_kernel() -> list[Problem]:
         command = [program, "--noflush"]
         tried = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=30)
         if tried.returncode != 0:
-            said = " ".join(tried.stderr.split())
+            reason = " ".join(tried.stderr.split())
             hint = "modprobe nf_nat xt_owner xt_dscp xt_REDIRECT"
-            problems.append(Problem(Where(), f"the kernel refuses interception rules ({program}): {said}", hint))
+            problems.append(Problem(Where(), f"the kernel rejects the interception rules ({program}): {reason}", hint))
     return problems

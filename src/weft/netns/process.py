@@ -80,9 +80,9 @@ async def spawn(wanted: Spawn) -> Process:
     said = await _read_all(reading)
     if not said.endswith("ready"):  # a tool may have printed a warning before
         status = await process.wait()
-        what = f"could not start {wanted.argv[0]}: {said or f'exit status {status} while entering'}"
+        what = f"could not start {wanted.argv[0]}: {said or f'exit status {status} while entering the namespace'}"
         named = wanted.namespace.name if wanted.namespace is not None else ""
-        hint = "" if said or not named else f"see that it is there: ip netns exec {named} true"
+        hint = "" if said or not named else f"check that the namespace exists: ip netns exec {named} true"
         raise NetworkError(what, hint, where=_where(wanted))
     return process
 
@@ -221,8 +221,8 @@ def _check_reachable(wanted: Spawn, path: Path, role: str) -> None:
     if real.is_dir() and not may(wanted.uid, wanted.gid, real, 1):
         closed.append(real)
     if closed:
-        what = f"{role} {path} cannot be reached by UID {wanted.uid}: {closed[0]} is closed to it"
-        raise NetworkError(what, f"chmod o+x {shlex.quote(str(closed[0]))}, or move it", where=_where(wanted))
+        what = f"{role} {path} cannot be reached by UID {wanted.uid}: {closed[0]} is closed to that user"
+        raise NetworkError(what, f"chmod o+x {shlex.quote(str(closed[0]))}, or move the {role}", where=_where(wanted))
 
 
 def _interpreter(program: Path) -> str:

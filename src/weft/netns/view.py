@@ -117,7 +117,7 @@ def _expanded(paths: Sequence[Path], uid: int, gid: int) -> Iterator[Path]:
             continue
         entries = sorted(path.iterdir())
         if len(entries) > _MOST_ENTRIES:
-            what = f"{path} is closed to UID {uid} and has too many entries to show one by one"
+            what = f"{path} is closed to UID {uid} and has too many entries to mount them one by one"
             raise NetworkError(what, f"chmod o+rx {_quoted(path)}")
         for entry in entries:
             # A dangling link has nothing to show. A closed directory on the way to a visible path is created anew.

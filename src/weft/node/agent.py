@@ -119,10 +119,10 @@ class Agent:
         """Return why the workload has no valid certificate or no roots; an empty string if it has both."""
         status, now = self.status(workload), self._clock()
         if status is None:
-            return "it has no identity"
+            return "the workload has no identity"
         if not status.is_held(now):
-            return f"no identity: {status.trouble(now) or 'its certificate is not good now'}"
-        return "" if self._bundle else "no identity: the CA has not said yet which roots to trust"
+            return f"no identity: {status.trouble(now) or 'its certificate is not valid now'}"
+        return "" if self._bundle else "no identity: the CA has not sent the roots to trust yet"
 
     async def _follow_roots(self) -> None:
         backoff = Backoff(first=0.2, most=10.0)
@@ -132,16 +132,16 @@ class Agent:
                     backoff.reset()
                     self._on_bundle(bundle)
             except (CaUnavailable, SigningRefused, OSError) as error:
-                log.warning("the CA does not say which roots to trust: %s", error)
+                log.warning("cannot get the roots to trust from the CA: %s", error)
             except Exception:
-                log.exception("following the roots of the CA failed in a way nobody thought of")
+                log.exception("cannot get the roots to trust from the CA, because of an unexpected error")
             await asyncio.sleep(backoff.next())
 
     def _on_bundle(self, bundle: tuple[str, ...]) -> None:
         if not bundle or bundle == self._bundle:
             return  # an empty bundle would make proxies trust no peer
         if self._bundle:
-            log.info("the roots have changed: %d are trusted now", len(bundle))
+            log.info("the roots have changed; number of trusted roots: %d", len(bundle))
         self._bundle = bundle
         for workload in self._secrets.workloads():
             self._put_roots(workload)

@@ -68,7 +68,7 @@ class Driver:
             self._endpoint.parent.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise CsiListenError(
-                f"cannot make {self._endpoint.parent}: {error}; is that kubelet's directory?"
+                f"cannot create {self._endpoint.parent}: {error}; is this kubelet's directory?"
             ) from error
         self._server = await _listening(self._endpoint, self._identity(), self._node())
         await self._register()
@@ -162,7 +162,7 @@ async def _listening(path: Path, *handlers: grpc.GenericRpcHandler) -> grpc.aio.
         server.add_insecure_port(f"unix:{path}")
     except (RuntimeError, OSError) as error:
         await server.stop(None)
-        raise CsiListenError(f"cannot make the socket {path}: {error}; is that kubelet's directory?") from error
+        raise CsiListenError(f"cannot create the socket {path}: {error}; is this kubelet's directory?") from error
     finally:
         os.umask(umask)
     await server.start()
@@ -173,14 +173,14 @@ def _pod(context: dict[str, str], volume: Volume) -> KubeletPod:
     """Return the pod that kubelet describes in the volume's context. Raises ValueError if a field is missing, or if
     `volume` belongs to another pod."""
     if context.get(_KEY.format("ephemeral")) != "true":
-        raise ValueError("this driver has only volumes that are written into a pod, as `csi:` in its `volumes:`")
+        raise ValueError("this driver has only ephemeral volumes: use `csi:` in the pod's `volumes:`")
     fields = ("pod.namespace", "pod.name", "pod.uid", "serviceAccount.name")
     said = [context.get(_KEY.format(field), "") for field in fields]
     if lacking := [field for field, value in zip(fields, said, strict=True) if not value]:
-        raise ValueError(f"kubelet does not say {', '.join(lacking)}: see that the CSIDriver has podInfoOnMount: true")
+        raise ValueError(f"kubelet did not send {', '.join(lacking)}: the CSIDriver needs podInfoOnMount: true")
     pod = KubeletPod(*said)
     if pod.uid != volume.pod_uid:
-        raise ValueError(f"the volume at {volume.path} is not that of pod {pod}, whose UID is {pod.uid}")
+        raise ValueError(f"the volume at {volume.path} does not belong to pod {pod}, whose UID is {pod.uid}")
     parse_identity(str(Identity("cluster.local", pod.namespace, pod.service_account)))
     return pod
 
@@ -198,16 +198,18 @@ def _service(name: str, **methods: tuple[Any, _Handling]) -> grpc.GenericRpcHand
             try:
                 answer: bytes = (await handle(kind.FromString(payload))).SerializeToString()
             except DecodeError:
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"this is no {kind.DESCRIPTOR.name}")
+                await context.abort(
+                    grpc.StatusCode.INVALID_ARGUMENT, f"the message is not a valid {kind.DESCRIPTOR.name}"
+                )
             except ValueError as error:
-                log.error("kubelet asked for what cannot be: %s", error)
+                log.error("invalid call of kubelet: %s", error)
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             except VolumeRefused as refused:
                 log.error("%s", refused)
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(refused))
             except Exception:
-                log.exception("a call of kubelet's failed in a way nobody thought of; others are not affected")
-                await context.abort(grpc.StatusCode.INTERNAL, "the agent failed; its log says why")
+                log.exception("a call of kubelet failed because of an unexpected error; other calls are not affected")
+                await context.abort(grpc.StatusCode.INTERNAL, "internal error of the node agent; see its log")
             return answer
 
         return serve

@@ -120,7 +120,7 @@ class Daemon:
     def lack(self) -> str:
         """Return why the agent cannot serve pods; an empty string if it can."""
         if not self._driver.is_registered:
-            return f"kubelet has not taken the driver {self._settings.driver} yet"
+            return f"kubelet has not registered the driver {self._settings.driver} yet"
         return ""
 
     def metrics(self) -> Iterable[Metric]:
@@ -130,7 +130,7 @@ class Daemon:
         yield GaugeMetricFamily("weft_node_pods", "Pods that are served.", len(self.pods))
         yield GaugeMetricFamily(
             "weft_node_identities_held",
-            "Pods whose certificate is good now.",
+            "Pods whose certificate is valid now.",
             sum(each.is_held(now) for each in statuses),
         )
         yield GaugeMetricFamily(
@@ -140,7 +140,7 @@ class Daemon:
         )
         yield GaugeMetricFamily(
             "weft_node_own_identity_held",
-            "1 if the agent's own certificate is good now.",
+            "1 if the agent's own certificate is valid now.",
             int(own is not None and own.is_held(now)),
         )
         yield CounterMetricFamily(
@@ -154,7 +154,7 @@ class Daemon:
 
     async def _follow_roots(self) -> None:
         async for bundle in watch_roots(self._settings.roots, self._bundle, look=self._settings.look):
-            log.info("%s has other roots, %d of them", self._settings.roots, len(bundle))
+            log.info("the roots in %s have changed; there are %d now", self._settings.roots, len(bundle))
             self._client.trust("".join(bundle))
 
 
@@ -166,7 +166,7 @@ def _keepsakes(directory: Path | None) -> Keepsakes | None:
     try:
         return Keepsakes(directory)
     except KeepsakesRefused as refused:
-        log.error("%s; nothing is kept for the next agent", refused)
+        log.error("%s; no state is kept for the next agent", refused)
         return None
 
 
@@ -187,7 +187,7 @@ async def _only_one(private: Path) -> AsyncIterator[None]:
             except BlockingIOError:
                 if not said:
                     said = True
-                    log.info("another agent is still here; waiting until it has let go of %s", private / _LOCK)
+                    log.info("another agent is still running; waiting until it releases the lock %s", private / _LOCK)
                 await asyncio.sleep(_LOCK_LOOK)
         for name in (_SECRETS, _RELAY):
             shutil.rmtree(private / name, ignore_errors=True)

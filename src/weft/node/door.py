@@ -87,7 +87,7 @@ class WorkloadSocket:
         objection = self._objection(visitor)
         if objection:
             log.warning(
-                "%s: refused process %d of user %d: %s", self._doorway.path, visitor.pid, visitor.uid, objection
+                "%s: rejected process %d of user %d: %s", self._doorway.path, visitor.pid, visitor.uid, objection
             )
             writer.close()
             return
@@ -98,7 +98,7 @@ class WorkloadSocket:
     def _objection(self, visitor: SocketPeer) -> str:
         doorway = self._doorway
         if visitor.uid != doorway.uid:
-            return f"only user {doorway.uid} may come in"
+            return f"only user {doorway.uid} may connect"
         if len(self._visits) >= _MOST_VISITORS:
             return f"{_MOST_VISITORS} connections are open already"
         if doorway.network is None:
@@ -106,14 +106,14 @@ class WorkloadSocket:
         try:
             theirs, ours = Path(f"/proc/{visitor.pid}/ns/net").stat(), doorway.network.stat()
         except OSError as error:
-            return f"where it lives cannot be seen: {error}"
-        return "" if os.path.samestat(theirs, ours) else f"it lives in another network than {doorway.network.name}"
+            return f"cannot read its network namespace: {error}"
+        return "" if os.path.samestat(theirs, ours) else f"it is not in the network namespace {doorway.network.name}"
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             inner_reader, inner_writer = await asyncio.open_unix_connection(self._inner)
         except OSError as error:
-            log.warning("%s: the server behind it is gone: %s", self._doorway.path, error)
+            log.warning("%s: cannot connect to the server behind this socket: %s", self._doorway.path, error)
             writer.close()
             return
         ways = [asyncio.ensure_future(_pump(reader, inner_writer)), asyncio.ensure_future(_pump(inner_reader, writer))]
@@ -141,11 +141,11 @@ def bind(doorway: Doorway) -> tuple[socket.socket, os.stat_result]:
     DoorError."""
     path, seen = doorway.path, doorway.seen or doorway.path
     if len(os.fsencode(seen)) > LONGEST_PATH:
-        raise DoorError(f"{seen} is too long for a socket: {LONGEST_PATH} bytes are the most")
+        raise DoorError(f"{seen} is too long for a socket's path: at most {LONGEST_PATH} bytes")
     try:
         return _bind(doorway)
     except OSError as error:
-        raise DoorError(f"cannot make the socket {path}: {error.strerror or error}") from error
+        raise DoorError(f"cannot create the socket {path}: {error.strerror or error}") from error
 
 
 def unbind(doorway: Doorway, made: os.stat_result, *, gone: bool) -> None:
@@ -170,13 +170,13 @@ def _bind(doorway: Doorway) -> tuple[socket.socket, os.stat_result]:
     directory = doorway.path.parent
     directory.mkdir(mode=0o700, exist_ok=True)
     if directory.is_symlink() or directory.stat().st_uid != os.geteuid():
-        raise DoorError(f"{directory} is not ours: somebody else could put another socket there")
+        raise DoorError(f"{directory} is a link or belongs to another user, who could replace the socket")
     fresh = f"{_FRESH}-{doorway.path.name}" if doorway.beside else _FRESH
     known = {doorway.path.name, *doorway.beside, *(f"{_FRESH}-{each}" for each in doorway.beside), fresh}
     if others := {each.name for each in os.scandir(directory)} - known:
         # The directory's mode is about to change and a pod is about to see it, which must not happen to a shared one
         # such as /run.
-        raise DoorError(f"{directory} is not the socket's alone: it holds {min(others)}")
+        raise DoorError(f"{directory} must contain only the workload's sockets, but it contains {min(others)}")
     os.chown(directory, -1, doorway.gid)
     directory.chmod(_DIRECTORY_MODE)
     (directory / fresh).unlink(missing_ok=True)

@@ -140,7 +140,7 @@ class KeptIdentity:
                 await self._failed(str(error) or type(error).__name__, backoff.next())
             except Exception as error:
                 # An unexpected error must not end the loop: the next attempt may succeed.
-                log.exception("%s: asking for a certificate failed in a way nobody thought of", self.bearer.name)
+                log.exception("%s: cannot get a certificate, because of an unexpected error", self.bearer.name)
                 await self._failed(repr(error), backoff.next())
             else:
                 backoff.reset()
@@ -185,7 +185,7 @@ class KeptIdentity:
                 token = await bearer.token()
                 issued = await self._signer.create(token, key.request(bearer.identity), self._lifetime)
         except TimeoutError:
-            raise CaUnavailable(f"no answer within {_ANSWER_TIMEOUT:.0f} s") from None
+            raise CaUnavailable(f"no response within {_ANSWER_TIMEOUT:.0f} s") from None
         return certified(issued, key, bearer.identity, self._clock())
 
     def _succeeded(self, fresh: Certified) -> None:
@@ -200,8 +200,8 @@ class KeptIdentity:
         failed_since, self._failing_since, self._error, self._was_expired = self._failing_since, 0.0, "", False
         self._publish(fresh)
         if failed_since:
-            log.info("%s: has a certificate again, after %.0f s of trouble", self.bearer.name, now - failed_since)
-        log.debug("%s: certificate %s until %s", self.bearer.name, fresh.serial, clock_text(fresh.not_after))
+            log.info("%s: has a new certificate, after %.0f s of failures", self.bearer.name, now - failed_since)
+        log.debug("%s: certificate %s is valid until %s", self.bearer.name, fresh.serial, clock_text(fresh.not_after))
         self._changed()
 
     async def _failed(self, why: str, delay: float) -> None:
@@ -219,7 +219,7 @@ class KeptIdentity:
             self._reminded = now
             level = logging.ERROR if self._certified is None or is_expired else logging.WARNING
             words = (self.bearer.name, self.bearer.identity, self.status.trouble(now), delay)
-            log.log(level, "%s (%s): %s; next try in %.1f s", *words)
+            log.log(level, "%s (%s): %s; retrying in %.1f s", *words)
         self._changed()
         await self._wait(delay)
 
@@ -242,18 +242,20 @@ def certified(issued: Issued, key: Key, identity: Identity, now: float) -> Certi
     or identity, or not valid now."""
     leaf = x509.load_pem_x509_certificate(issued.chain[0].encode()) if issued.chain else None
     if leaf is None or not key.is_for(leaf):
-        raise ValueError("the CA answered with a certificate for another key")
+        raise ValueError("the CA returned a certificate for another key")
     try:
         names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         uris = names.get_values_for_type(x509.UniformResourceIdentifier)
     except x509.ExtensionNotFound:
         uris = []
     if uris != [str(identity)]:
-        raise ValueError(f"the CA answered with a certificate for {', '.join(uris) or 'nobody'}, not for {identity}")
+        raise ValueError(f"the CA returned a certificate for {', '.join(uris) or 'no identity'}, not for {identity}")
     fresh = Certified(issued.chain, key, leaf, now)
     if not fresh.not_before <= now < fresh.not_after:
         text = f"{clock_text(fresh.not_before)} to {clock_text(fresh.not_after)}"
-        raise ValueError(f"the CA answered with a certificate that is good from {text} only: do the clocks agree?")
+        raise ValueError(
+            f"the CA returned a certificate that is valid only from {text}: compare the clocks of both machines"
+        )
     return fresh
 
 

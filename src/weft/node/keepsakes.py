@@ -55,7 +55,7 @@ class Keepsake(msgspec.Struct, frozen=True, kw_only=True):
     obtained: float = 0.0
 
     def __repr__(self) -> str:
-        return f"<keepsake of {self.namespace}/{self.pod}>"
+        return f"<state of {self.namespace}/{self.pod}>"
 
     def with_certificate(self, held: Certified) -> Keepsake:
         return msgspec.structs.replace(
@@ -72,7 +72,12 @@ class Keepsake(msgspec.Struct, frozen=True, kw_only=True):
             key = Key.from_secret_pem(self.key, self.key_kind)
             held = certified(issued, key, identity, now)
         except ValueError as error:
-            log.warning("%s/%s: what was kept of its certificate is of no use: %s", self.namespace, self.pod, error)
+            log.warning(
+                "%s/%s: the certificate that the previous agent kept cannot be used: %s",
+                self.namespace,
+                self.pod,
+                error,
+            )
             return None
         return msgspec.structs.replace(held, obtained=self.obtained)
 
@@ -93,7 +98,7 @@ class Keepsakes:
                 opened.write(msgspec.json.encode(keepsake))
             fresh.rename(file)
         except OSError as error:
-            log.error("%r cannot be kept for the next agent: %s", keepsake, error)
+            log.error("cannot keep %r for the next agent: %s", keepsake, error)
 
     def drop(self, uid: str) -> None:
         for name in (f"{uid}.json", f"{uid}.new"):
@@ -112,13 +117,13 @@ class Keepsakes:
             except (OSError, ValueError, RecursionError) as error:
                 # The error message for a truncated file may contain part of its secrets, so only the error's type is
                 # logged.
-                log.warning("%s is of no use (%s); it is dropped", file, type(error).__name__)
+                log.warning("%s cannot be read (%s) and is deleted", file, type(error).__name__)
                 self.drop(file.stem)
         return found
 
 
 def _refuse_unless_in_memory(directory: Path) -> None:
-    hint = "give a directory in memory: --state DIR, such as an emptyDir of medium Memory"
+    hint = "use a directory in memory: --state DIR, such as an emptyDir of medium Memory"
     try:
         directory.mkdir(mode=0o700, exist_ok=True)
         found, kind = directory.lstat(), _kind_of(directory)
@@ -128,7 +133,7 @@ def _refuse_unless_in_memory(directory: Path) -> None:
         raise KeepsakesRefused("is not a directory", hint, directory=directory)
     if kind not in _IN_MEMORY:
         raise KeepsakesRefused(
-            f"is on a disk (file system {kind:#x}), where keys must not be", hint, directory=directory
+            f"is on a disk (file system {kind:#x}), where keys must not be stored", hint, directory=directory
         )
     if found.st_uid != os.geteuid():
         raise KeepsakesRefused(f"belongs to user {found.st_uid}", hint, directory=directory)

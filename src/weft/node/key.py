@@ -67,10 +67,10 @@ class Key:
         )
 
     def __repr__(self) -> str:
-        return f"<a private key, {self.kind}>"
+        return f"<private key, {self.kind}>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a private key is not copied out of the process that made it")
+        raise TypeError("a private key cannot be copied or pickled")
 
 
 def _make(kind: KeyKind) -> rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey:

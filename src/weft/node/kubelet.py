@@ -56,7 +56,7 @@ class Kubelet(msgspec.Struct, frozen=True):
             below, uid = [], ""
         fits = len(below) == 4 and below[:2] == ["volumes", "kubernetes.io~csi"] and ".." not in below
         if not (volume_id and fits and _UID.fullmatch(uid)):
-            raise ValueError(f"{path!r} is no volume of a pod below {self.root}")
+            raise ValueError(f"{path!r} is not a volume of a pod below {self.root}")
         return Volume(volume_id, uid, target)
 
     def volumes(self, driver: str) -> list[Volume]:
@@ -71,7 +71,7 @@ class Kubelet(msgspec.Struct, frozen=True):
             except FileNotFoundError:
                 continue  # removed since the directory was listed
             except (OSError, ValueError, RecursionError) as error:
-                log.warning("%s cannot be read: %s; its volume is taken up when kubelet speaks of it", note, error)
+                log.warning("%s cannot be read: %s; its volume is served after kubelet's next call for it", note, error)
         return found
 
 
@@ -109,11 +109,11 @@ class PluginRegistration:
         try:
             status = messages.RegistrationStatus.FromString(payload)
         except DecodeError:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "this is no RegistrationStatus")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the message is not a valid RegistrationStatus")
         self.is_registered = status.plugin_registered
         if self.is_registered:
-            log.info("kubelet has taken the driver %s", self._driver)
+            log.info("kubelet has registered the driver %s", self._driver)
         else:
-            log.error("kubelet does not take the driver %s: %s", self._driver, status.error)
+            log.error("kubelet rejected the driver %s: %s", self._driver, status.error)
             self.refused.set()
         return b""

@@ -99,7 +99,7 @@ class OwnIdentity:
             except (OSError, ValueError) as error:
                 if str(error) != said:
                     said = str(error)
-                    log.error("%s does not say who this agent is: %s", self._file, error)
+                    log.error("%s has no valid token of this agent: %s", self._file, error)
             await asyncio.sleep(_RETRY)
 
     def _publish(self, fresh: Certified) -> None:

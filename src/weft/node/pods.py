@@ -94,7 +94,7 @@ class NodePods:
         async with self._turn(pod.uid):
             served, known = self._served.get(pod.uid, (None, None))
             if served is not None and served.id != volume.id:
-                raise VolumeRefused(f"pod {pod} has a volume of this driver already, {served.id}: one is enough")
+                raise VolumeRefused(f"pod {pod} already has a volume of this driver, {served.id}; it may have only one")
             if known is not None:
                 self._refresh(known, token)
                 await self._open_lacking(known)
@@ -107,8 +107,8 @@ class NodePods:
     async def _publish_first(self, volume: Volume, kept: Keepsake) -> None:
         pod = _pod_of(kept)
         if not kept.token:
-            what = f"kubelet gives no token with the volume of pod {pod}"
-            raise VolumeRefused(f"{what}: see that the CSIDriver has tokenRequests")
+            what = f"kubelet sent no token with the volume of pod {pod}"
+            raise VolumeRefused(f"{what}: the CSIDriver needs tokenRequests")
         try:
             self._serve(volume, kept)
             for socket in self._lacking(pod.uid):
@@ -129,7 +129,7 @@ class NodePods:
         end = time.monotonic() + PATIENCE
         while lack := self._lack(pod):
             if time.monotonic() >= end:
-                raise VolumeRefused(f"pod {pod} has to wait: {lack}")
+                raise VolumeRefused(f"pod {pod} cannot start yet: {lack}")
             await asyncio.sleep(_LOOK)
 
     async def unpublish(self, volume: Volume) -> None:
@@ -145,7 +145,7 @@ class NodePods:
             except OSError as error:
                 raise VolumeRefused(f"{volume.path} cannot be removed: {error.strerror or error}") from error
             if known is not None:
-                log.info("%s: gone", _pod_of(known))
+                log.info("%s: removed its sockets", _pod_of(known))
 
     async def recover(self, volumes: Iterable[Volume]) -> None:
         """Serve the pods of the previous agent again. A pod with kept state gets everything at once. Any other pod gets
@@ -163,12 +163,16 @@ class NodePods:
                     await self._agent.open(volume.pod_uid, doorway_in(volume.path, SDS_SOCKET))
                     self._unnamed.add(volume.pod_uid)
             except (DoorError, OSError) as error:
-                log.error("%s is not as it should be; tried again with kubelet's next word: %s", volume.path, error)
+                log.error("cannot open the socket in %s; retrying at kubelet's next call: %s", volume.path, error)
         if self._keepsakes is not None:
             for uid in left:
                 self._keepsakes.drop(uid)
         if self._served or self._unnamed:
-            log.info("%d pods are served on; %d more when kubelet says who they are", len(self), len(self._unnamed))
+            log.info(
+                "serving %d pods of the previous agent; %d more after kubelet's next call for their volumes",
+                len(self),
+                len(self._unnamed),
+            )
 
     def certified(self, workload: str, fresh: Certified) -> None:
         """Keep a pod's new certificate for the next agent."""
@@ -182,7 +186,7 @@ class NodePods:
         self._opened[kept.uid] = set()
         self._unnamed.discard(kept.uid)
         self._keep(kept)
-        log.info("%s: served at %s", _pod_of(kept), volume.path)
+        log.info("%s: serving its sockets in %s", _pod_of(kept), volume.path)
 
     async def _open(self, pod: KubeletPod, volume: Volume, socket: str) -> None:
         doorway = doorway_in(volume.path, socket)
@@ -202,9 +206,11 @@ class NodePods:
             try:
                 await self._open(pod, volume, socket)
             except (DoorError, OSError) as error:
-                log.error("%s: no socket `%s` in its volume; tried again in a minute: %s", pod, socket, error)
+                log.error("%s: cannot open the socket `%s` in its volume; retrying in a minute: %s", pod, socket, error)
             except Exception:
-                log.exception("%s: no socket `%s` in its volume, for a reason nobody thought of", pod, socket)
+                log.exception(
+                    "%s: cannot open the socket `%s` in its volume, because of an unexpected error", pod, socket
+                )
 
     def _lacking(self, uid: str) -> list[str]:
         return [socket for socket in (SDS_SOCKET, *self._servers) if socket not in self._opened[uid]]
@@ -214,7 +220,7 @@ class NodePods:
             _, kept = self._served.get(uid, (None, None))
             if kept is None or not kept.token:
                 raise ValueError(
-                    "kubelet has given no token for it since the agent began; it does so every minute or two"
+                    "kubelet has sent no token for this pod since the agent started; it sends one every minute or two"
                 )
             return kept.token
 

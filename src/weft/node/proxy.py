@@ -201,7 +201,7 @@ class SupervisedProxy:
 
     async def _why_missing(self, listeners: list[str]) -> str:
         refused = await self.admin.refused_listeners()
-        why = next((refused[name] for name in listeners if name in refused), "it was sent none")
+        why = next((refused[name] for name in listeners if name in refused), "the control plane sent none")
         return f"proxy: Envoy has no {' and no '.join(listeners)} listener: {why}"
 
     async def _end(self) -> None:

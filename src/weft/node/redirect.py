@@ -91,15 +91,15 @@ class Redirects:
             answer = await self._answer(pod, doorway, reader, writer)
             if answer.error:
                 self.failed += 1
-                log.error("%s: no redirect: %s", pod, answer.error)
+                log.error("%s: cannot install the redirect: %s", pod, answer.error)
             else:
                 self.done += 1
-                log.info("%s: its traffic is redirected to its proxy", pod)
+                log.info("%s: installed the redirect to its proxy", pod)
             with contextlib.suppress(OSError):
                 writer.write(msgspec.json.encode(answer) + b"\n")
                 await writer.drain()
         except Exception:
-            log.exception("%s: no redirect, for a reason nobody thought of", pod)
+            log.exception("%s: cannot install the redirect, because of an unexpected error", pod)
         finally:
             writer.close()
 
@@ -119,11 +119,11 @@ class Redirects:
         except _Unwelcome as error:
             return RedirectResult(str(error))
         except TimeoutError:
-            return RedirectResult(f"nothing was asked for within {_REQUEST_TIMEOUT:.0f} s")
+            return RedirectResult(f"no request arrived within {_REQUEST_TIMEOUT:.0f} s")
         except (ValueError, RecursionError) as error:
-            return RedirectResult(f"this is not how a redirect is asked for: {error}")
+            return RedirectResult(f"invalid request for a redirect: {error}")
         except OSError as error:
-            return RedirectResult(f"the rules cannot be put in place: {error}")
+            return RedirectResult(f"the rules cannot be installed: {error}")
         return RedirectResult()
 
 
@@ -146,9 +146,9 @@ def _network_of(connection: socket.socket, pod: KubeletPod, doorway: Doorway) ->
     """Yield the caller's network namespace, kept open meanwhile. Raises _Unwelcome if the caller is not the pod's."""
     visitor = visitor_of(connection)
     if visitor.uid != doorway.uid:
-        raise _Unwelcome(f"only user {doorway.uid} may ask, not {visitor.uid}")
+        raise _Unwelcome(f"only user {doorway.uid} may request a redirect, not user {visitor.uid}")
     if visitor.pid <= 0:
-        raise _Unwelcome("the agent does not see the processes of pods: it needs hostPID to set up redirects")
+        raise _Unwelcome("the agent cannot see the processes of pods: it needs hostPID to install redirects")
     process = _process_of(connection, visitor.pid)
     try:
         try:
@@ -186,11 +186,13 @@ def _refuse_strangers(pid: int, network: int, pod: KubeletPod) -> None:
     for machines in ("/proc/1/ns/net", "/proc/self/ns/net"):
         with contextlib.suppress(OSError):
             if os.path.samestat(theirs, Path(machines).stat()):
-                raise _Unwelcome("the caller is on the node's own network: all of its traffic would be intercepted")
+                raise _Unwelcome(
+                    "the caller is on the node's own network: the redirect would intercept the node's traffic"
+                )
     try:
         groups = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise _Unwelcome(f"the caller cannot be looked at: {error.strerror}") from error
+        raise _Unwelcome(f"the caller's cgroup cannot be read: {error.strerror}") from error
     named = {found.replace("_", "-").lower() for found in _POD_IN_CGROUP.findall(groups)}
     if named and pod.uid.lower() not in named:
         raise _Unwelcome(f"the caller is a process of another pod, {min(named)}")

@@ -49,12 +49,12 @@ def ask(path: Path, arguments: tuple[str, ...], *, timeout: float) -> None:
             if time.monotonic() + _PAUSE >= end:
                 why = getattr(error, "strerror", None) or str(error)
                 raise RedirectFailed(
-                    f"the node's agent does not answer at {path} within {timeout:g} s ({why}); "
-                    "see that it runs on this node, and with --redirect"
+                    f"no response from the node's agent at {path} within {timeout:g} s ({why}); "
+                    "check that it runs on this node, and with --redirect"
                 ) from None
             time.sleep(_PAUSE)
     if answer.error:
-        raise RedirectFailed(f"the node's agent says: {answer.error}" + (f" ({answer.hint})" if answer.hint else ""))
+        raise RedirectFailed(f"the node's agent reports: {answer.error}" + (f" ({answer.hint})" if answer.hint else ""))
 
 
 def _ask(path: Path, arguments: tuple[str, ...], end: float) -> RedirectResult:
@@ -71,5 +71,5 @@ def _ask(path: Path, arguments: tuple[str, ...], end: float) -> RedirectResult:
                 break
             line += some
     if not line:
-        raise ValueError("it closed the connection without a word")
+        raise ValueError("it closed the connection without a response")
     return msgspec.json.decode(line, type=RedirectResult)

@@ -84,9 +84,9 @@ def _wrong_names(names: Iterable[str]) -> str:
     unknown = [name for name in names if name not in known]
     lacking = [name for name in needed if name not in names]
     wrong = [f"unknown: {', '.join(map(ascii, unknown))}"] if unknown else []
-    wrong += [f"needed: {', '.join(lacking)}"] if lacking else []
+    wrong += [f"missing: {', '.join(lacking)}"] if lacking else []
     optional = [name for name in known if name not in needed]
-    fields_are = f"its fields are {', '.join(needed)}, and if you like {', '.join(optional)}"
+    fields_are = f"required fields: {', '.join(needed)}; optional fields: {', '.join(optional)}"
     return "; ".join([*wrong, fields_are]) if wrong else ""
 
 
@@ -96,17 +96,17 @@ def _wrong_values(made: Registration) -> Iterator[str]:
     except ValueError as error:
         yield str(error)
     if not made.pod or "/" in made.pod or not made.pod_uid:
-        yield "pod and pod_uid must say which pod it is"
+        yield "pod and pod_uid must name the pod"
     for field in ("token_file", "socket", "network_namespace"):
         value = getattr(made, field)
         if value and (not value.startswith("/") or ".." in value.split("/") or "\0" in value):
             yield f"{field} must be an absolute path, without .."
     if not made.token_file or not made.socket:
-        yield "token_file and socket are needed"
+        yield "token_file and socket are required"
     if len(os.fsencode(made.socket)) > LONGEST_PATH:
-        yield f"socket is too long a path: {LONGEST_PATH} bytes are the most"
+        yield f"socket is too long: at most {LONGEST_PATH} bytes"
     if made.uid == 0:
-        yield "uid is the proxy's user, which is not root"
+        yield "uid is the proxy's user and must not be root"
 
 
 async def watch_registrations(directory: Path) -> AsyncGenerator[dict[str, Registration], None]:
@@ -131,14 +131,14 @@ def refuse_unless_ours_alone(directory: Path) -> None:
         found = directory.stat()
     except OSError as error:
         raise DirectoryRefused(
-            f"cannot be read: {error.strerror}", f"make it: mkdir -m 700 -p {directory}", file=directory
+            f"cannot be read: {error.strerror}", f"create it: mkdir -m 700 -p {directory}", file=directory
         ) from error
     if not stat.S_ISDIR(found.st_mode):
         raise DirectoryRefused("is not a directory", "give a directory: --workloads DIR", file=directory)
     if found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise DirectoryRefused(
-            f"can be opened by others (owner {found.st_uid}, mode {stat.S_IMODE(found.st_mode):04o}); who writes there "
-            "decides who workloads are",
+            f"is open to other users (owner {found.st_uid}, mode {stat.S_IMODE(found.st_mode):04o}); every user "
+            "who can write there could declare any identity",
             f"chown {os.geteuid()} {directory} && chmod 700 {directory}",
             file=directory,
         )
@@ -174,7 +174,7 @@ class _Looks:
             self._unlisten()
             if self._refused != str(error):
                 self._refused = str(error)
-                log.error("%s; everything stays as it was", error)
+                log.error("%s; the last registrations stay in force", error)
         return _without_doubles(self._known)
 
     def _unlisten(self) -> None:
@@ -197,8 +197,10 @@ class _Looks:
             except (OSError, ValueError) as error:
                 if self._wrong.get(name) != str(error):
                     self._wrong[name] = str(error)
-                    meanwhile = "what it said before" if name in self._known else "nothing"
-                    log.error("%s: %s; until it is mended, %s is in force", self._directory / name, error, meanwhile)
+                    meanwhile = "its last valid registration" if name in self._known else "no registration"
+                    log.error(
+                        "%s: %s; until the file is corrected, %s is in force", self._directory / name, error, meanwhile
+                    )
                 if name in self._known:
                     present[name] = self._known[name]
         self._wrong = {name: why for name, why in self._wrong.items() if name in names}
@@ -212,7 +214,7 @@ def _without_doubles(present: dict[str, Registration]) -> dict[str, Registration
     kept = {}
     for name, each in present.items():
         if each.name in pods or each.socket in sockets:
-            log.error("%s registers %s, or its socket, a second time; it is not read", name, each.name)
+            log.error("%s is ignored: another file already registers %s or its socket", name, each.name)
             continue
         pods.add(each.name)
         sockets.add(each.socket)

@@ -86,8 +86,8 @@ class Relay:
         control plane is connected."""
         if self.upstream.connected or self.placed(pod.uid) or self._twin(pod) is not None:
             return ""
-        why = self.upstream.trouble or "it has not answered yet"
-        return f"the node's agent has no configuration for it, and no stream to the control plane: {why}"
+        why = self.upstream.trouble or "no response yet"
+        return f"the node's agent has no configuration for this pod and no connection to the control plane: {why}"
 
     def streams(self) -> list[StreamStatus]:
         """Return the status of each stream of this node's Envoys."""
@@ -108,13 +108,13 @@ class Relay:
     def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Awaitable[Hashable]:
         pod = self._pods.owner(peer.listener)
         if pod is None:
-            raise StreamRefused("the pod is gone")
+            raise StreamRefused("the pod was removed")
         return self._group(stream_id, pod)
 
     async def _group(self, stream_id: int, pod: KubeletPod) -> Hashable:
         while (group := self._copy.placements.get(pod.uid)) is None:
             if not self.upstream.connected and (twin := self._twin(pod)) is not None:
-                log.info("%s is served as %s, for the control plane is away", pod, twin)
+                log.info("the control plane cannot be reached; %s gets the configuration of %s", pod, twin)
                 self._copy.place(pod.uid, self._copy.placements[twin.uid])
                 continue
             await _news(self._waiting, pod.uid)
@@ -155,7 +155,10 @@ class Relay:
         patience = ANSWER_SECONDS
         while not self._copy.is_answered(group, number):
             if patience <= 0:
-                log.warning("the control plane has not said what of group %s is called; it is served as it is", group)
+                log.warning(
+                    "the control plane sent no on-demand clusters for group %s in time; using the current config",
+                    group,
+                )
                 return
             began = loop.time()
             await _news(self._asking, group)

@@ -38,7 +38,7 @@ async def watch_roots(
         except (OSError, ValueError) as error:
             if str(error) != said:
                 said = str(error)
-                log.error("%s cannot be read as certificates: %s; the roots of before stay", file, error)
+                log.error("%s cannot be read as certificates: %s; the last roots stay in force", file, error)
         else:
             said = ""
             if found != known:

@@ -92,7 +92,7 @@ class SecretServer:
     def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Hashable:
         workload = self._entrances.owner(peer.listener)
         if workload is None:
-            raise StreamRefused("the workload is gone")
+            raise StreamRefused("the workload was removed")
         return workload
 
     def leave(self, stream_id: int) -> None: ...
@@ -104,7 +104,7 @@ class SecretServer:
     def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> None: ...
 
     def on_nack(self, resource: NackedResource) -> None:
-        log.error("%s: its Envoy refuses the secret %s: %s", resource.group, resource.name, resource.message)
+        log.error("%s: its Envoy rejected the secret %s: %s", resource.group, resource.name, resource.message)
 
 
 def _version(public: bytes) -> str:

@@ -81,22 +81,25 @@ class NodeService:
                 if name in self._wanted:
                     continue  # replaced below by the new registration of the same name
                 await self.agent.remove(name)
-                log.info("%s: gone", name)
+                log.info("%s: removed, because its registration was removed", name)
         for name, registration in tuple(self._wanted.items()):
             if name in self._served:
                 continue
             try:
                 await self.agent.add(_bearer(registration), _doorway(registration))
             except (DoorError, OSError) as error:
-                log.error("%s: no socket, and so no identity for its proxy: %s", name, error)
+                log.error("%s: cannot open its socket, so its proxy gets no certificate: %s", name, error)
                 continue
             except Exception:
-                log.exception("%s: no identity for its proxy, for a reason nobody thought of", name)
+                log.exception("%s: its proxy gets no certificate, because of an unexpected error", name)
                 continue
             self._served[name] = registration
-            log.info("%s: %s at %s", name, registration.identity, registration.socket)
+            log.info("%s: serving %s at %s", name, registration.identity, registration.socket)
             if registration.key is KeyKind.ED25519:
-                log.warning("%s: an Envoy that is called by other Envoys needs another key than Ed25519", name)
+                log.warning(
+                    "%s: Envoys reject Ed25519 certificates; use another key if its peers are Envoys",
+                    name,
+                )
         return self._served == self._wanted
 
 
@@ -110,8 +113,10 @@ def _alone(private: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            what = "is followed by another agent already"
-            raise DirectoryRefused(what, f"find it with: fuser {private / _LOCK}", file=private.parent) from None
+            what = "is already used by another agent"
+            raise DirectoryRefused(
+                what, f"find that agent with: fuser {private / _LOCK}", file=private.parent
+            ) from None
         for left in private.iterdir():
             if left.name != _LOCK:
                 left.unlink()

@@ -36,13 +36,13 @@ class IdentityStatus(msgspec.Struct, frozen=True, kw_only=True):
     def trouble(self, now: float) -> str:
         """Return what is wrong, since when, why, and when the certificate expires; empty if nothing is wrong."""
         if not self.error:
-            return "" if self.serial else "it has no certificate yet"
+            return "" if self.serial else "no certificate yet"
         since = f"since {clock_text(self.failing_since)}: {self.error}"
         if not self.serial:
             return f"no certificate {since}"
         if now >= self.not_after:
-            return f"its certificate ended at {clock_text(self.not_after)} and is not renewed {since}"
-        return f"its certificate is not renewed {since}; it ends at {clock_text(self.not_after)}"
+            return f"its certificate expired at {clock_text(self.not_after)}; renewal has failed {since}"
+        return f"renewal of its certificate has failed {since}; it expires at {clock_text(self.not_after)}"
 
 
 def clock_text(when: float) -> str:

@@ -32,7 +32,7 @@ def token_in(file: Path) -> TokenSource:
         with os.fdopen(descriptor, "rb") as opened:
             token = opened.read(_MOST_BYTES).decode("ascii", "replace").strip()
         if not token:
-            raise ValueError(f"{file} is empty: there is no token to show to the CA")
+            raise ValueError(f"{file} is empty: there is no token to send to the CA")
         return token
 
     return read
@@ -54,7 +54,7 @@ def token_for(audience: str, context: Mapping[str, str], secrets: Mapping[str, s
     try:
         given = msgspec.json.decode(text, type=dict[str, _Given])
     except (msgspec.DecodeError, RecursionError):
-        raise ValueError(f"{TOKENS_KEY} is not a list of tokens by audience") from None
+        raise ValueError(f"{TOKENS_KEY} is not a JSON object of tokens by audience") from None
     return given[audience].token if audience in given else ""
 
 
@@ -69,6 +69,6 @@ def identity_in(token: str, trust_domain: str) -> Identity:
         payload = token.split(".")[1]
         claims = msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), type=_Claims)
     except (IndexError, binascii.Error, msgspec.DecodeError, UnicodeError, RecursionError):
-        raise ValueError("this is no token of a service account") from None
+        raise ValueError("the token is not a service account token") from None
     namespace, _, account = claims.sub.removeprefix(_SUBJECT).partition(":")
     return parse_identity(str(Identity(trust_domain, namespace, account)))
