@@ -49,7 +49,7 @@ _UNUSED = tuple(
     statsInclusionPrefixes statsInclusionRegexps statsInclusionSuffixes
     """)
 )
-_HEARD = frozenset({*_READ, *redirect.ANNOTATIONS})
+_SUPPORTED = frozenset({*_READ, *redirect.ANNOTATIONS})
 _COMPONENT = re.compile(r"[a-z0-9_]+:([a-z]+)")
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})  # the texts that Go, and so Istio, parses as a boolean
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
@@ -107,7 +107,7 @@ class _Reading:
             self._refuse(redirect.PREFIX + name, what)
         mode = self._value(redirect.MODE, config.interception_mode or redirect.REDIRECT, _mode)
         port = METRICS_PORT if config.status_port is None else config.status_port
-        found = Wishes(
+        result = Wishes(
             redirected=mode == redirect.REDIRECT,
             redirection=redirection,
             status_port=self._value(redirect.STATUS_PORT, port, _status_port),
@@ -135,7 +135,7 @@ class _Reading:
         )
         if self._problems:
             raise InjectionRefused(self._problems)
-        return found
+        return result
 
     def _config(self) -> proxy_config.ProxyConfig:
         config, errors, warnings = proxy_config.read(self._annotations.get(proxy_config.ANNOTATION, ""))
@@ -158,8 +158,8 @@ class _Reading:
         """Return the proxy's resources. A pod may set only a request or only a limit; a default that contradicts it is
         adjusted."""
         default = self._settings.resources
-        found = {"requests": dict(default.requests), "limits": dict(default.limits)}
-        said: set[tuple[str, str]] = set()
+        quantities = {"requests": dict(default.requests), "limits": dict(default.limits)}
+        given: set[tuple[str, str]] = set()
         for annotation, (kind, name) in _AMOUNTS.items():
             text = self._annotations.get(annotation)
             if text is None:
@@ -167,21 +167,23 @@ class _Reading:
             if amount(text) is None:
                 self._refuse(annotation, f"`{text[:64]}` is not an amount such as 100m or 128Mi")
                 continue
-            found[kind][name] = text
-            said.add((kind, name))
+            quantities[kind][name] = text
+            given.add((kind, name))
         for name in ("cpu", "memory"):
-            request, limit = amount(found["requests"].get(name, "0")), amount(found["limits"].get(name, ""))
+            request, limit = amount(quantities["requests"].get(name, "0")), amount(quantities["limits"].get(name, ""))
             if limit is None or request is None or request <= limit:
                 continue
-            if ("requests", name) not in said:
-                found["requests"][name] = found["limits"][name]
-            elif ("limits", name) not in said:
-                found["limits"][name] = found["requests"][name]
+            if ("requests", name) not in given:
+                quantities["requests"][name] = quantities["limits"][name]
+            elif ("limits", name) not in given:
+                quantities["limits"][name] = quantities["requests"][name]
             else:
                 annotation = next(key for key, value in _AMOUNTS.items() if value == ("requests", name))
-                what = f"the request of {found['requests'][name]} is above the limit of {found['limits'][name]}"
+                what = (
+                    f"the request of {quantities['requests'][name]} is above the limit of {quantities['limits'][name]}"
+                )
                 self._refuse(annotation, what)
-        return ProxyResources(requests=found["requests"], limits=found["limits"])
+        return ProxyResources(requests=quantities["requests"], limits=quantities["limits"])
 
     def _entries(self, annotation: str) -> tuple[dict[str, Any], ...]:
         """Parse a JSON object of volumes or mounts by name, or a list of them; Istio accepts both."""
@@ -204,25 +206,25 @@ class _Reading:
         return tuple(entries)
 
     def _unread(self) -> list[str]:
-        known = (*_HEARD, *_UNUSED)
-        found: list[str] = []
+        known = (*_SUPPORTED, *_UNUSED)
+        warnings: list[str] = []
         for name in sorted(self._annotations):
-            if not name.startswith((SIDECAR, redirect.PREFIX)) or name in _HEARD:
+            if not name.startswith((SIDECAR, redirect.PREFIX)) or name in _SUPPORTED:
                 continue
-            if len(found) >= MOST_WORDS:
+            if len(warnings) >= MOST_WORDS:
                 break
             if name in _UNUSED:
-                found.append(f"weft does not use the annotation {name}")
+                warnings.append(f"weft does not use the annotation {name}")
             else:
-                found.append(f"unknown annotation {name}: {did_you_mean(name, known)}".rstrip(": "))
-        return found
+                warnings.append(f"unknown annotation {name}: {did_you_mean(name, known)}".rstrip(": "))
+        return warnings
 
     def _refuse(self, annotation: str, what: str) -> None:
         self._problems.append(Problem(Where(object=self._named, field=f"metadata.annotations[{annotation}]"), what))
 
 
-def _first(said: bool | None, default: bool) -> bool:
-    return default if said is None else said
+def _first(value: bool | None, default: bool) -> bool:
+    return default if value is None else value
 
 
 def _mode(text: str) -> str:
@@ -267,7 +269,7 @@ def _level(text: str) -> str:
 
 def _levels(text: str) -> str:
     for part in text.split(","):
-        found = _COMPONENT.fullmatch(part)
-        if found is None or found[1] not in LOG_LEVELS:
+        match = _COMPONENT.fullmatch(part)
+        if match is None or match[1] not in LOG_LEVELS:
             raise ValueError(f"`{part[:64]}` is not a component's log level, such as upstream:debug")
     return text

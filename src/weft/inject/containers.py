@@ -150,5 +150,5 @@ def _image(wishes: Wishes, settings: InjectionSettings) -> dict[str, str]:
 
 
 def _resources(resources: ProxyResources) -> dict[str, dict[str, str]]:
-    found = {"requests": dict(resources.requests), "limits": dict(resources.limits)}
-    return {kind: amounts for kind, amounts in found.items() if amounts}
+    quantities = {"requests": dict(resources.requests), "limits": dict(resources.limits)}
+    return {kind: amounts for kind, amounts in quantities.items() if amounts}

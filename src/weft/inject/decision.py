@@ -44,7 +44,9 @@ def decide(pod: Mapping[str, Any], namespace: str, labels: Mapping[str, str], se
         return required(pod, namespace, settings)
     if namespace in settings.excluded_namespaces:
         return _excluded(namespace)
-    return Decision(False, _why_unasked(namespace, namespace_labels, pod_labels, settings.revision or DEFAULT_REVISION))
+    return Decision(
+        False, _why_not_selected(namespace, namespace_labels, pod_labels, settings.revision or DEFAULT_REVISION)
+    )
 
 
 def required(pod: Mapping[str, Any], namespace: str, settings: InjectionSettings) -> Decision:
@@ -62,12 +64,12 @@ def required(pod: Mapping[str, Any], namespace: str, settings: InjectionSettings
         # The label overrides the older annotation, even if the label is empty.
         if INJECT_LABEL not in values:
             continue
-        said = values[INJECT_LABEL]
-        if said and said.lower() not in _YES | _NO:
-            what = f"its {place} {INJECT_LABEL} is {said}, which is neither true nor false"
+        value = values[INJECT_LABEL]
+        if value and value.lower() not in _YES | _NO:
+            what = f"its {place} {INJECT_LABEL} is {value}, which is neither true nor false"
             return Decision(False, what, doubtful=True)
-        if said:
-            return Decision(said.lower() in _YES, f"its {place} {INJECT_LABEL} is {said}")
+        if value:
+            return Decision(value.lower() in _YES, f"its {place} {INJECT_LABEL} is {value}")
         break
     for selector in settings.never_inject_selector:
         if selector.requirements and selector.selects(labels):
@@ -85,14 +87,14 @@ def _excluded(namespace: str) -> Decision:
     return Decision(False, f"namespace {namespace} is {why}")
 
 
-def _why_unasked(namespace: str, labels: Mapping[str, str], pod: Mapping[str, str], revision: str) -> str:
+def _why_not_selected(namespace: str, labels: Mapping[str, str], pod: Mapping[str, str], revision: str) -> str:
     """Return why no webhook selects the pod, checked in the order in which a person would look."""
     if pod.get(INJECT_LABEL) == "false":
         return f"its label {INJECT_LABEL} is false"
     if NAMESPACE_LABEL in labels and labels[NAMESPACE_LABEL] != "enabled":
-        said = labels[NAMESPACE_LABEL]
-        also = "" if said == "disabled" else ", which is neither enabled nor disabled"
-        return f"namespace {namespace} has the label {NAMESPACE_LABEL}: {said}{also}"
+        value = labels[NAMESPACE_LABEL]
+        also = "" if value == "disabled" else ", which is neither enabled nor disabled"
+        return f"namespace {namespace} has the label {NAMESPACE_LABEL}: {value}{also}"
     if NAMESPACE_LABEL in labels:
         return f"namespace {namespace} has the label {NAMESPACE_LABEL}, which belongs to revision {DEFAULT_REVISION}"
     if labels.get(REVISION_LABEL, revision) != revision:
@@ -109,5 +111,5 @@ def _why_unasked(namespace: str, labels: Mapping[str, str], pod: Mapping[str, st
 
 def _strings(pod: Mapping[str, Any], field: str) -> Mapping[str, str]:
     metadata = pod.get("metadata")
-    found = metadata.get(field) if isinstance(metadata, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    entries = metadata.get(field) if isinstance(metadata, Mapping) else None
+    return entries if isinstance(entries, Mapping) else {}

@@ -42,8 +42,8 @@ def is_gateway(annotations: Mapping[str, str], named: str) -> bool:
 def of_gateway(wishes: Wishes, settings: InjectionSettings, own: Mapping[str, Any]) -> Wishes:
     """Return the settings of a gateway pod. `own` is the pod's own `istio-proxy` container. Unless its concurrency is
     set, the proxy gets one worker per CPU of its limit, because the pod runs nothing else."""
-    said = wishes.concurrency != settings.concurrency
-    workers = wishes.concurrency if said else max(1, math.ceil(_limit(wishes, own, "cpu")))
+    is_set = wishes.concurrency != settings.concurrency
+    workers = wishes.concurrency if is_set else max(1, math.ceil(_limit(wishes, own, "cpu")))
     return msgspec.structs.replace(
         wishes, redirected=False, rewrite_probes=False, hold=False, native=False, concurrency=workers
     )
@@ -58,8 +58,8 @@ def _limit(wishes: Wishes, own: Mapping[str, Any], name: str) -> Decimal:
     """Return the limit of the pod's own container, or else the one from `wishes`; 0 if there is none."""
     resources = own.get("resources")
     limits = resources.get("limits") if isinstance(resources, Mapping) else None
-    said = limits.get(name) if isinstance(limits, Mapping) else None
-    return amount(str(said if said is not None else wishes.resources.limits.get(name, ""))) or Decimal(0)
+    limit = limits.get(name) if isinstance(limits, Mapping) else None
+    return amount(str(limit if limit is not None else wishes.resources.limits.get(name, ""))) or Decimal(0)
 
 
 def open_low_ports(spec: dict[str, Any]) -> None:

@@ -33,13 +33,13 @@ class Injector:
         if request.kind.kind != "Pod" or request.operation != "CREATE" or pod is None:
             return AdmissionResponse(allowed=True)
         metadata = pod.get("metadata")
-        said = metadata.get("namespace") if isinstance(metadata, dict) else None
-        namespace = request.namespace or (said if isinstance(said, str) else "")
+        declared = metadata.get("namespace") if isinstance(metadata, dict) else None
+        namespace = request.namespace or (declared if isinstance(declared, str) else "")
         decision = required(pod, namespace, self.settings)
         if not decision.inject:
             _log.info("pod %s in namespace %s gets no sidecar: %s", _name(pod), namespace, decision.reason)
-            doubt = f"Pod {namespace}/{_name(pod)} gets no sidecar: {decision.reason}"
-            return AdmissionResponse(allowed=True, warnings=(doubt,) if decision.doubtful else ())
+            warning = f"Pod {namespace}/{_name(pod)} gets no sidecar: {decision.reason}"
+            return AdmissionResponse(allowed=True, warnings=(warning,) if decision.doubtful else ())
         try:
             injected = inject(
                 pod,
@@ -73,5 +73,5 @@ def _version(major: str, minor: str) -> tuple[int, int]:
 
 def _name(pod: dict[str, object]) -> str:
     metadata = pod.get("metadata")
-    found = (metadata.get("name") or metadata.get("generateName")) if isinstance(metadata, dict) else None
-    return str(found or "?")
+    name = (metadata.get("name") or metadata.get("generateName")) if isinstance(metadata, dict) else None
+    return str(name or "?")

@@ -43,36 +43,40 @@ def _compare(path: str, before: Any, after: Any) -> list[Operation]:
 
 
 def _of_mappings(path: str, before: dict[str, Any], after: dict[str, Any]) -> list[Operation]:
-    found: list[Operation] = [{"op": "remove", "path": f"{path}/{_token(key)}"} for key in before if key not in after]
+    operations: list[Operation] = [
+        {"op": "remove", "path": f"{path}/{_token(key)}"} for key in before if key not in after
+    ]
     for key, value in after.items():
         place = f"{path}/{_token(key)}"
         if key in before:
-            found += _compare(place, before[key], value)
+            operations += _compare(place, before[key], value)
         else:
-            found.append({"op": "add", "path": place, "value": value})
-    return found
+            operations.append({"op": "add", "path": place, "value": value})
+    return operations
 
 
 def _of_lists(path: str, before: list[Any], after: list[Any]) -> list[Operation]:
     old, new = _places(before), _places(after)
     if old is None or new is None or [name for name in new if name in old] != [name for name in old if name in new]:
         return _by_position(path, before, after)
-    gone = [place for name, place in old.items() if name not in new]
-    found: list[Operation] = [{"op": "remove", "path": f"{path}/{place}"} for place in reversed(gone)]
+    removed = [place for name, place in old.items() if name not in new]
+    operations: list[Operation] = [{"op": "remove", "path": f"{path}/{place}"} for place in reversed(removed)]
     for place, (name, value) in enumerate(zip(new, after, strict=True)):
         if name in old:
-            found += _compare(f"{path}/{place}", before[old[name]], value)
+            operations += _compare(f"{path}/{place}", before[old[name]], value)
         else:
-            found.append({"op": "add", "path": f"{path}/{place}", "value": value})
-    return found
+            operations.append({"op": "add", "path": f"{path}/{place}", "value": value})
+    return operations
 
 
 def _by_position(path: str, before: list[Any], after: list[Any]) -> list[Operation]:
     common = min(len(before), len(after))
-    found = [each for place in range(common) for each in _compare(f"{path}/{place}", before[place], after[place])]
-    found += [{"op": "remove", "path": f"{path}/{place}"} for place in reversed(range(common, len(before)))]
-    found += [{"op": "add", "path": f"{path}/{place}", "value": after[place]} for place in range(common, len(after))]
-    return found
+    operations = [each for place in range(common) for each in _compare(f"{path}/{place}", before[place], after[place])]
+    operations += [{"op": "remove", "path": f"{path}/{place}"} for place in reversed(range(common, len(before)))]
+    operations += [
+        {"op": "add", "path": f"{path}/{place}", "value": after[place]} for place in range(common, len(after))
+    ]
+    return operations
 
 
 def _places(values: list[Any]) -> dict[str, int] | None:

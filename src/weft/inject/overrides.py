@@ -45,22 +45,22 @@ def _merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any
 def _joined(ours: list[Any], theirs: list[Any], key: str) -> list[Any]:
     """Merge two lists by `key`: our order, then the new entries."""
     result: list[Any] = copied(ours)
-    places = {each.get(key): place for place, each in enumerate(result) if isinstance(each, dict)}
-    for each in theirs:
-        place = places.get(each.get(key)) if isinstance(each, dict) else None
+    places = {entry.get(key): place for place, entry in enumerate(result) if isinstance(entry, dict)}
+    for entry in theirs:
+        place = places.get(entry.get(key)) if isinstance(entry, dict) else None
         if place is None:
-            result.append(copied(each))
+            result.append(copied(entry))
         else:
-            result[place] = _with_one_source(_merged(result[place], each), each)
+            result[place] = _with_one_source(_merged(result[place], entry), entry)
     return result
 
 
 def _with_one_source(merged: dict[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
     """Remove the alternatives of what `theirs` sets: a variable with a value has no valueFrom, a probe one handler."""
     for alternatives in (("value", "valueFrom"), ("httpGet", "tcpSocket", "grpc", "exec", "sleep")):
-        said = [each for each in alternatives if each in theirs]
-        if said:
+        chosen = [each for each in alternatives if each in theirs]
+        if chosen:
             for other in alternatives:
-                if other not in said:
+                if other not in chosen:
                     merged.pop(other, None)
     return merged

@@ -44,8 +44,8 @@ def _behind(owner: WorkloadOwner, metadata: Mapping[str, Any]) -> WorkloadOwner:
     labels = _labels(metadata)
     if owner.kind == "ReplicaSet" and (suffix := labels.get(_HASH)) and owner.name.endswith(f"-{suffix}"):
         return WorkloadOwner("apps/v1", "Deployment", owner.name.removesuffix(f"-{suffix}"))
-    if owner.kind == "Job" and (found := _OF_CRON_JOB.fullmatch(owner.name)):
-        return WorkloadOwner("batch/v1", "CronJob", found[1])
+    if owner.kind == "Job" and (match := _OF_CRON_JOB.fullmatch(owner.name)):
+        return WorkloadOwner("batch/v1", "CronJob", match[1])
     return owner
 
 

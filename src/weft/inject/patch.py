@@ -104,10 +104,10 @@ class _Injection:
         self._check_user()
 
     def result(self, *, sleep_hooks: bool) -> Injected:
-        warnings = [*self._wishes.warnings, *self._doubts()]
+        warnings = [*self._wishes.warnings, *self._warnings()]
         self._label()
-        asked, originals = self._rewrite_probes()
-        ours = self._containers(asked, originals)
+        checks, originals = self._rewrite_probes()
+        ours = self._containers(checks, originals)
         if sleep_hooks and self._wishes.redirected and self._settings.hold_application_while_draining:
             lingering.linger(self._spec, 0 if self._finishes else self._wishes.termination_seconds)
         volumes = [*self._own_volumes(), *self._wishes.volumes]
@@ -137,11 +137,11 @@ class _Injection:
             ipv6=self._settings.ip_families[0] == "IPv6",
         )
 
-    def _containers(self, asked: Any, originals: probes.Originals) -> list[dict[str, Any]]:
+    def _containers(self, checks: Any, originals: probes.Originals) -> list[dict[str, Any]]:
         """Return weft's containers, in the order in which they start."""
         wishes, settings = self._wishes, self._settings
         variables = self._variables(originals)
-        arguments = [for_kubelet(each) for each in self._render(self._sidecar(asked, variables))]
+        arguments = [for_kubelet(each) for each in self._render(self._sidecar(checks, variables))]
         proxy = containers.proxy(
             wishes,
             settings,
@@ -152,16 +152,16 @@ class _Injection:
             gateway=self._gateway,
         )
         self._check_lengths(proxy)
-        found = [proxy]
+        ours = [proxy]
         if wishes.redirected and not self._by_hook:
-            found.insert(0, containers.redirecting(wishes, settings))
-        return [self._as_wanted(each) for each in found]
+            ours.insert(0, containers.redirecting(wishes, settings))
+        return [self._with_overrides(each) for each in ours]
 
     @property
     def _finishes(self) -> bool:
         return self._spec.get("restartPolicy") in ("Never", "OnFailure")
 
-    def _as_wanted(self, container: dict[str, Any]) -> dict[str, Any]:
+    def _with_overrides(self, container: dict[str, Any]) -> dict[str, Any]:
         """Merge the pod's overrides into weft's container. If this revision injected the container before, keep the
         existing one and replace only its arguments and weft's own variables."""
         name = container["name"]
@@ -188,7 +188,7 @@ class _Injection:
         mesh = settings.mesh_id or settings.trust_domain
         apps = self._spec["containers"]
         ports = [port for each in apps for port in each.get("ports") or ()]
-        found = {
+        variables = {
             "ISTIO_META_APP_CONTAINERS": ",".join(each["name"] for each in apps),
             "ISTIO_META_CLUSTER_ID": settings.cluster_id,
             "ISTIO_META_INTERCEPTION_MODE": redirect.REDIRECT if self._wishes.redirected else redirect.NONE,
@@ -199,23 +199,23 @@ class _Injection:
             "TRUST_DOMAIN": settings.trust_domain,
         }
         if settings.network:
-            found["ISTIO_META_NETWORK"] = settings.network
+            variables["ISTIO_META_NETWORK"] = settings.network
         if originals:
-            found[containers.PROBERS] = probes.encode(originals)
+            variables[containers.PROBERS] = probes.encode(originals)
         # The pod's own variables may refer to other variables, as in Istio.
-        return {name: for_kubelet(value) for name, value in found.items()} | dict(self._wishes.environment)
+        return {name: for_kubelet(value) for name, value in variables.items()} | dict(self._wishes.environment)
 
-    def _sidecar(self, asked: Any, variables: Mapping[str, str]) -> InjectedSidecar:
+    def _sidecar(self, checks: Any, variables: Mapping[str, str]) -> InjectedSidecar:
         wishes, settings = self._wishes, self._settings
         prefix = "ISTIO_META_"
-        told = {
+        metadata = {
             "INSTANCE_IPS": variable("INSTANCE_IPS"),
             "INTERCEPTION_MODE": variables["ISTIO_META_INTERCEPTION_MODE"],
             "NETWORK": settings.network,
             "NODE_NAME": variable("ISTIO_META_NODE_NAME"),
             "OWNER": self._owner.path(self._namespace),
         }
-        told |= {
+        metadata |= {
             name.removeprefix(prefix): value for name, value in wishes.environment.items() if name.startswith(prefix)
         }
         return InjectedSidecar(
@@ -227,7 +227,7 @@ class _Injection:
             service_account=variable("SERVICE_ACCOUNT"),
             labels=dict(sorted(self._metadata["labels"].items())),
             containers=tuple(each["name"] for each in self._spec["containers"]),
-            metadata=dict(sorted(told.items())),
+            metadata=dict(sorted(metadata.items())),
             dns_domain=f"{variable('POD_NAMESPACE')}.svc.{settings.cluster_domain}",
             cluster_id=settings.cluster_id,
             mesh_id=settings.mesh_id or settings.trust_domain,
@@ -235,7 +235,7 @@ class _Injection:
             xds_socket=f"{IDENTITY_MOUNT}/{XDS_SOCKET}",
             control=settings.control,
             status_port=wishes.status_port,
-            probes=asked,
+            probes=checks,
             ipv6="IPv6" in settings.ip_families,
             log_level=wishes.log_level,
             component_log_level=wishes.component_log_level,
@@ -331,24 +331,26 @@ class _Injection:
             hint = f"the kernel's limit is {_LONGEST_TEXT} bytes: use fewer labels, ports or probes"
             raise InjectionRefused([Problem(Where(object=self._named, field="spec"), what, hint)])
 
-    def _doubts(self) -> list[str]:
-        found = []
-        for each in [*self._spec["containers"], *self._spec.get("initContainers", ())]:
-            if self._runs_as(each, "runAsUser") == PROXY_UID:
+    def _warnings(self) -> list[str]:
+        warnings = []
+        for container in [*self._spec["containers"], *self._spec.get("initContainers", ())]:
+            if self._runs_as(container, "runAsUser") == PROXY_UID:
                 who = f"user {PROXY_UID}"
-            elif self._runs_as(each, "runAsGroup") == PROXY_GID:
+            elif self._runs_as(container, "runAsGroup") == PROXY_GID:
                 who = f"group {PROXY_GID}"
             else:
                 continue
-            found.append(f"container {each['name']} runs as {who}, as the proxy does: its traffic is not redirected")
-        for each in self._spec["containers"]:
-            for port in each.get("ports") or ():
+            warnings.append(
+                f"container {container['name']} runs as {who}, as the proxy does: its traffic is not redirected"
+            )
+        for container in self._spec["containers"]:
+            for port in container.get("ports") or ():
                 number = port.get("containerPort") if isinstance(port, dict) else None
                 if number in {*TAKEN_PORTS, ADMIN_PORT, self._wishes.status_port}:
-                    found.append(f"container {each['name']} has port {number}, which the proxy uses")
-        return [*found, *self._doubts_of_hook()]
+                    warnings.append(f"container {container['name']} has port {number}, which the proxy uses")
+        return [*warnings, *self._hook_warnings()]
 
-    def _doubts_of_hook(self) -> list[str]:
+    def _hook_warnings(self) -> list[str]:
         overrides = _mapping(self._stripped.overrides.get(containers.PROXY, {}).get("lifecycle"))
         if not self._by_hook or overrides.get("postStart") is None:
             return []
@@ -359,27 +361,27 @@ class _Injection:
     def _runs_as(self, container: Mapping[str, Any], field: str) -> Any:
         """Return the container's value of a securityContext field, or else the pod's."""
         contexts = (container.get("securityContext"), self._spec.get("securityContext"))
-        said = (each.get(field) for each in contexts if isinstance(each, dict))
-        return next((each for each in said if each is not None), None)
+        values = (each.get(field) for each in contexts if isinstance(each, dict))
+        return next((each for each in values if each is not None), None)
 
 
 def _with_own_variables(current: list[Any], fresh: list[dict[str, Any]]) -> list[Any]:
     """Update weft's variables in a container's list: replace existing ones in place, append new ones, remove obsolete
     ones."""
-    wanted = {each["name"]: each for each in fresh if each["name"] in containers.OWN_VARIABLES}
+    wanted = {entry["name"]: entry for entry in fresh if entry["name"] in containers.OWN_VARIABLES}
     kept = []
-    for each in current:
-        name = each.get("name") if isinstance(each, dict) else None
+    for entry in current:
+        name = entry.get("name") if isinstance(entry, dict) else None
         if name in containers.OWN_VARIABLES:
-            each = wanted.pop(name, None)
-        if each is not None:
-            kept.append(each)
+            entry = wanted.pop(name, None)
+        if entry is not None:
+            kept.append(entry)
     return kept + list(wanted.values())
 
 
-def _encoded_overrides(found: Mapping[str, dict[str, Any]], *, native: bool) -> str:
-    init = [each for name, each in found.items() if native or name != containers.PROXY]
-    running = [each for each in found.values() if each not in init]
+def _encoded_overrides(by_name: Mapping[str, dict[str, Any]], *, native: bool) -> str:
+    init = [each for name, each in by_name.items() if native or name != containers.PROXY]
+    running = [each for each in by_name.values() if each not in init]
     document = {"containers": running, "initContainers": init}
     return msgspec.json.encode({field: each for field, each in document.items() if each}, order="sorted").decode()
 
@@ -407,8 +409,8 @@ def _check_shape(pod: Mapping[str, Any], named: str) -> None:
             continue
         if not isinstance(values, dict) or not all(isinstance(each, str) for each in values.values()):
             return refuse(f"metadata.{field}", "it must be an object with string values")
-    said = metadata.get("annotations") or {}
-    if sum(len(name) + len(value) for name, value in said.items()) > _MOST_ANNOTATIONS:
+    annotations = metadata.get("annotations") or {}
+    if sum(len(name) + len(value) for name, value in annotations.items()) > _MOST_ANNOTATIONS:
         return refuse(
             "metadata.annotations",
             f"the annotations are longer than {_MOST_ANNOTATIONS} bytes, the limit of Kubernetes",
@@ -426,7 +428,7 @@ def _check_shape(pod: Mapping[str, Any], named: str) -> None:
             if not isinstance(ports, list | None) or not isinstance(variables, list | None):
                 refuse(f"spec.{field}[{each.get('name')}]", "ports and env must be lists")
     own = [each["name"] for each in spec["containers"] if each["name"] not in OURS]
-    if gateway.is_gateway(said, named):
+    if gateway.is_gateway(annotations, named):
         if containers.PROXY not in [each["name"] for each in spec["containers"]]:
             refuse("spec.containers", "a gateway needs a container named istio-proxy, with the image auto")
     elif not own:

@@ -42,16 +42,16 @@ def rewrite(containers: list[dict[str, Any]], *, port: int, ipv6: bool) -> tuple
         probes.append(AppProbe(path=path, check=check, timeout=seconds[0], period=seconds[1]))
         original = handler.pop(kind)
         originals[path] = {kind: copied(original)}
-        handler["httpGet"] = _asked_of_proxy(original, path, port)
+        handler["httpGet"] = _proxy_handler(original, path, port)
     return tuple(probes), originals
 
 
 def restore(containers: list[dict[str, Any]], originals: Mapping[str, Any]) -> None:
     for _, handler, path, _ in _handlers(containers):
-        asked = handler.get("httpGet")
+        rewritten = handler.get("httpGet")
         original = originals.get(path)
         # Only probes that still point at the proxy: another webhook may have replaced a probe since.
-        if isinstance(asked, dict) and asked.get("path") == path and isinstance(original, dict):
+        if isinstance(rewritten, dict) and rewritten.get("path") == path and isinstance(original, dict):
             del handler["httpGet"]
             handler.update(copied(original))
 
@@ -88,38 +88,38 @@ def _handlers(
 
 
 def _check(
-    kind: str, asked: dict[str, Any], container: dict[str, Any], *, own: int, ipv6: bool
+    kind: str, handler: dict[str, Any], container: dict[str, Any], *, own: int, ipv6: bool
 ) -> HttpCheck | TcpCheck | GrpcCheck | None:
     """Return the check that the proxy makes for a handler; None if the handler is not rewritten."""
-    number = _port(asked.get("port"), container)
+    number = _port(handler.get("port"), container)
     # A probe of another host is not redirected to the proxy, and the proxy's own ports need no check of the
     # application.
-    if number is None or asked.get("host") or number in (own, READINESS_PORT, PROMETHEUS_PORT):
+    if number is None or handler.get("host") or number in (own, READINESS_PORT, PROMETHEUS_PORT):
         return None
     if kind == "tcpSocket":
         return TcpCheck(port=number)
     if kind == "grpc":
-        service = asked.get("service")
+        service = handler.get("service")
         return GrpcCheck(port=number, service=service if isinstance(service, str) else "")
     address = variable("INSTANCE_IP")
-    named = any(isinstance(each, dict) and str(each.get("name", "")).lower() == "host" for each in _headers(asked))
+    named = any(isinstance(each, dict) and str(each.get("name", "")).lower() == "host" for each in _headers(handler))
     return HttpCheck(
         port=number,
-        path=_path(asked.get("path")),
-        tls=str(asked.get("scheme", "")).upper() == "HTTPS",
+        path=_path(handler.get("path")),
+        tls=str(handler.get("scheme", "")).upper() == "HTTPS",
         host="" if named else f"{f'[{address}]' if ipv6 else address}:{number}",
     )
 
 
-def _asked_of_proxy(original: dict[str, Any], path: str, port: int) -> dict[str, Any]:
-    asked: dict[str, Any] = {"path": path, "port": port, "scheme": "HTTP"}
+def _proxy_handler(original: dict[str, Any], path: str, port: int) -> dict[str, Any]:
+    rewritten: dict[str, Any] = {"path": path, "port": port, "scheme": "HTTP"}
     if _headers(original):
-        asked["httpHeaders"] = copied(original["httpHeaders"])
-    return asked
+        rewritten["httpHeaders"] = copied(original["httpHeaders"])
+    return rewritten
 
 
-def _headers(asked: dict[str, Any]) -> list[Any]:
-    headers = asked.get("httpHeaders")
+def _headers(handler: dict[str, Any]) -> list[Any]:
+    headers = handler.get("httpHeaders")
     return headers if isinstance(headers, list) else []
 
 

@@ -54,13 +54,13 @@ def read(text: str) -> tuple[ProxyConfig, list[str], list[str]]:
         return ProxyConfig(), ["it must be a mapping, such as `concurrency: 2`"], []
     errors: list[str] = []
     warnings: list[str] = []
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in document.items():
         reader = _READERS.get(name)
         if reader is not None:
             field, read_value = reader
             try:
-                found[field] = read_value(value)
+                values[field] = read_value(value)
             except ValueError as error:
                 errors.append(f"{name}: {error}")
         elif len(warnings) >= MOST_WORDS:
@@ -70,7 +70,7 @@ def read(text: str) -> tuple[ProxyConfig, list[str], list[str]]:
         else:
             hint = did_you_mean(name, (*_READERS, *_UNUSED))
             warnings.append(f"unknown field `{name}`" + (f": {hint}" if hint else ""))
-    return ProxyConfig(**found), errors, warnings
+    return ProxyConfig(**values), errors, warnings
 
 
 def _count(value: Any) -> int:

@@ -19,10 +19,10 @@ def problem_of_quantity(text: str) -> str:
 
 def amount(text: str) -> Decimal | None:
     """Return the quantity as a number, or None if `text` is not a quantity."""
-    found = _QUANTITY.fullmatch(text) if len(text) <= 64 else None
-    if found is None:
+    match = _QUANTITY.fullmatch(text) if len(text) <= 64 else None
+    if match is None:
         return None
-    number, unit = Decimal(found[1]), found[2] or ""
+    number, unit = Decimal(match[1]), match[2] or ""
     if unit.endswith("i"):
         return number * Decimal(1024) ** ("KMGTPE".index(unit[0]) + 1)
     power = int(unit[1:]) if unit[:1] in ("e", "E") and len(unit) > 1 else _POWERS[unit]

@@ -52,8 +52,8 @@ ANNOTATIONS = tuple(PREFIX + name for name in _NAMES.values())
 
 def of_pod(annotations: Mapping[str, str], defaults: Redirection) -> Redirection:
     """Return the pod's redirection: its annotations, and `defaults` for the annotations that it does not have."""
-    said = {field: annotations[PREFIX + name] for field, name in _NAMES.items() if PREFIX + name in annotations}
-    return msgspec.structs.replace(defaults, **said)
+    overrides = {field: annotations[PREFIX + name] for field, name in _NAMES.items() if PREFIX + name in annotations}
+    return msgspec.structs.replace(defaults, **overrides)
 
 
 def problems_of_redirection(wanted: Redirection) -> Iterator[tuple[str, str]]:
@@ -73,12 +73,12 @@ def arguments(wanted: Redirection, *, status_port: int = METRICS_PORT) -> list[s
     excluded = [*own_ports, *(port for port in _split(wanted.exclude_inbound_ports) if port not in own_ports)]
     values = {field: ",".join(_split(getattr(wanted, field))) for field in _FIELDS}
     values["exclude_inbound_ports"] = ",".join(excluded)
-    found = ["-p", str(OUTBOUND_PORT), "-z", str(INBOUND_PORT), "-u", str(PROXY_UID)]
-    found += ["-m", REDIRECT]
+    result = ["-p", str(OUTBOUND_PORT), "-z", str(INBOUND_PORT), "-u", str(PROXY_UID)]
+    result += ["-m", REDIRECT]
     for field, (flag, _) in _FIELDS.items():
         if flag in ("-i", "-x", "-b", "-d") or values[field]:
-            found += [flag, values[field]]
-    return found
+            result += [flag, values[field]]
+    return result
 
 
 def _split(value: str) -> list[str]:

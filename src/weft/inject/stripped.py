@@ -48,16 +48,16 @@ def strip(pod: dict[str, Any]) -> Stripped:
     annotations = pod["metadata"].get("annotations", {})
     status = _status(annotations.get(STATUS))
     kept = _kept_overrides(annotations.get(OVERRIDES))
-    found: dict[str, dict[str, Any]] = {}
+    ours: dict[str, dict[str, Any]] = {}
     for field in _LISTS:
         if field in spec:
-            found |= {each["name"]: each for each in spec[field] if each["name"] in OURS}
+            ours |= {each["name"]: each for each in spec[field] if each["name"] in OURS}
             spec[field] = [each for each in spec[field] if each["name"] not in OURS]
     if status is None:
-        return Stripped(pod, None, {}, {**found, **kept})
-    originals = _originals(found.get(PROXY, {}))
+        return Stripped(pod, None, {}, {**ours, **kept})
+    originals = _originals(ours.get(PROXY, {}))
     probes.restore([each for field in _LISTS for each in spec.get(field, ())], originals)
-    return Stripped(pod, status, found, kept)
+    return Stripped(pod, status, ours, kept)
 
 
 def _status(text: Any) -> InjectionStatus | None:

@@ -41,16 +41,16 @@ def _document(request: AdmissionRequest, body: Mapping[str, Any]) -> Document:
     kind, version = body.get("kind"), body.get("apiVersion")
     named = request.kind
     metadata = body.get("metadata")
-    said = metadata if isinstance(metadata, Mapping) else {}
-    name = request.name or said.get("name") or said.get("generateName") or ""
-    spoken = f"{named.group}/{named.version}" if named.group else named.version
-    spoken = version if isinstance(version, str) else spoken
+    fields = metadata if isinstance(metadata, Mapping) else {}
+    name = request.name or fields.get("name") or fields.get("generateName") or ""
+    api_version = f"{named.group}/{named.version}" if named.group else named.version
+    api_version = version if isinstance(version, str) else api_version
     key = ObjectKey(
-        key_kind(spoken, kind if isinstance(kind, str) else named.kind),
-        request.namespace or str(said.get("namespace") or ""),
+        key_kind(api_version, kind if isinstance(kind, str) else named.kind),
+        request.namespace or str(fields.get("namespace") or ""),
         str(name),
     )
-    return Document(key, spoken, body)
+    return Document(key, api_version, body)
 
 
 def _unchanged(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> bool:

@@ -49,17 +49,17 @@ def selectors(
         )
 
     ours = SelectorRequirement(REVISION_LABEL, "In", (revision or DEFAULT_REVISION,))
-    found = [
+    webhooks = [
         webhook("rev.namespace", (ours, _NO_NAMESPACE_LABEL), (_NOT_DISABLED,)),
         webhook("rev.object", (_NO_NAMESPACE_LABEL, _NO_REVISION), (_NOT_DISABLED, ours)),
     ]
     if (revision or DEFAULT_REVISION) != DEFAULT_REVISION:
-        return tuple(found)
+        return tuple(webhooks)
     enabled = SelectorRequirement(NAMESPACE_LABEL, "In", ("enabled",))
     wanted = SelectorRequirement(INJECT_LABEL, "In", ("true",))
-    unsaid = SelectorRequirement(INJECT_LABEL, "DoesNotExist")
-    found.append(webhook("namespace", (enabled,), (_NOT_DISABLED,)))
-    found.append(webhook("object", (_NO_NAMESPACE_LABEL, _NO_REVISION), (wanted, _NO_REVISION)))
+    unset = SelectorRequirement(INJECT_LABEL, "DoesNotExist")
+    webhooks.append(webhook("namespace", (enabled,), (_NOT_DISABLED,)))
+    webhooks.append(webhook("object", (_NO_NAMESPACE_LABEL, _NO_REVISION), (wanted, _NO_REVISION)))
     if namespaces_by_default:
-        found.append(webhook("auto", (_NO_NAMESPACE_LABEL, _NO_REVISION), (unsaid, _NO_REVISION)))
-    return tuple(found)
+        webhooks.append(webhook("auto", (_NO_NAMESPACE_LABEL, _NO_REVISION), (unset, _NO_REVISION)))
+    return tuple(webhooks)

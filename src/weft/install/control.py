@@ -101,7 +101,7 @@ def _selector(names: InstallationNames) -> dict[str, str]:
 
 def _pod(values: Values, names: InstallationNames) -> dict[str, Any]:
     control = values.control
-    found: dict[str, Any] = {
+    spec: dict[str, Any] = {
         "serviceAccountName": names.control,
         "automountServiceAccountToken": True,
         "priorityClassName": control.priority_class,
@@ -120,10 +120,10 @@ def _pod(values: Values, names: InstallationNames) -> dict[str, Any]:
         ],
     }
     if control.node_selector:
-        found["nodeSelector"] = dict(control.node_selector)
+        spec["nodeSelector"] = dict(control.node_selector)
     if control.tolerations:
-        found["tolerations"] = [dict(each) for each in control.tolerations]
-    return found
+        spec["tolerations"] = [dict(each) for each in control.tolerations]
+    return spec
 
 
 ZONE = "topology.kubernetes.io/zone"

@@ -134,12 +134,12 @@ def _version(definition: KindDefinition, name: str, shape: Shape) -> dict[str, A
 
 def _object(definition: KindDefinition, shape: Shape) -> dict[str, Any]:
     spec = shape.properties["spec"]
-    found: dict[str, Any] = {
+    schema: dict[str, Any] = {
         "description": definition.what,
         "type": "object",
         "properties": {"spec": spec.schema(), "status": _status()},
     }
-    return found if spec.optional else {**found, "required": ["spec"]}
+    return schema if spec.optional else {**schema, "required": ["spec"]}
 
 
 def _status() -> dict[str, Any]:

@@ -57,8 +57,8 @@ class InstallationNames(msgspec.Struct, frozen=True):
     @property
     def owner(self) -> str:
         """An identifier of this control plane, unique in the cluster and short enough for a label (63 characters)."""
-        found = f"{self.namespace}.{self.revision}"
-        return found if len(found) <= 63 else blake2b(found.encode(), digest_size=16).hexdigest()
+        name = f"{self.namespace}.{self.revision}"
+        return name if len(name) <= 63 else blake2b(name.encode(), digest_size=16).hexdigest()
 
     @property
     def roots_annotation(self) -> str:
@@ -110,5 +110,5 @@ class InstallationNames(msgspec.Struct, frozen=True):
         return ",".join(f"{name}={value}" for name, value in {**OWNED_BY, REVISION: self.revision}.items())
 
     def metadata(self, name: str, *, namespaced: bool = True, **labels: str) -> dict[str, Any]:
-        found: dict[str, Any] = {"name": name, "labels": {**self.labels, **labels}}
-        return {**found, "namespace": self.namespace} if namespaced else found
+        fields: dict[str, Any] = {"name": name, "labels": {**self.labels, **labels}}
+        return {**fields, "namespace": self.namespace} if namespaced else fields

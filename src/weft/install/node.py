@@ -52,14 +52,14 @@ def state_directory(values: Values) -> str:
 def service_account(values: Values) -> dict[str, Any]:
     """Return the agent's ServiceAccount. It has no role: the agent never calls the API server."""
     names = InstallationNames.of(values)
-    found: dict[str, Any] = {
+    account: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
         "metadata": names.metadata(names.node),
         "automountServiceAccountToken": False,
     }
     secrets = [{"name": name} for name in values.image_pull_secrets]
-    return {**found, "imagePullSecrets": secrets} if secrets else found
+    return {**account, "imagePullSecrets": secrets} if secrets else account
 
 
 def csi_driver(values: Values) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def daemon_set(values: Values) -> dict[str, Any]:
 
 
 def _pod(values: Values, names: InstallationNames) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    spec: dict[str, Any] = {
         "serviceAccountName": names.node,
         "automountServiceAccountToken": False,
         "priorityClassName": values.node.priority_class,
@@ -116,8 +116,8 @@ def _pod(values: Values, names: InstallationNames) -> dict[str, Any]:
         "volumes": _volumes(values),
     }
     if redirects(values):
-        found["hostPID"] = True  # the agent identifies the caller of a redirect by its PID
-    return found
+        spec["hostPID"] = True  # the agent identifies the caller of a redirect by its PID
+    return spec
 
 
 def _container(values: Values) -> dict[str, Any]:

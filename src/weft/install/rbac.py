@@ -45,9 +45,9 @@ def cluster_rules(values: Values) -> list[dict[str, Any]]:
         *(_rule(group, [f"{plural}/status" for plural in plurals], ("patch",)) for group, plurals in kinds.items()),
         _rule(GATEWAY_API, _STANDARD, _READ),
         _rule(GATEWAY_API, [f"{plural}/status" for plural in _WITH_STATUS], ("update",)),  # its lists are atomic
-        *(_making_gateways() if values.gateways.deployments else ()),
+        *(_gateway_rules() if values.gateways.deployments else ()),
         _rule("authentication.k8s.io", ("tokenreviews",), ("create",)),
-        *(_rule("", (kind,), _READ) for kind, _, places in _where_asked(values) if EVERYWHERE in places),
+        *(_rule("", (kind,), _READ) for kind, _, places in _namespaced_reads(values) if EVERYWHERE in places),
         _rule("", ("configmaps",), ("create",)),
         _rule("", ("configmaps",), (*_READ, "patch"), only=(ROOT_CONFIG_MAP,)),
         _rule("admissionregistration.k8s.io", ("mutatingwebhookconfigurations",), (*_READ, "patch"),
@@ -57,7 +57,7 @@ def cluster_rules(values: Values) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _making_gateways() -> tuple[dict[str, Any], ...]:
+def _gateway_rules() -> tuple[dict[str, Any], ...]:
     """Return the rules for creating gateway proxies. There is no `delete`: Kubernetes garbage-collects the objects that
     a Gateway owns. `get` of Deployments is needed to check the owner first."""
     return (
@@ -86,14 +86,14 @@ def roles(values: Values) -> list[dict[str, Any]]:
         {**_object("ClusterRoleBinding", names, everywhere), **_binding("ClusterRole", names, everywhere)},
         {**_object("Role", names, here), "rules": namespace_rules(values)},
         {**_object("RoleBinding", names, here), **_binding("Role", names, here)},
-        *_reading(values, names),
+        *_namespaced_roles(values, names),
     ]
 
 
-def _reading(values: Values, names: InstallationNames) -> Iterator[dict[str, Any]]:
+def _namespaced_roles(values: Values, names: InstallationNames) -> Iterator[dict[str, Any]]:
     """Yield a Role and RoleBinding in each namespace of `secretsIn` and `configMapsIn`. With `*` there are none,
     because the ClusterRole has the rule."""
-    for kind, purpose, places in _where_asked(values):
+    for kind, purpose, places in _namespaced_reads(values):
         name = f"{names.cluster_control}-{purpose}"
         for place in places if EVERYWHERE not in places else ():
             metadata = {**names.metadata(name, namespaced=False), "namespace": place}
@@ -101,15 +101,15 @@ def _reading(values: Values, names: InstallationNames) -> Iterator[dict[str, Any
             yield {**_object("RoleBinding", names, name), "metadata": metadata, **_binding("Role", names, name)}
 
 
-def _where_asked(values: Values) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+def _namespaced_reads(values: Values) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Yield each resource that is read only in configured namespaces, with its purpose and these namespaces."""
     yield "configmaps", "authorities", values.gateways.config_maps_in
     yield "secrets", "gateways", values.gateways.secrets_in
 
 
 def _rule(group: str, resources: Any, verbs: tuple[str, ...], *, only: tuple[str, ...] = ()) -> dict[str, Any]:
-    found: dict[str, Any] = {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
-    return {**found, "resourceNames": list(only)} if only else found
+    rule: dict[str, Any] = {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
+    return {**rule, "resourceNames": list(only)} if only else rule
 
 
 def _object(kind: str, names: InstallationNames, name: str) -> dict[str, Any]:

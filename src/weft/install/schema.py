@@ -34,7 +34,7 @@ def recorded(kind: str) -> Shape:
         document = Document(ObjectKey(kind, "x", "x"), KINDS[kind].versions[0], {"metadata": {"name": "x"}})
         report = DocumentReport(document)
         meta = read_metadata(root_of(report), document, Settings().domain)
-        KINDS[kind].read(Recorder(report, (), root, _Guise(full, turn)), meta)
+        KINDS[kind].read(Recorder(report, (), root, _Pose(full, turn)), meta)
     return root
 
 
@@ -74,14 +74,14 @@ class Shape:
     def _object(self) -> dict[str, Any]:
         if self.values is not None:
             return {"type": "object", "additionalProperties": self.values.schema()}
-        found: dict[str, Any] = {"type": "object", **_UNKNOWN}
+        schema: dict[str, Any] = {"type": "object", **_UNKNOWN}
         if self.properties:
-            found["properties"] = {name: shape.schema() for name, shape in sorted(self.properties.items())}
+            schema["properties"] = {name: shape.schema() for name, shape in sorted(self.properties.items())}
         required = sorted(name for name, shape in self.properties.items() if shape.types and not shape.optional)
-        return {**found, "required": required} if required else found
+        return {**schema, "required": required} if required else schema
 
 
-class _Guise(NamedTuple):
+class _Pose(NamedTuple):
     """How a Recorder poses as a document: `full` or empty, and by `turn` which one of the exclusive fields it has."""
 
     full: bool
@@ -91,9 +91,9 @@ class _Guise(NamedTuple):
 class Recorder(Fields):
     """A stand-in for `Fields` that has every field a reader accesses, and records the field's type."""
 
-    def __init__(self, report: DocumentReport, path: Path, shape: Shape, guise: _Guise) -> None:
+    def __init__(self, report: DocumentReport, path: Path, shape: Shape, pose: _Pose) -> None:
         super().__init__(report, path, {})
-        self._shape, self._guise, self._full = shape, guise, guise.full
+        self._shape, self._pose, self._full = shape, pose, pose.full
         shape.is_a("object")
 
     def raw(self, name: str) -> Any:
@@ -182,7 +182,7 @@ class Recorder(Fields):
 
     def one_of(self, *names: str) -> str:
         self.ignored(*names)
-        return (*names, "")[min(self._guise.turn, len(names))]
+        return (*names, "")[min(self._pose.turn, len(names))]
 
     def ignored(self, *names: str) -> None:
         for name in names:
@@ -231,4 +231,4 @@ class Recorder(Fields):
         return shape.items
 
     def _below(self, name: str, shape: Shape) -> Recorder:
-        return Recorder(self.report, (*self.path, name), shape, self._guise)
+        return Recorder(self.report, (*self.path, name), shape, self._pose)

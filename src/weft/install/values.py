@@ -156,18 +156,18 @@ def values_of(given: Mapping[str, Any]) -> Values:
 
 def written(values: Values) -> dict[str, Any]:
     """Return the values as a mapping, in the form of a values file."""
-    found: dict[str, Any] = msgspec.to_builtins(values)
-    return found
+    document: dict[str, Any] = msgspec.to_builtins(values)
+    return document
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Merge `above` over `below` as Helm does: mappings are merged, any other value is replaced."""
-    found = dict(below)
-    for name, held in above.items():
-        under = found.get(name)
-        both = isinstance(held, Mapping) and isinstance(under, Mapping)
-        found[name] = merged(under, held) if both else held  # type: ignore[arg-type]
-    return found
+    result = dict(below)
+    for name, value in above.items():
+        under = result.get(name)
+        both = isinstance(value, Mapping) and isinstance(under, Mapping)
+        result[name] = merged(under, value) if both else value  # type: ignore[arg-type]
+    return result
 
 
 def _without_null(value: Any) -> Any:
@@ -176,17 +176,17 @@ def _without_null(value: Any) -> Any:
     return value
 
 
-def _refuse_unknown(type_: type[msgspec.Struct], found: Any, path: tuple[str, ...]) -> None:
-    if not isinstance(found, Mapping):
+def _refuse_unknown(type_: type[msgspec.Struct], given: Any, path: tuple[str, ...]) -> None:
+    if not isinstance(given, Mapping):
         return  # a wrong type is reported later, with the expected type
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(type_)}
-    for name, held in found.items():
+    for name, value in given.items():
         if name not in fields:
             where = ".".join((*path, str(name)))
             raise ValuesError(f"there is no value `{where}`", did_you_mean(str(name), fields), field=".".join(path))
         inner = fields[name]
         if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
-            _refuse_unknown(inner, held, (*path, name))
+            _refuse_unknown(inner, value, (*path, name))
 
 
 def _check(values: Values) -> None:

@@ -29,7 +29,8 @@ def injector(values: Values) -> dict[str, Any]:
         "kind": "MutatingWebhookConfiguration",
         "metadata": names.metadata(names.injector, namespaced=False, app="sidecar-injector"),
         "webhooks": [
-            _injecting(values, name, namespaces, pods) for name, namespaces, pods in _questions(values, names)
+            _injection_webhook(values, name, namespaces, pods)
+            for name, namespaces, pods in _injection_selectors(values, names)
         ],
     }
 
@@ -58,7 +59,7 @@ def validator(values: Values) -> dict[str, Any]:
         "metadata": names.metadata(names.validator, namespaced=False, app="istiod"),
         "webhooks": [
             {
-                **_asking(names, name, "/validate", values.validation.failure_policy),
+                **_webhook(names, name, "/validate", values.validation.failure_policy),
                 "rules": rules,
                 "objectSelector": {"matchExpressions": [expression]},
                 "timeoutSeconds": 10,
@@ -68,32 +69,32 @@ def validator(values: Values) -> dict[str, Any]:
     }
 
 
-def _questions(
+def _injection_selectors(
     values: Values, names: InstallationNames
 ) -> list[tuple[str, list[dict[str, Any]], list[dict[str, Any]]]]:
     """Return each webhook's name, its requirements for the namespace's labels, and those for the pod's labels."""
-    wanted, unasked = _not_in(_INJECT, "false"), [_absent(_ENABLED), _absent(REVISION)]
-    found = [
+    wanted, unlabelled = _not_in(_INJECT, "false"), [_absent(_ENABLED), _absent(REVISION)]
+    webhooks = [
         ("rev.namespace", [_in(REVISION, names.revision), _absent(_ENABLED)], [wanted]),
-        ("rev.object", unasked, [wanted, _in(REVISION, names.revision)]),
+        ("rev.object", unlabelled, [wanted, _in(REVISION, names.revision)]),
     ]
     if names.is_default:
-        found += [
+        webhooks += [
             ("namespace", [_in(_ENABLED, "enabled")], [wanted]),
-            ("object", unasked, [_in(_INJECT, "true"), _absent(REVISION)]),
+            ("object", unlabelled, [_in(_INJECT, "true"), _absent(REVISION)]),
         ]
         if values.injection.by_default:
-            found.append(("auto", unasked, [_absent(_INJECT), _absent(REVISION)]))
-    return found
+            webhooks.append(("auto", unlabelled, [_absent(_INJECT), _absent(REVISION)]))
+    return webhooks
 
 
-def _injecting(
+def _injection_webhook(
     values: Values, name: str, namespaces: list[dict[str, Any]], pods: list[dict[str, Any]]
 ) -> dict[str, Any]:
     names = InstallationNames.of(values)
     left_alone = _not_in(_NAMESPACE, *values.injection.excluded_namespaces)
     return {
-        **_asking(names, f"{name}.sidecar-injector.istio.io", "/inject", values.injection.failure_policy),
+        **_webhook(names, f"{name}.sidecar-injector.istio.io", "/inject", values.injection.failure_policy),
         "rules": [
             {
                 "apiGroups": [""],
@@ -110,7 +111,7 @@ def _injecting(
     }
 
 
-def _asking(names: InstallationNames, name: str, path: str, failure_policy: str) -> dict[str, Any]:
+def _webhook(names: InstallationNames, name: str, path: str, failure_policy: str) -> dict[str, Any]:
     service = {"name": names.service, "namespace": names.namespace, "path": path, "port": 443}
     return {
         "name": name,

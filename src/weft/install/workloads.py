@@ -38,8 +38,8 @@ def account(workload: Workload) -> Object:
 def programs(workload: Workload, files: Mapping[str, str]) -> Object:
     """Return a ConfigMap with the files of a working directory. Its name is a hash of the files, so that workloads of a
     namespace with the same files share it."""
-    said = "\0".join(part for name in sorted(files) for part in (name, files[name]))
-    name = f"programs-{hashlib.sha256(said.encode()).hexdigest()[:10]}"
+    content = "\0".join(part for name in sorted(files) for part in (name, files[name]))
+    name = f"programs-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
     return _object("v1", "ConfigMap", {"name": name, "namespace": workload.namespace}) | {"data": dict(files)}
 
 
@@ -80,12 +80,12 @@ def gateway(workload: Workload) -> list[Object]:
     }
     selector = dict(workload.labels)
     spec = {"replicas": workload.replicas, "selector": {"matchLabels": selector}, "template": template}
-    made = [_object("apps/v1", "Deployment", named) | {"spec": spec}]
+    objects = [_object("apps/v1", "Deployment", named) | {"spec": spec}]
     if workload.publish:
         ports = [{"name": f"tcp-{e.host_port}", "port": e.host_port, "targetPort": e.port} for e in workload.publish]
         service = _object("v1", "Service", {**named, "name": f"{workload.name}-published"})
-        made.append(service | {"spec": {"type": "LoadBalancer", "selector": selector, "ports": ports}})
-    return made
+        objects.append(service | {"spec": {"type": "LoadBalancer", "selector": selector, "ports": ports}})
+    return objects
 
 
 def _object(version: str, kind: str, metadata: Object) -> Object:
@@ -102,7 +102,7 @@ def _pod_metadata(workload: Workload) -> Object:
 
 def _traffic(workload: Workload) -> dict[str, str]:
     """Return the traffic annotations. The Workload's fields already include the values of its own annotations."""
-    said = {
+    traffic = {
         "includeInboundPorts": "" if workload.include_inbound_ports == "*" else workload.include_inbound_ports,
         "excludeInboundPorts": _joined(workload.exclude_inbound_ports),
         "includeOutboundPorts": _joined(workload.include_outbound_ports),
@@ -110,7 +110,7 @@ def _traffic(workload: Workload) -> dict[str, str]:
         "includeOutboundIPRanges": "" if workload.include_outbound_ranges == "*" else workload.include_outbound_ranges,
         "excludeOutboundIPRanges": _joined(workload.exclude_outbound_ranges),
     }
-    return {f"{_TRAFFIC}/{name}": value for name, value in said.items() if value}
+    return {f"{_TRAFFIC}/{name}": value for name, value in traffic.items() if value}
 
 
 def _joined(values: Iterable[object]) -> str:

@@ -76,8 +76,8 @@ def _mark(interception: Interception) -> str:
     pod applies them again whenever its proxy restarts, and by then another version of weft may generate different
     rules for the same arguments."""
     arguments = interception.arguments()
-    said = [f"{flag} {value}" for flag, value in zip(arguments[::2], arguments[1::2], strict=True) if value]
-    return f"{_MARK}{blake2b(' '.join(said).encode(), digest_size=8).hexdigest()}"
+    options = [f"{flag} {value}" for flag, value in zip(arguments[::2], arguments[1::2], strict=True) if value]
+    return f"{_MARK}{blake2b(' '.join(options).encode(), digest_size=8).hexdigest()}"
 
 
 def _for_each_family(work: Callable[[Family], None]) -> None:

@@ -82,15 +82,15 @@ def make_bridge(bridge: Bridge) -> None:
             )
             index = socket.if_nametoindex(bridge.name)
             _add_address(netlink, index, bridge.ipv4)
-            _answer_for_the_rest(netlink, socket.AF_INET)
+            _refuse_unassigned_addresses(netlink, socket.AF_INET)
             if bridge.ipv6 is not None:
                 _add_address(netlink, index, bridge.ipv6)
-                _answer_for_the_rest(netlink, socket.AF_INET6)
+                _refuse_unassigned_addresses(netlink, socket.AF_INET6)
 
     _run(bridge.namespace, build)
 
 
-def _answer_for_the_rest(netlink: IPRoute, family: int) -> None:
+def _refuse_unassigned_addresses(netlink: IPRoute, family: int) -> None:
     """Route every unassigned address to the bridge itself, where nothing listens, so that each connection to it is
     refused at once. A router would send "unreachable", but rate-limited, and the other callers would wait for a
     timeout."""

@@ -28,10 +28,10 @@ def _ports(pid: int, table: str, *, loopback: bool = False) -> set[int]:
         lines = Path(f"/proc/{pid}/net/{table}").read_text(encoding="ascii").splitlines()[1:]
     except OSError:
         return set()
-    found = set()
+    ports = set()
     for line in lines:
         fields = line.split()
         address, _, port = fields[1].partition(":")
         if fields[3] == _LISTEN and (address in _LOOPBACK) is loopback:
-            found.add(int(port, 16))
-    return found
+            ports.add(int(port, 16))
+    return ports

@@ -162,9 +162,9 @@ def socket_in(
     """Return a non-blocking socket that belongs to the namespace for life, and that any thread may use."""
 
     def open_socket() -> socket.socket:
-        made = socket.socket(family, kind, protocol)
-        made.setblocking(False)
-        return made
+        opened = socket.socket(family, kind, protocol)
+        opened.setblocking(False)
+        return opened
 
     return run_in(namespace, open_socket)
 
@@ -181,7 +181,7 @@ def processes_in(namespace: NetworkNamespace) -> list[int]:
         wanted = namespace.path.stat()
     except FileNotFoundError:
         return []
-    found = []
+    pids = []
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
@@ -189,8 +189,8 @@ def processes_in(namespace: NetworkNamespace) -> list[int]:
         with contextlib.suppress(OSError):
             network = Path(f"/proc/{entry.name}/ns/net").stat()
             if (network.st_dev, network.st_ino) == (wanted.st_dev, wanted.st_ino):
-                found.append(int(entry.name))
-    return sorted(found)
+                pids.append(int(entry.name))
+    return sorted(pids)
 
 
 @contextlib.contextmanager
@@ -265,7 +265,7 @@ def _on_own_thread(work: Callable[[], _Result]) -> _Result:
             failures.append(failure)
 
     thread = threading.Thread(target=run, name="weft-netns", daemon=True)
-    with _guests.keep_out():  # until the thread has ended: pending garbage would be collected on it
+    with _collection_pause.active():  # until the thread has ended: pending garbage would be collected on it
         thread.start()
         thread.join()
     if failures:
@@ -273,7 +273,7 @@ def _on_own_thread(work: Callable[[], _Result]) -> _Result:
     return results[0]
 
 
-class _Guests:
+class _CollectionPause:
     """Disables garbage collection while a thread is inside a namespace. Python collects garbage on any busy thread, and
     a finalizer may start a new thread there: a gRPC thread, for example, would then run and connect inside the wrong
     namespace."""
@@ -284,7 +284,7 @@ class _Guests:
         self._was_enabled = False
 
     @contextlib.contextmanager
-    def keep_out(self) -> Iterator[None]:
+    def active(self) -> Iterator[None]:
         with self._lock:
             if not self._threads:
                 self._was_enabled = gc.isenabled()
@@ -299,7 +299,7 @@ class _Guests:
                     gc.enable()
 
 
-_guests = _Guests()
+_collection_pause = _CollectionPause()
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

@@ -77,12 +77,12 @@ async def spawn(wanted: Spawn) -> Process:
         if output is not None:
             os.close(stdout)
     process.stdout = output
-    said = await _read_all(reading)
-    if not said.endswith("ready"):  # a tool may have printed a warning before
+    report = await _read_all(reading)
+    if not report.endswith("ready"):  # a tool may have printed a warning before
         status = await process.wait()
-        what = f"could not start {wanted.argv[0]}: {said or f'exit status {status} while entering the namespace'}"
+        what = f"could not start {wanted.argv[0]}: {report or f'exit status {status} while entering the namespace'}"
         named = wanted.namespace.name if wanted.namespace is not None else ""
-        hint = "" if said or not named else f"check that the namespace exists: ip netns exec {named} true"
+        hint = "" if report or not named else f"check that the namespace exists: ip netns exec {named} true"
         raise NetworkError(what, hint, where=_where(wanted))
     return process
 
@@ -206,11 +206,11 @@ def _find(wanted: Spawn) -> Path:
             raise NetworkError(f"program {path} does not exist", "correct the command", where=_where(wanted))
         return path
     search = wanted.environment.get("PATH", SYSTEM_PATH)
-    found = shutil.which(name, path=search)
-    if found is None:
+    program = shutil.which(name, path=search)
+    if program is None:
         what = f"program `{name}` is not in {search}"
         raise NetworkError(what, "give its full path, or set PATH in the environment", where=_where(wanted))
-    return Path(wanted.working_directory, found)
+    return Path(wanted.working_directory, program)
 
 
 def _check_reachable(wanted: Spawn, path: Path, role: str) -> None:
@@ -236,10 +236,10 @@ def _interpreter(program: Path) -> str:
 
 
 def _tool(name: str) -> str:
-    found = shutil.which(name, path=SYSTEM_PATH)
-    if found is None:
+    program = shutil.which(name, path=SYSTEM_PATH)
+    if program is None:
         raise NetworkError(f"the program `{name}` is missing", "apt-get install util-linux")
-    return found
+    return program
 
 
 def _signal_group(process: Process, number: signal.Signals) -> None:

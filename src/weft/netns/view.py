@@ -69,9 +69,9 @@ def mount_lines(view: View, uid: int, gid: int) -> list[str]:
 def may(uid: int, gid: int, path: str | Path, wanted: int) -> bool:
     """Return whether the mode of `path` itself lets the user do `wanted` (4 read, 2 write, 1 enter or execute, or a
     sum)."""
-    found = Path(path).stat()
-    shift = 6 if found.st_uid == uid else 3 if found.st_gid == gid else 0
-    return uid == 0 or (found.st_mode >> shift) & wanted == wanted
+    status = Path(path).stat()
+    shift = 6 if status.st_uid == uid else 3 if status.st_gid == gid else 0
+    return uid == 0 or (status.st_mode >> shift) & wanted == wanted
 
 
 def closed_ancestors(uid: int, gid: int, path: str | Path) -> list[Path]:

@@ -175,10 +175,10 @@ def _pod(context: dict[str, str], volume: Volume) -> KubeletPod:
     if context.get(_KEY.format("ephemeral")) != "true":
         raise ValueError("this driver has only ephemeral volumes: use `csi:` in the pod's `volumes:`")
     fields = ("pod.namespace", "pod.name", "pod.uid", "serviceAccount.name")
-    said = [context.get(_KEY.format(field), "") for field in fields]
-    if lacking := [field for field, value in zip(fields, said, strict=True) if not value]:
+    values = [context.get(_KEY.format(field), "") for field in fields]
+    if lacking := [field for field, value in zip(fields, values, strict=True) if not value]:
         raise ValueError(f"kubelet did not send {', '.join(lacking)}: the CSIDriver needs podInfoOnMount: true")
-    pod = KubeletPod(*said)
+    pod = KubeletPod(*values)
     if pod.uid != volume.pod_uid:
         raise ValueError(f"the volume at {volume.path} does not belong to pod {pod}, whose UID is {pod.uid}")
     parse_identity(str(Identity("cluster.local", pod.namespace, pod.service_account)))

@@ -174,19 +174,19 @@ def _keepsakes(directory: Path | None) -> Keepsakes | None:
 async def _only_one(private: Path) -> AsyncIterator[None]:
     """Wait for the lock that only one agent of the node holds: two agents would replace each other's sockets. Then
     delete the sockets that a killed agent left."""
-    for each in (private.parent, private):
-        each.mkdir(mode=0o700, exist_ok=True)
-        each.chmod(0o700)  # kubelet creates a hostPath directory that all users can read
+    for directory in (private.parent, private):
+        directory.mkdir(mode=0o700, exist_ok=True)
+        directory.chmod(0o700)  # kubelet creates a hostPath directory that all users can read
     lock = os.open(private / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        said = False
+        is_logged = False
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if not said:
-                    said = True
+                if not is_logged:
+                    is_logged = True
                     log.info("another agent is still running; waiting until it releases the lock %s", private / _LOCK)
                 await asyncio.sleep(_LOCK_LOOK)
         for name in (_SECRETS, _RELAY):

@@ -124,8 +124,8 @@ class WorkloadSocket:
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-            for each in (writer, inner_writer):
-                each.close()
+            for side in (writer, inner_writer):
+                side.close()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -148,12 +148,12 @@ def bind(doorway: Doorway) -> tuple[socket.socket, os.stat_result]:
         raise DoorError(f"cannot create the socket {path}: {error.strerror or error}") from error
 
 
-def unbind(doorway: Doorway, made: os.stat_result, *, gone: bool) -> None:
+def unbind(doorway: Doorway, created: os.stat_result, *, gone: bool) -> None:
     """Delete the socket; with `gone` also its directory, if that is empty."""
     path = doorway.path
     with contextlib.suppress(OSError):
         # Another agent may have replaced the socket meanwhile; that agent's socket must not be deleted.
-        if os.path.samestat(path.lstat(), made):
+        if os.path.samestat(path.lstat(), created):
             path.unlink()
             if gone:
                 path.parent.rmdir()
@@ -162,8 +162,8 @@ def unbind(doorway: Doorway, made: os.stat_result, *, gone: bool) -> None:
 def visitor_of(connection: socket.socket) -> SocketPeer:
     """Return the process, user and group that connected, as the kernel reports them. The process ID is 0 if the
     caller's PID namespace is not visible to this process."""
-    said = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return SocketPeer(*_CREDENTIALS.unpack(said))
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return SocketPeer(*_CREDENTIALS.unpack(credentials))
 
 
 def _bind(doorway: Doorway) -> tuple[socket.socket, os.stat_result]:
@@ -172,8 +172,8 @@ def _bind(doorway: Doorway) -> tuple[socket.socket, os.stat_result]:
     if directory.is_symlink() or directory.stat().st_uid != os.geteuid():
         raise DoorError(f"{directory} is a link or belongs to another user, who could replace the socket")
     fresh = f"{_FRESH}-{doorway.path.name}" if doorway.beside else _FRESH
-    known = {doorway.path.name, *doorway.beside, *(f"{_FRESH}-{each}" for each in doorway.beside), fresh}
-    if others := {each.name for each in os.scandir(directory)} - known:
+    expected = {doorway.path.name, *doorway.beside, *(f"{_FRESH}-{each}" for each in doorway.beside), fresh}
+    if others := {each.name for each in os.scandir(directory)} - expected:
         # The directory's mode is about to change and a pod is about to see it, which must not happen to a shared one
         # such as /run.
         raise DoorError(f"{directory} must contain only the workload's sockets, but it contains {min(others)}")

@@ -115,13 +115,13 @@ class KeptIdentity:
 
     @property
     def status(self) -> IdentityStatus:
-        held = self._certified
+        current = self._certified
         return IdentityStatus(
             workload=self.bearer.name,
             identity=str(self.bearer.identity),
-            serial=held.serial if held else "",
-            not_before=held.not_before if held else 0.0,
-            not_after=held.not_after if held else 0.0,
+            serial=current.serial if current else "",
+            not_before=current.not_before if current else 0.0,
+            not_after=current.not_after if current else 0.0,
             renewal=self._renewal,
             renewals=max(0, self._renewals),
             roots=tuple(map(fingerprint, self._bundle)),
@@ -135,7 +135,7 @@ class KeptIdentity:
         backoff = Backoff(first=_FIRST_DELAY, most=self._most_delay)
         while True:
             try:
-                certified = self._take_before() or await self._obtain()
+                certified = self._previous_certificate() or await self._obtain()
             except (SigningRefused, CaUnavailable, OSError, ValueError) as error:
                 await self._failed(str(error) or type(error).__name__, backoff.next())
             except Exception as error:
@@ -152,10 +152,10 @@ class KeptIdentity:
         """Set the roots to trust, the signing root first. A certificate that leads to none of them is replaced at once.
         If the signing root has changed, the certificate is replaced soon, so that the old root can be removed."""
         before, self._bundle = self._bundle, bundle
-        held = self._certified
-        if before != bundle and before and bundle and held is not None:
-            now, left = self._clock(), held.not_after - self._clock()
-            if not leads_to(held.chain, bundle):
+        current = self._certified
+        if before != bundle and before and bundle and current is not None:
+            now, left = self._clock(), current.not_after - self._clock()
+            if not leads_to(current.chain, bundle):
                 self._renewal = now
             elif bundle[0] != before[0]:
                 spread = min(_MOST_CHANGED_SPREAD, max(0.0, left) * _CHANGED_SPREAD)
@@ -168,7 +168,7 @@ class KeptIdentity:
         if self._error:
             self._woken.set()
 
-    def _take_before(self) -> Certified | None:
+    def _previous_certificate(self) -> Certified | None:
         """Return the previous agent's certificate, on the first call only, if it is valid now and leads to the current
         roots."""
         before, self._before = self._before, None
@@ -213,9 +213,9 @@ class KeptIdentity:
             self._failing_since = now
         is_expired = self._certified is not None and now >= self._certified.not_after
         # Log the first failure, the expiry of the certificate, and a reminder every `_REMIND` seconds.
-        says = first or is_expired != self._was_expired or not 0 <= now - self._reminded < _REMIND
+        must_log = first or is_expired != self._was_expired or not 0 <= now - self._reminded < _REMIND
         self._renewal, self._error, self._was_expired = now + delay, why, is_expired
-        if says:
+        if must_log:
             self._reminded = now
             level = logging.ERROR if self._certified is None or is_expired else logging.WARNING
             words = (self.bearer.name, self.bearer.identity, self.status.trouble(now), delay)
@@ -226,8 +226,8 @@ class KeptIdentity:
     def _is_due(self, now: float) -> bool:
         """Return whether the certificate must be renewed now. That is also the case if the clock was set back to before
         its not-before: peers would reject it."""
-        held = self._certified
-        return now >= self._renewal or (held is not None and now < held.not_before)
+        current = self._certified
+        return now >= self._renewal or (current is not None and now < current.not_before)
 
     async def _wait(self, seconds: float) -> None:
         """Wait this long, or until `trust` or `hurry` wakes the loop."""

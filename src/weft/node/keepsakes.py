@@ -70,7 +70,7 @@ class Keepsake(msgspec.Struct, frozen=True, kw_only=True):
         issued = Issued(chain=self.chain, not_before=epoch, expires=epoch, issued=epoch)
         try:
             key = Key.from_secret_pem(self.key, self.key_kind)
-            held = certified(issued, key, identity, now)
+            current = certified(issued, key, identity, now)
         except ValueError as error:
             log.warning(
                 "%s/%s: the certificate that the previous agent kept cannot be used: %s",
@@ -79,7 +79,7 @@ class Keepsake(msgspec.Struct, frozen=True, kw_only=True):
                 error,
             )
             return None
-        return msgspec.structs.replace(held, obtained=self.obtained)
+        return msgspec.structs.replace(current, obtained=self.obtained)
 
 
 class Keepsakes:
@@ -106,38 +106,38 @@ class Keepsakes:
                 (self._directory / name).unlink(missing_ok=True)
 
     def all(self) -> list[Keepsake]:
-        found = []
+        keepsakes = []
         for file in sorted(self._directory.glob("*.json")):
             try:
                 descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
                 with os.fdopen(descriptor, "rb") as opened:
                     if os.fstat(descriptor).st_uid != os.geteuid():
                         raise ValueError("not ours")
-                    found.append(msgspec.json.decode(opened.read(_MOST_BYTES), type=Keepsake))
+                    keepsakes.append(msgspec.json.decode(opened.read(_MOST_BYTES), type=Keepsake))
             except (OSError, ValueError, RecursionError) as error:
                 # The error message for a truncated file may contain part of its secrets, so only the error's type is
                 # logged.
                 log.warning("%s cannot be read (%s) and is deleted", file, type(error).__name__)
                 self.drop(file.stem)
-        return found
+        return keepsakes
 
 
 def _refuse_unless_in_memory(directory: Path) -> None:
     hint = "use a directory in memory: --state DIR, such as an emptyDir of medium Memory"
     try:
         directory.mkdir(mode=0o700, exist_ok=True)
-        found, kind = directory.lstat(), _kind_of(directory)
+        status, kind = directory.lstat(), _kind_of(directory)
     except OSError as error:
         raise KeepsakesRefused(f"cannot be used: {error.strerror}", hint, directory=directory) from error
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise KeepsakesRefused("is not a directory", hint, directory=directory)
     if kind not in _IN_MEMORY:
         raise KeepsakesRefused(
             f"is on a disk (file system {kind:#x}), where keys must not be stored", hint, directory=directory
         )
-    if found.st_uid != os.geteuid():
-        raise KeepsakesRefused(f"belongs to user {found.st_uid}", hint, directory=directory)
-    if found.st_mode & 0o077:
+    if status.st_uid != os.geteuid():
+        raise KeepsakesRefused(f"belongs to user {status.st_uid}", hint, directory=directory)
+    if status.st_mode & 0o077:
         # Kubelet creates an emptyDir with access for all users. Only this container mounts it, and from here on only
         # root can enter.
         directory.chmod(0o700)
@@ -145,8 +145,8 @@ def _refuse_unless_in_memory(directory: Path) -> None:
 
 def _kind_of(directory: Path) -> int:
     libc = ctypes.CDLL(None, use_errno=True)
-    said = ctypes.create_string_buffer(_STATFS_BYTES)
-    if libc.statfs(os.fsencode(directory), said) != 0:
+    buffer = ctypes.create_string_buffer(_STATFS_BYTES)
+    if libc.statfs(os.fsencode(directory), buffer) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-    return ctypes.c_long.from_buffer(said).value & 0xFFFFFFFF
+    return ctypes.c_long.from_buffer(buffer).value & 0xFFFFFFFF

@@ -44,9 +44,9 @@ class Key:
             raise ValueError("not a private key of ours") from error
         if not isinstance(key, (rsa.RSAPrivateKey, ec.EllipticCurvePrivateKey, ed25519.Ed25519PrivateKey)):
             raise ValueError("not a private key of ours")
-        made = cls.__new__(cls)
-        made.kind, made._key = kind, key
-        return made
+        wrapped = cls.__new__(cls)
+        wrapped.kind, wrapped._key = kind, key
+        return wrapped
 
     def request(self, identity: Identity) -> bytes:
         """Return a certificate signing request in PEM. The CA takes the identity from the token; the SAN in the request

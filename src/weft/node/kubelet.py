@@ -61,18 +61,18 @@ class Kubelet(msgspec.Struct, frozen=True):
 
     def volumes(self, driver: str) -> list[Volume]:
         """Return every volume of this driver that kubelet has recorded in a `vol_data.json`, published or not."""
-        found = []
+        volumes = []
         for note in sorted((self.root / "pods").glob(f"*/volumes/kubernetes.io~csi/*/{_DATA}")):
             try:
                 with note.open("rb") as opened:
-                    said = msgspec.json.decode(opened.read(_MOST_BYTES), type=_Note)
-                if said.driver == driver:
-                    found.append(self.volume(said.volume, str(note.parent / "mount")))
+                    record = msgspec.json.decode(opened.read(_MOST_BYTES), type=_Note)
+                if record.driver == driver:
+                    volumes.append(self.volume(record.volume, str(note.parent / "mount")))
             except FileNotFoundError:
                 continue  # removed since the directory was listed
             except (OSError, ValueError, RecursionError) as error:
                 log.warning("%s cannot be read: %s; its volume is served after kubelet's next call for it", note, error)
-        return found
+        return volumes
 
 
 class _Note(msgspec.Struct):

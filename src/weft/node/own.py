@@ -48,7 +48,7 @@ class OwnIdentity:
         self._kept: KeptIdentity | None = None
         self._certified: Certified | None = None
         self._bundle: tuple[str, ...] = ()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     @property
     def status(self) -> IdentityStatus | None:
@@ -60,7 +60,7 @@ class OwnIdentity:
 
     async def run(self) -> None:
         """Get and renew the certificate until cancelled."""
-        bearer = Bearer(name=_NAME, identity=await self._who(), token=self.token)
+        bearer = Bearer(name=_NAME, identity=await self._identity(), token=self.token)
         self._kept = KeptIdentity(
             bearer, self._signer, publish=self._publish, lifetime=self._lifetime, most_delay=_MOST_DELAY
         )
@@ -71,41 +71,43 @@ class OwnIdentity:
         self._bundle = bundle
         if self._kept is not None:
             self._kept.trust(bundle)
-        self._tell()
+        self._notify()
 
     async def credentials(self) -> AsyncGenerator[ClientCredentials, None]:
         """Yield the current credentials as soon as there are any, and again after each change, without end."""
-        told: ClientCredentials | None = None
+        sent: ClientCredentials | None = None
         while True:
-            news, now = self._news, self._now()
-            if now is None or now == told:
+            news, now = self._changed, self._now()
+            if now is None or now == sent:
                 await news.wait()
                 continue
-            told = now
+            sent = now
             yield now
 
     def _now(self) -> ClientCredentials | None:
-        held = self._certified
-        if held is None or not self._bundle:
+        certified = self._certified
+        if certified is None or not self._bundle:
             return None
-        return ClientCredentials("".join(held.chain).encode(), held.key.secret_pem(), "".join(self._bundle).encode())
+        return ClientCredentials(
+            "".join(certified.chain).encode(), certified.key.secret_pem(), "".join(self._bundle).encode()
+        )
 
-    async def _who(self) -> Identity:
+    async def _identity(self) -> Identity:
         """Return the identity in the agent's token; wait and retry until the file has a valid token."""
-        said = ""
+        logged = ""
         while True:
             try:
                 return identity_in(await self.token(), self._trust_domain)
             except (OSError, ValueError) as error:
-                if str(error) != said:
-                    said = str(error)
+                if str(error) != logged:
+                    logged = str(error)
                     log.error("%s has no valid token of this agent: %s", self._file, error)
             await asyncio.sleep(_RETRY)
 
     def _publish(self, fresh: Certified) -> None:
         self._certified = fresh
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
-        news, self._news = self._news, asyncio.Event()
+    def _notify(self) -> None:
+        news, self._changed = self._changed, asyncio.Event()
         news.set()

@@ -92,15 +92,15 @@ class NodePods:
         every minute. Raises VolumeRefused, but only for the first call: after a later error kubelet would unmount
         the volume of a running pod."""
         async with self._turn(pod.uid):
-            served, known = self._served.get(pod.uid, (None, None))
+            served, kept = self._served.get(pod.uid, (None, None))
             if served is not None and served.id != volume.id:
                 raise VolumeRefused(f"pod {pod} already has a volume of this driver, {served.id}; it may have only one")
-            if known is not None:
-                self._refresh(known, token)
-                await self._open_lacking(known)
+            if kept is not None:
+                self._refresh(kept, token)
+                await self._open_missing_sockets(kept)
             elif volume.path.exists():
                 self._serve(volume, _keepsake(volume, pod, token))
-                await self._open_lacking(_keepsake(volume, pod, token))
+                await self._open_missing_sockets(_keepsake(volume, pod, token))
             else:
                 await self._publish_first(volume, _keepsake(volume, pod, token))
 
@@ -111,9 +111,9 @@ class NodePods:
             raise VolumeRefused(f"{what}: the CSIDriver needs tokenRequests")
         try:
             self._serve(volume, kept)
-            for socket in self._lacking(pod.uid):
+            for socket in self._missing_sockets(pod.uid):
                 await self._open(pod, volume, socket)
-            await self._wait_for_lack(pod)
+            await self._wait_for_config(pod)
         except BaseException as error:
             await self._close(pod.uid)
             with contextlib.suppress(OSError):
@@ -122,7 +122,7 @@ class NodePods:
                 raise VolumeRefused(f"pod {pod}: {error}") from error
             raise
 
-    async def _wait_for_lack(self, pod: KubeletPod) -> None:
+    async def _wait_for_config(self, pod: KubeletPod) -> None:
         """Wait until the pod's proxy can get its config; raise VolumeRefused after `PATIENCE` seconds. A pod without
         its volume shows the reason in its events, can be deleted, and starts once the volume is ready. With the
         volume, its proxy would start, get no config, and be restarted by kubelet with growing delays."""
@@ -137,15 +137,15 @@ class NodePods:
         retry."""
         uid = volume.pod_uid
         async with self._turn(uid):
-            served, known = self._served.get(uid, (None, None))
+            served, kept = self._served.get(uid, (None, None))
             if served is None or served.id == volume.id:
                 await self._close(uid)
             try:
                 _remove(volume.path)
             except OSError as error:
                 raise VolumeRefused(f"{volume.path} cannot be removed: {error.strerror or error}") from error
-            if known is not None:
-                log.info("%s: removed its sockets", _pod_of(known))
+            if kept is not None:
+                log.info("%s: removed its sockets", _pod_of(kept))
 
     async def recover(self, volumes: Iterable[Volume]) -> None:
         """Serve the pods of the previous agent again. A pod with kept state gets everything at once. Any other pod gets
@@ -158,7 +158,7 @@ class NodePods:
             try:
                 if kept is not None and (kept.volume_id, kept.path) == (volume.id, str(volume.path)):
                     self._serve(volume, left.pop(volume.pod_uid))
-                    await self._open_lacking(kept)
+                    await self._open_missing_sockets(kept)
                 else:
                     await self._agent.open(volume.pod_uid, doorway_in(volume.path, SDS_SOCKET))
                     self._unnamed.add(volume.pod_uid)
@@ -176,9 +176,9 @@ class NodePods:
 
     def certified(self, workload: str, fresh: Certified) -> None:
         """Keep a pod's new certificate for the next agent."""
-        volume, known = self._served.get(workload, (None, None))
-        if volume is not None and known is not None:
-            self._keep(known.with_certificate(fresh))
+        volume, kept = self._served.get(workload, (None, None))
+        if volume is not None and kept is not None:
+            self._keep(kept.with_certificate(fresh))
 
     def _serve(self, volume: Volume, kept: Keepsake) -> None:
         """Record the pod as served; its sockets are opened afterwards, one by one."""
@@ -199,10 +199,10 @@ class NodePods:
             await self._servers[socket].add(pod, doorway)
         self._opened[pod.uid].add(socket)
 
-    async def _open_lacking(self, known: Keepsake) -> None:
+    async def _open_missing_sockets(self, kept: Keepsake) -> None:
         """Open the sockets that the pod does not have yet. If one socket fails, the running pod keeps the others."""
-        pod, (volume, _) = _pod_of(known), self._served[known.uid]
-        for socket in self._lacking(pod.uid):
+        pod, (volume, _) = _pod_of(kept), self._served[kept.uid]
+        for socket in self._missing_sockets(pod.uid):
             try:
                 await self._open(pod, volume, socket)
             except (DoorError, OSError) as error:
@@ -212,7 +212,7 @@ class NodePods:
                     "%s: cannot open the socket `%s` in its volume, because of an unexpected error", pod, socket
                 )
 
-    def _lacking(self, uid: str) -> list[str]:
+    def _missing_sockets(self, uid: str) -> list[str]:
         return [socket for socket in (SDS_SOCKET, *self._servers) if socket not in self._opened[uid]]
 
     def _token(self, uid: str) -> TokenSource:
@@ -227,8 +227,8 @@ class NodePods:
         return newest
 
     async def _close(self, uid: str) -> None:
-        for each in (self._served, self._opened):
-            each.pop(uid, None)
+        for pods_by_uid in (self._served, self._opened):
+            pods_by_uid.pop(uid, None)
         self._unnamed.discard(uid)
         for server in self._servers.values():
             await server.remove(uid)
@@ -236,10 +236,10 @@ class NodePods:
         if self._keepsakes is not None:
             self._keepsakes.drop(uid)
 
-    def _refresh(self, known: Keepsake, token: str) -> None:
-        if token and token != known.token:
-            self._keep(msgspec.structs.replace(known, token=token))
-            self._agent.hurry(known.uid)
+    def _refresh(self, kept: Keepsake, token: str) -> None:
+        if token and token != kept.token:
+            self._keep(msgspec.structs.replace(kept, token=token))
+            self._agent.hurry(kept.uid)
 
     def _keep(self, kept: Keepsake) -> None:
         volume, _ = self._served[kept.uid]

@@ -108,7 +108,7 @@ class SupervisedProxy:
                 if time.monotonic() - started > _STEADY:
                     backoff.reset()
                 delay = backoff.next()
-                self._tell(ready=False, message=f"proxy: {why}; starts again in {delay:.1f} s")
+                self._report(ready=False, message=f"proxy: {why}; starts again in {delay:.1f} s")
                 log.warning("%s: %s", self.plan.bootstrap.node.id, self.message)
                 await asyncio.sleep(delay)
                 self.restarts += 1
@@ -147,7 +147,7 @@ class SupervisedProxy:
                 failure = becoming_ready.result()
                 if failure:
                     return failure
-                self._tell(ready=True, message="")
+                self._report(ready=True, message="")
             status = await dying
             return f"Envoy ended with {_status_text(status)}; see `weft logs --proxy {plan.bootstrap.node.name}`"
         finally:
@@ -178,7 +178,7 @@ class SupervisedProxy:
         node_id = self.plan.bootstrap.node.id
         # Envoy's listeners wait only for the certificate. Restarting Envoy would not help.
         while why := self._lacks():
-            self._tell(ready=False, message=f"proxy: {why}")
+            self._report(ready=False, message=f"proxy: {why}")
             await asyncio.sleep(_IDENTITY_LOOK)
         if not await self._synced(node_id, _READY_TIMEOUT):
             return f"Envoy has no configuration after {_READY_TIMEOUT:.0f} s"
@@ -188,7 +188,7 @@ class SupervisedProxy:
             # Envoy reports ready once every xDS request has a response, even if it has rejected all of the config.
             needed = _NEEDED if self.plan.interception is not None else frozenset()
             while missing := needed - await self.admin.live_listeners():
-                self._tell(ready=False, message=await self._why_missing(sorted(missing)))
+                self._report(ready=False, message=await self._why_missing(sorted(missing)))
                 await asyncio.sleep(_LISTENER_LOOK)
             if self.plan.interception is not None and not self._intercepting:
                 await asyncio.to_thread(iptables.apply, self.plan.namespace, self.plan.interception)
@@ -209,7 +209,7 @@ class SupervisedProxy:
         if process is not None and process.returncode is None:
             await end(process, _END_GRACE)
 
-    def _tell(self, *, ready: bool, message: str) -> None:
+    def _report(self, *, ready: bool, message: str) -> None:
         if (self.ready, self.message) != (ready, message):
             self.ready, self.message = ready, message
             self._changed()

@@ -50,7 +50,7 @@ class Redirects:
 
     async def add(self, pod: KubeletPod, doorway: Doorway) -> None:
         await self._shut(pod.uid, gone=False)
-        listening, made = bind(doorway)
+        listening, created = bind(doorway)
         visits = self._visits.setdefault(pod.uid, set())
 
         def enter(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -62,7 +62,7 @@ class Redirects:
             visit.add_done_callback(visits.discard)
 
         server = await asyncio.start_unix_server(enter, sock=listening, limit=LONGEST)
-        self._open[pod.uid] = server, doorway, made
+        self._open[pod.uid] = server, doorway, created
 
     async def remove(self, uid: str) -> None:
         await self._shut(uid, gone=True)
@@ -75,14 +75,14 @@ class Redirects:
     async def _shut(self, uid: str, *, gone: bool) -> None:
         if uid not in self._open:
             return
-        server, doorway, made = self._open.pop(uid)
+        server, doorway, created = self._open.pop(uid)
         server.close()
         visits = self._visits.pop(uid, set())
         for visit in tuple(visits):
             visit.cancel()
         if visits:
             await asyncio.wait(tuple(visits))
-        unbind(doorway, made, gone=gone)
+        unbind(doorway, created, gone=gone)
 
     async def _visit(
         self, pod: KubeletPod, doorway: Doorway, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -113,10 +113,10 @@ class Redirects:
                 line = await reader.readline()
             with _network_of(writer.get_extra_info("socket"), pod, doorway) as network:
                 wanted = Interception.from_arguments(msgspec.json.decode(line, type=RedirectRequest).arguments)
-                await _to_its_end(asyncio.to_thread(iptables.apply_once, network, wanted))
+                await _uncancelled(asyncio.to_thread(iptables.apply_once, network, wanted))
         except NetworkError as error:
             return RedirectResult(error.problem.what, error.problem.hint)
-        except _Unwelcome as error:
+        except _CallerRejected as error:
             return RedirectResult(str(error))
         except TimeoutError:
             return RedirectResult(f"no request arrived within {_REQUEST_TIMEOUT:.0f} s")
@@ -127,7 +127,7 @@ class Redirects:
         return RedirectResult()
 
 
-async def _to_its_end(work: Coroutine[None, None, None]) -> None:
+async def _uncancelled(work: Coroutine[None, None, None]) -> None:
     """Wait for `work` to finish, even if this task is cancelled: a thread cannot be stopped, and the file descriptors
     that it uses must stay open until it ends."""
     thread = asyncio.ensure_future(work)
@@ -137,29 +137,29 @@ async def _to_its_end(work: Coroutine[None, None, None]) -> None:
         await asyncio.wait({thread})
 
 
-class _Unwelcome(Exception):
+class _CallerRejected(Exception):
     """The caller is rejected; the message has the reason."""
 
 
 @contextlib.contextmanager
 def _network_of(connection: socket.socket, pod: KubeletPod, doorway: Doorway) -> Iterator[NetworkNamespace]:
-    """Yield the caller's network namespace, kept open meanwhile. Raises _Unwelcome if the caller is not the pod's."""
+    """Yield the network namespace of the caller, kept open. Raises _CallerRejected if the caller is not of the pod."""
     visitor = visitor_of(connection)
     if visitor.uid != doorway.uid:
-        raise _Unwelcome(f"only user {doorway.uid} may request a redirect, not user {visitor.uid}")
+        raise _CallerRejected(f"only user {doorway.uid} may request a redirect, not user {visitor.uid}")
     if visitor.pid <= 0:
-        raise _Unwelcome("the agent cannot see the processes of pods: it needs hostPID to install redirects")
+        raise _CallerRejected("the agent cannot see the processes of pods: it needs hostPID to install redirects")
     process = _process_of(connection, visitor.pid)
     try:
         try:
             network = os.open(f"/proc/{visitor.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise _Unwelcome(f"the caller's network cannot be opened: {error.strerror}") from error
+            raise _CallerRejected(f"the caller's network cannot be opened: {error.strerror}") from error
         try:
-            _refuse_strangers(visitor.pid, network, pod)
+            _reject_other_networks(visitor.pid, network, pod)
             # The PID may have been reused before the namespace was opened, but not if the caller still runs now.
             if select.select([process], [], [], 0)[0]:
-                raise _Unwelcome("the caller has ended")
+                raise _CallerRejected("the caller has ended")
             yield NetworkNamespace(f"/proc/self/fd/{network}")  # an absolute path is taken as it is
         finally:
             os.close(network)
@@ -173,26 +173,26 @@ def _process_of(connection: socket.socket, pid: int) -> int:
         return connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as error:
         if error.errno != errno.ENOPROTOOPT:
-            raise _Unwelcome("the caller has ended") from error
+            raise _CallerRejected("the caller has ended") from error
     try:
         return os.pidfd_open(pid)
     except OSError as error:
-        raise _Unwelcome("the caller has ended") from error
+        raise _CallerRejected("the caller has ended") from error
 
 
-def _refuse_strangers(pid: int, network: int, pod: KubeletPod) -> None:
-    """Raise _Unwelcome if the caller is on the node's own network, or if its cgroup names a pod other than `pod`."""
+def _reject_other_networks(pid: int, network: int, pod: KubeletPod) -> None:
+    """Raise _CallerRejected if the caller is on the node's own network, or its cgroup names a pod other than `pod`."""
     theirs = os.fstat(network)
     for machines in ("/proc/1/ns/net", "/proc/self/ns/net"):
         with contextlib.suppress(OSError):
             if os.path.samestat(theirs, Path(machines).stat()):
-                raise _Unwelcome(
+                raise _CallerRejected(
                     "the caller is on the node's own network: the redirect would intercept the node's traffic"
                 )
     try:
         groups = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise _Unwelcome(f"the caller's cgroup cannot be read: {error.strerror}") from error
-    named = {found.replace("_", "-").lower() for found in _POD_IN_CGROUP.findall(groups)}
+        raise _CallerRejected(f"the caller's cgroup cannot be read: {error.strerror}") from error
+    named = {uid.replace("_", "-").lower() for uid in _POD_IN_CGROUP.findall(groups)}
     if named and pod.uid.lower() not in named:
-        raise _Unwelcome(f"the caller is a process of another pod, {min(named)}")
+        raise _CallerRejected(f"the caller is a process of another pod, {min(named)}")

@@ -67,45 +67,45 @@ class DirectoryRefused(Exception):
 def parse_registration(text: bytes) -> Registration:
     """Parse the content of a registration file. Raises ValueError with all wrong fields, not only the first."""
     try:
-        said = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-        if wrong := _wrong_names(said.keys()):
+        fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        if wrong := _wrong_names(fields.keys()):
             raise ValueError(wrong)
-        made = msgspec.json.decode(text, type=Registration)
+        registration = msgspec.json.decode(text, type=Registration)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(str(error)) from error
-    if found := "; ".join(_wrong_values(made)):
-        raise ValueError(found)
-    return made
+    if problems := "; ".join(_wrong_values(registration)):
+        raise ValueError(problems)
+    return registration
 
 
 def _wrong_names(names: Iterable[str]) -> str:
     fields = msgspec.structs.fields(Registration)
-    known, needed = [each.name for each in fields], [each.name for each in fields if each.required]
-    unknown = [name for name in names if name not in known]
+    field_names, needed = [each.name for each in fields], [each.name for each in fields if each.required]
+    unknown = [name for name in names if name not in field_names]
     lacking = [name for name in needed if name not in names]
     wrong = [f"unknown: {', '.join(map(ascii, unknown))}"] if unknown else []
     wrong += [f"missing: {', '.join(lacking)}"] if lacking else []
-    optional = [name for name in known if name not in needed]
+    optional = [name for name in field_names if name not in needed]
     fields_are = f"required fields: {', '.join(needed)}; optional fields: {', '.join(optional)}"
     return "; ".join([*wrong, fields_are]) if wrong else ""
 
 
-def _wrong_values(made: Registration) -> Iterator[str]:
+def _wrong_values(registration: Registration) -> Iterator[str]:
     try:
-        parse_identity(str(made.identity))
+        parse_identity(str(registration.identity))
     except ValueError as error:
         yield str(error)
-    if not made.pod or "/" in made.pod or not made.pod_uid:
+    if not registration.pod or "/" in registration.pod or not registration.pod_uid:
         yield "pod and pod_uid must name the pod"
     for field in ("token_file", "socket", "network_namespace"):
-        value = getattr(made, field)
+        value = getattr(registration, field)
         if value and (not value.startswith("/") or ".." in value.split("/") or "\0" in value):
             yield f"{field} must be an absolute path, without .."
-    if not made.token_file or not made.socket:
+    if not registration.token_file or not registration.socket:
         yield "token_file and socket are required"
-    if len(os.fsencode(made.socket)) > LONGEST_PATH:
+    if len(os.fsencode(registration.socket)) > LONGEST_PATH:
         yield f"socket is too long: at most {LONGEST_PATH} bytes"
-    if made.uid == 0:
+    if registration.uid == 0:
         yield "uid is the proxy's user and must not be root"
 
 
@@ -115,29 +115,29 @@ async def watch_registrations(directory: Path) -> AsyncGenerator[dict[str, Regis
     refuse_unless_ours_alone(directory)
     looks = _Looks(directory)
     try:
-        found = looks.look()
-        yield found
+        registrations = looks.look()
+        yield registrations
         while True:
             await asyncio.to_thread(looks.wait)
-            before, found = found, looks.look()
-            if found != before:
-                yield found
+            before, registrations = registrations, looks.look()
+            if registrations != before:
+                yield registrations
     finally:
         looks.stop()
 
 
 def refuse_unless_ours_alone(directory: Path) -> None:
     try:
-        found = directory.stat()
+        status = directory.stat()
     except OSError as error:
         raise DirectoryRefused(
             f"cannot be read: {error.strerror}", f"create it: mkdir -m 700 -p {directory}", file=directory
         ) from error
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise DirectoryRefused("is not a directory", "give a directory: --workloads DIR", file=directory)
-    if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise DirectoryRefused(
-            f"is open to other users (owner {found.st_uid}, mode {stat.S_IMODE(found.st_mode):04o}); every user "
+            f"is open to other users (owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}); every user "
             "who can write there could declare any identity",
             f"chown {os.geteuid()} {directory} && chmod 700 {directory}",
             file=directory,
@@ -212,21 +212,21 @@ def _without_doubles(present: dict[str, Registration]) -> dict[str, Registration
     pods: set[str] = set()
     sockets: set[str] = set()
     kept = {}
-    for name, each in present.items():
-        if each.name in pods or each.socket in sockets:
-            log.error("%s is ignored: another file already registers %s or its socket", name, each.name)
+    for name, registration in present.items():
+        if registration.name in pods or registration.socket in sockets:
+            log.error("%s is ignored: another file already registers %s or its socket", name, registration.name)
             continue
-        pods.add(each.name)
-        sockets.add(each.socket)
-        kept[name] = each
+        pods.add(registration.name)
+        sockets.add(registration.socket)
+        kept[name] = registration
     return kept
 
 
 def _read(file: Path) -> bytes:
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as opened:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
             raise ValueError("is not a file that only root can write")
         text = opened.read(_MOST_BYTES + 1)
     if len(text) > _MOST_BYTES:

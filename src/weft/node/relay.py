@@ -50,7 +50,7 @@ class Relay:
         self._pods: Entrances[KubeletPod] = Entrances(private, self._server)  # by UID
         self._streams: dict[int, str] = {}  # stream ID → the pod's UID
         self._waiting: dict[str, list[asyncio.Event]] = defaultdict(list)  # by the pod's UID
-        self._asking: dict[str, list[asyncio.Event]] = defaultdict(list)  # by group
+        self._unanswered: dict[str, list[asyncio.Event]] = defaultdict(list)  # by group
         self._running: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -94,7 +94,7 @@ class Relay:
         return self._server.streams()
 
     def _heard(self, group: str) -> None:
-        for waiting in self._asking.pop(group, ()):
+        for waiting in self._unanswered.pop(group, ()):
             waiting.set()
 
     def _moved(self, uid: str) -> None:
@@ -117,7 +117,7 @@ class Relay:
                 log.info("the control plane cannot be reached; %s gets the configuration of %s", pod, twin)
                 self._copy.place(pod.uid, self._copy.placements[twin.uid])
                 continue
-            await _news(self._waiting, pod.uid)
+            await _wait_for_event(self._waiting, pod.uid)
         self._streams[stream_id] = pod.uid
         self._copy.changed()
         return group
@@ -161,7 +161,7 @@ class Relay:
                 )
                 return
             began = loop.time()
-            await _news(self._asking, group)
+            await _wait_for_event(self._unanswered, group)
             if self.upstream.connected:
                 patience -= loop.time() - began
 
@@ -169,7 +169,7 @@ class Relay:
         self._copy.refused(resource)
 
 
-async def _news(waiting: dict[str, list[asyncio.Event]], about: str) -> None:
+async def _wait_for_event(waiting: dict[str, list[asyncio.Event]], about: str) -> None:
     """Wait for an event about the pod or group `about`, or until the next check is due."""
     news = asyncio.Event()
     waiting[about].append(news)
@@ -189,16 +189,16 @@ def _making(pod: KubeletPod) -> tuple[str, str, str] | None:
     """Return namespace, service account and controller of a pod, or None if its name has no controller's suffix.
     Controllers name pods after themselves: `web-7d9f8c6b5-x2x7k` belongs to the ReplicaSet `web-7d9f8c6b5`. A name
     given by a person proves nothing: `db-admin` and `db-public` have different policies."""
-    found = _OF_CONTROLLER.fullmatch(pod.name)
-    return (pod.namespace, pod.service_account, found[1]) if found else None
+    match = _OF_CONTROLLER.fullmatch(pod.name)
+    return (pod.namespace, pod.service_account, match[1]) if match else None
 
 
 def own_line(own: OwnIdentity, target: str, server_name: str = "") -> Callable[[], Awaitable[Line]]:
     """Return a function for `Relay` that connects with the agent's certificate and token of that moment."""
 
     async def line() -> Line:
-        held = own.held
-        if held is None:
+        credentials = own.held
+        if credentials is None:
             raise NoLine("the agent has no certificate of its own yet")
         try:
             token = await own.token()
@@ -206,9 +206,9 @@ def own_line(own: OwnIdentity, target: str, server_name: str = "") -> Callable[[
             raise NoLine(f"the agent has no token: {error}") from error
         return Line(
             target=target,
-            roots=held.roots.decode(),
-            chain=held.chain.decode(),
-            key=held.key,
+            roots=credentials.roots.decode(),
+            chain=credentials.chain.decode(),
+            key=credentials.key,
             token=token,
             server_name=server_name,
         )

@@ -31,17 +31,17 @@ async def watch_roots(
     file: Path, known: tuple[str, ...] = (), *, look: float = LOOK
 ) -> AsyncGenerator[tuple[str, ...], None]:
     """Yield the file's roots whenever they differ from the last ones (at first from `known`), without end."""
-    said = ""
+    logged = ""
     while True:
         try:
-            found = read_roots(file)
+            roots = read_roots(file)
         except (OSError, ValueError) as error:
-            if str(error) != said:
-                said = str(error)
+            if str(error) != logged:
+                logged = str(error)
                 log.error("%s cannot be read as certificates: %s; the last roots stay in force", file, error)
         else:
-            said = ""
-            if found != known:
-                known = found
-                yield found
+            logged = ""
+            if roots != known:
+                known = roots
+                yield roots
         await asyncio.sleep(look)
