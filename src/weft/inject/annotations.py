@@ -66,7 +66,7 @@ class InjectionRefused(Exception):
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     redirected: bool
     redirection: Redirection
-    status_port: int  # 0: none
+    status_port: int  # 0: no status port
     image: str
     resources: ProxyResources
     log_level: str

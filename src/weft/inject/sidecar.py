@@ -34,7 +34,7 @@ class InjectedSidecar(msgspec.Struct, frozen=True, kw_only=True):
     sds_socket: str
     xds_socket: str
     control: str  # HOST:PORT; empty: through the xDS socket
-    status_port: int  # 0: none
+    status_port: int  # 0: no status port
     probes: tuple[AppProbe, ...]
     ipv6: bool
     log_level: str

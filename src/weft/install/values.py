@@ -56,7 +56,7 @@ class ContainerResources(_Part, frozen=True):
 
 
 class ControlValues(_Part, frozen=True):
-    """The control plane's Deployment."""
+    """The values of the control plane's Deployment."""
 
     replicas: int = 2
     # With 1,000 services, 2,000 pods and 100 nodes it uses 290 MB (`python -m bench --kubernetes kube-control`).
@@ -72,7 +72,7 @@ class ControlValues(_Part, frozen=True):
 
 
 class NodeValues(_Part, frozen=True):
-    """The node agent's DaemonSet."""
+    """The values of the node agent's DaemonSet."""
 
     kubelet_root: str = "/var/lib/kubelet"
     certificate_ttl: str = "24h"  # lifetime of a pod's certificate; it is renewed after four fifths of it

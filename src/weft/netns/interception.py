@@ -46,7 +46,7 @@ class Interception(msgspec.Struct, frozen=True, kw_only=True):
     proxy_uid: int = PROXY_UID
     proxy_gid: int = PROXY_GID
     inbound_ports: tuple[int, ...] | Literal["*"] = EVERYTHING
-    # As in Istio, exclusions count only where everything is included.
+    # As in Istio, exclusions apply only if the included ports or ranges are `*`.
     inbound_ports_excluded: tuple[int, ...] = OPEN_PORTS
     outbound_ranges: tuple[IPv4Network | IPv6Network, ...] | Literal["*"] = EVERYTHING
     outbound_ranges_excluded: tuple[IPv4Network | IPv6Network, ...] = ()

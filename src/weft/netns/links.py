@@ -57,7 +57,7 @@ class PodLink(msgspec.Struct, frozen=True):
 
 
 def make_bridge(bridge: Bridge) -> None:
-    """Build the bridge in its (existing, empty) namespace."""
+    """Create the bridge in its namespace, which must exist and be empty."""
 
     def build() -> None:
         # Bridged packets need no firewall rules, and evaluating them costs time for every packet.
@@ -100,7 +100,7 @@ def _refuse_unassigned_addresses(netlink: IPRoute, family: int) -> None:
 
 
 def connect(pod: PodLink) -> None:
-    """Give a pod's (existing, empty) namespace its interface, addresses and routes."""
+    """Create the interface, addresses and routes of a pod's namespace, which must exist and be empty."""
 
     def plug_in() -> None:
         handle = os.open(pod.namespace.path, os.O_RDONLY | os.O_CLOEXEC)

@@ -27,7 +27,7 @@ from weft.netns.view import SYSTEM_PATH, View, closed_ancestors, is_below, may, 
 _SHELL_VARIABLES = ("PWD", "OLDPWD", "SHLVL")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _CARRIER = "__WEFT_{}"
-_LAST_WORDS = 0.5  # seconds
+_LAST_WORDS = 0.5  # seconds to read the rest of an ended process's output
 
 
 class Spawn(msgspec.Struct, frozen=True, kw_only=True):

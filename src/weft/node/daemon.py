@@ -42,7 +42,7 @@ log = logging.getLogger("weft.node.daemon")
 
 _PRIVATE = "agent"  # in the driver's plugin directory
 _LOCK, _SECRETS, _RELAY = "lock", "sds", "xds"  # in `_PRIVATE`
-_LOCK_LOOK = 0.2  # seconds
+_LOCK_LOOK = 0.2  # seconds between attempts to take the lock
 
 
 class DaemonSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ from weft.node.tokens import identity_in, token_in
 log = logging.getLogger("weft.node.own")
 
 _NAME = "the agent itself"
-_RETRY = 1.0  # seconds
+_RETRY = 1.0  # seconds between reads of a token file without a valid token
 _MOST_DELAY = 5.0  # seconds between attempts: without this certificate, no pod of the machine gets new config
 
 

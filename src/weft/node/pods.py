@@ -33,7 +33,7 @@ SOCKETS = frozenset({SDS_SOCKET, XDS_SOCKET, REDIRECT_SOCKET})
 # Seconds for which a volume call of kubelet waits until the pod can be served. Kubelet cannot delete the pod meanwhile.
 # After an error it retries with growing delays, but at least every two minutes.
 PATIENCE = 15.0
-_LOOK = 0.05  # seconds
+_LOOK = 0.05  # seconds between checks whether the pod can be served
 
 
 class KubeletPod(msgspec.Struct, frozen=True, order=True):

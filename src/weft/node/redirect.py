@@ -34,7 +34,7 @@ from weft.node.redirect_call import LONGEST, RedirectRequest, RedirectResult
 
 log = logging.getLogger("weft.node.redirect")
 
-_REQUEST_TIMEOUT = 10.0  # seconds
+_REQUEST_TIMEOUT = 10.0  # seconds for a caller to send its request
 _MOST_AT_ONCE = 4  # connections of one pod
 _SO_PEERPIDFD = 77  # Linux 6.5
 _POD_IN_CGROUP = re.compile(r"\bpod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})\b", re.IGNORECASE)

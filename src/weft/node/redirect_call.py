@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 LONGEST = 16 * 1024  # bytes of a line: enough for thousands of ports
-_PAUSE = 0.1  # seconds
+_PAUSE = 0.1  # seconds between attempts
 
 
 class RedirectRequest(msgspec.Struct, frozen=True):
