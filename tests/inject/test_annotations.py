@@ -141,7 +141,7 @@ def test_volumes_may_be_one_object_by_name_or_a_list():
 
 
 def test_of_very_many_problems_and_doubts_only_the_first_are_told():
-    """A pod's author decides how many there are, and everybody waits while they are looked at."""
+    """A pod's author decides how many there are, and must not slow down the webhook."""
     with pytest.raises(InjectionRefused) as refusal:
         wishes()({"traffic.sidecar.istio.io/excludeInboundPorts": ",".join(["x"] * 5_000)})
     assert len(refusal.value.problems) == 20

@@ -1,4 +1,4 @@
-"""An application answers until its callers can know that it ends."""
+"""An application keeps answering until its callers have learned that it ends."""
 
 import pytest
 

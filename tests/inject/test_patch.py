@@ -41,7 +41,7 @@ def test_a_native_sidecar_comes_before_every_other_init_container():
     proxy = container(result)
     assert proxy["restartPolicy"] == "Always"
     assert proxy["lifecycle"]["postStart"] == {"exec": {"command": ["weft", "wait"]}}
-    assert "startupProbe" not in proxy  # kubelet would look at it a second later than need be
+    assert "startupProbe" not in proxy  # kubelet would notice its result up to a second later
     assert status(result)["initContainers"] == ["istio-init", "istio-proxy"]
 
 
@@ -82,7 +82,7 @@ def test_who_decides_whether_it_is_a_native_one(setting, cluster, annotation, na
 
 @pytest.mark.parametrize(("redirect_by", "first"), [("init", "istio-init"), ("node", "istio-validation")])
 def test_without_native_sidecars_other_init_containers_come_before_the_redirect(redirect_by, first):
-    """No proxy runs yet that it could lead to."""
+    """Because no proxy runs yet that they could be redirected to."""
     wanted = pod(initContainers=[{"name": "migrate", "image": "web:1"}])
     settings = InjectionSettings(redirect_by=redirect_by)
     assert names(injected(wanted, settings, native=False), "initContainers") == ["migrate", first]
@@ -246,7 +246,7 @@ def test_labels_and_annotations_tell_what_happened():
     assert labels["service.istio.io/canonical-name"] == "web"
     assert labels["service.istio.io/canonical-revision"] == "v2"
     assert annotations["istio.io/rev"] == "canary"
-    # Which webhook is asked about a pod must not change under its hands.
+    # Injection must not change which webhook selects the pod.
     assert not {"istio.io/rev", f"{SIDECAR}inject"} & set(labels)
     assert status(result) == {
         "initContainers": ["istio-init", "istio-proxy"],
@@ -406,7 +406,7 @@ def test_who_runs_as_the_proxy_is_told_that_it_is_not_redirected(of_pod, of_cont
 
 
 def defaulted(result):
-    """Some of what the API server fills in between two webhooks."""
+    """Apply some of the API server's defaults, as between two webhooks."""
     result = copy.deepcopy(result)
     for each in [*result["spec"]["containers"], *result["spec"].get("initContainers", ())]:
         each["terminationMessagePath"] = "/dev/termination-log"
@@ -421,7 +421,8 @@ def defaulted(result):
 
 
 def other_webhook(result):
-    """Another one's sidecars: a container with a probe, a variable in every other container, a volume."""
+    """Imitate another sidecar injector: it adds a container with a probe, a variable to every other container, and a
+    volume."""
     result = copy.deepcopy(result)
     added = {"name": "agent", "image": "a", "ports": [{"containerPort": 9}],
              "readinessProbe": {"httpGet": {"port": 9, "path": "/a"}}}  # fmt: skip
@@ -503,11 +504,11 @@ def test_whoever_comes_first_the_result_is_the_same(wanted, mode, native):
 def test_a_container_that_came_later_gets_its_probe_rewritten_and_its_wait_and_nothing_else_changes():
     first = injected(pod(containers=[PROBED]))
     later = defaulted(other_webhook(first))
-    container(later)["resources"]["limits"]["cpu"] = "8"  # another webhook's opinion
+    container(later)["resources"]["limits"]["cpu"] = "8"  # changed by another webhook
     container(later)["image"] = "mirror.example/weft:1"
     found = difference(later, injected(later))
     assert {each["path"].rpartition("/")[0] for each in found} == {
-        "/spec/containers/1",  # the wait before it ends
+        "/spec/containers/1",  # the preStop hook
         "/spec/containers/1/readinessProbe/httpGet",
         "/spec/initContainers/1/args",
         *{each["path"].rpartition("/")[0] for each in found if "/env/" in each["path"]},
@@ -556,7 +557,7 @@ def test_a_templates_owner_may_be_told():
 
 @pytest.mark.parametrize("case", sorted(each.name for each in GOLDEN.iterdir()))
 def test_golden(case):
-    """A change here is a change in every pod of a cluster: `make bless` writes them anew."""
+    """A change here is a change in every pod of a cluster. `make bless` writes the files again."""
     from inject.bless import written
 
     assert (GOLDEN / case / "injected.yaml").read_text() == written(GOLDEN / case)
@@ -581,7 +582,7 @@ def test_what_the_kernel_would_not_start_is_refused_with_the_reason():
 
 
 def test_another_revision_that_takes_over_a_pod_brings_its_own_driver():
-    """Else the pod would ask a driver that is uninstalled with the revision before, and never start."""
+    """The old revision's driver is uninstalled with the old revision; a pod that uses it would never start."""
     before = injected(pod(), InjectionSettings(driver="csi.weft.dev"))
     after = injected(before, InjectionSettings(revision="canary", driver="canary.csi.weft.dev"))
     assert [each["csi"]["driver"] for each in after["spec"]["volumes"]] == ["canary.csi.weft.dev"]

@@ -64,7 +64,7 @@ def trusting(chain):
 
 
 async def post(server, path, body, *, chain=None, content_type="application/json"):
-    """As the API server: by the service's name, trusting only the bundle."""
+    """Send a request as the API server does: to the service's name, trusting only the bundle."""
     url = f"https://127.0.0.1:{server.port}{path}"
     async with (
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
@@ -240,7 +240,7 @@ async def test_who_begins_to_ask_and_does_not_go_on_is_sent_away(server, monkeyp
 
 
 async def test_few_large_reviews_are_read_at_once_and_small_ones_wait_for_none_of_them(server, monkeypatch):
-    """Strangers could otherwise fill the memory with what nobody has looked at yet."""
+    """Otherwise any client could fill the memory with unchecked requests."""
     monkeypatch.setattr(asking, "LARGE_AT_ONCE", 1)
     server._places = asyncio.Semaphore(1)
     tls = trusting(server.chain)

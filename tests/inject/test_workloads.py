@@ -48,7 +48,7 @@ def test_it_is_byte_for_byte_what_the_webhook_makes_of_the_pods():
     )
     real["metadata"]["ownerReferences"] = [reference]
     by_webhook = injected(real)
-    # The hash, which a template does not have, is the one label that the proxy is told besides.
+    # The hash label, which a template does not have, is the only difference in the proxy's arguments.
     told = [text.replace('"pod-template-hash":"7d",', "") for text in container(by_webhook)["args"]]
     assert container(template)["args"] == told
     assert {**container(template), "args": told} == {**container(by_webhook), "args": told}

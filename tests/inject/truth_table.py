@@ -1,7 +1,7 @@
-"""Injection's truth table as plain data, for the decision alone and for a real API server with a real webhook.
+"""Injection's truth table as data, for tests of the decision alone and of a real API server with a real webhook.
 
-A namespace with these labels, a pod with these labels, annotations and spec, and the settings that differ from the
-defaults: is it injected, and which words does the reason hold? `revision` is the one whose webhooks are asked.
+A case has a namespace with labels, a pod with labels, annotations and spec, and the settings that differ from the
+defaults. It states whether the pod is injected, and words of the reason. `revision` is the installed revision.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ INJECT = "sidecar.istio.io/inject"
 class Case(msgspec.Struct, frozen=True):
     name: str
     injected: bool
-    reason: str  # words that it holds
+    reason: str  # words that the reason contains
     namespace_labels: dict[str, str] = {}
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     spec: dict[str, Any] = {}
     settings: dict[str, Any] = {}
     revision: str = "default"
-    namespace: str = ""  # empty: any name that is not special
+    namespace: str = ""  # empty: any name without a special meaning
 
     def __str__(self) -> str:
         return self.name

@@ -1,4 +1,4 @@
-"""The control plane's objects, and what its pod promises. That it is `restricted`, a real API server says."""
+"""The control plane's objects. A real API server checks that its pod complies with `restricted`."""
 
 from weft.install import control
 from weft.install.values import values_of

@@ -1,4 +1,4 @@
-"""All of an installation, as a real API server takes it."""
+"""All objects of an installation, applied to a real API server."""
 
 import pytest
 import yaml
@@ -59,7 +59,7 @@ def test_a_real_api_server_takes_every_object_without_changing_what_it_says(judg
 
 
 def _contains(stored, wanted, where):
-    """Quantities and such are written by the server in a form of its own; everything else must be as we say."""
+    """Check that `stored` contains `wanted`. The server normalizes quantities; every other value must be equal."""
     if isinstance(wanted, dict):
         for name, held in wanted.items():
             assert name in stored or held in ({}, []), f"{where}.{name} was dropped"
@@ -74,7 +74,7 @@ def _contains(stored, wanted, where):
 
 @pytest.fixture(scope="module")
 def restricted(judge):
-    """A namespace that takes only pods of the standard `restricted`."""
+    """A namespace that accepts only pods of the pod security standard `restricted`."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     name = judge.server.make_namespace("restricted", labels)
     for account in ("weft-control", "weft-node"):

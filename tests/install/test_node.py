@@ -1,4 +1,4 @@
-"""The agent gets what it needs of its machine, and no more."""
+"""The agent gets the volumes and capabilities that it needs, and no more."""
 
 from weft.install import node
 from weft.install.values import values_of

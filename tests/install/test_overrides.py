@@ -1,4 +1,4 @@
-"""Files and --set, laid over each other."""
+"""Values files and --set, merged in order."""
 
 import pytest
 

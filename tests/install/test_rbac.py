@@ -1,4 +1,4 @@
-"""A real API server says what the accounts may do: everything that the control plane does, and nothing else."""
+"""A real API server checks the permissions: the control plane may do everything that it needs, and nothing else."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Schemas know of a field what its reader knows."""
+"""A schema contains what the kind's reader knows about each field."""
 
 import pytest
 

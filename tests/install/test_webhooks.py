@@ -1,4 +1,4 @@
-"""Whom the API server asks about, by labels: Istio's truth table, and never the cluster's own namespaces."""
+"""Which pods the webhooks select by labels: Istio's truth table, and never the cluster's own namespaces."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def rev(name):
 
 
 def asked(configuration, namespace, pod, name="shop"):
-    """Whether any webhook is asked about a pod with these labels."""
+    """Return whether any webhook selects a pod with these labels."""
 
     def fits(selector, labels):
         return Selector(

@@ -1,4 +1,4 @@
-"""What the rules do to real connections in real namespaces, with listeners in Envoy's place."""
+"""The effect of the rules on real connections in real namespaces, with test listeners instead of Envoy."""
 
 import asyncio
 import ctypes
@@ -34,7 +34,7 @@ def original_destination(connection):
 
 @contextmanager
 def listening(pod, family, *ports):
-    """Listeners that answer each call with: their port, the destination the caller meant."""
+    """Listeners that answer each call with their port and the original destination."""
 
     def serve(server, port):
         while True:
@@ -68,7 +68,7 @@ def listening(pod, family, *ports):
 
 def call(pod, uid, address, port, source=""):
     def connect():
-        # The owner that iptables sees is who opened the socket; for that a thread can be another user by itself.
+        # iptables matches the user that opened the socket; setfsuid changes the user of one thread only.
         libc = ctypes.CDLL(None)
         libc.setfsgid(uid)
         libc.setfsuid(uid)
@@ -133,7 +133,7 @@ def test_a_pod_that_calls_itself_through_its_service_passes_both_sides(make_pods
         # The service's virtual address is outbound; the endpoint that the proxy picks is the pod itself: inbound.
         assert call(pod, APP, SOMEWHERE[family], 80).startswith("15001 ")
         assert call(pod, PROXY, address, 8080) == f"15006 {address} 8080"
-        # What the inbound side hands over comes from 127.0.0.6 or ::6, and must reach the app.
+        # Connections of the inbound side come from 127.0.0.6 or ::6, and must reach the app.
         source = "127.0.0.6" if family == socket.AF_INET else "::6"
         assert call(pod, PROXY, address, 8080, source=source) == f"8080 {address} 8080"
 
@@ -238,7 +238,7 @@ def test_what_is_applied_once_stays_until_it_is_removed(make_namespace):
 
 
 def test_what_was_applied_once_is_the_same_wish_to_a_version_that_writes_other_rules(make_namespace, monkeypatch):
-    """A proxy that starts anew in a living pod asks again, and its node may have another agent by then."""
+    """A proxy that restarts in a running pod requests its redirect again, possibly from a newer agent."""
     namespace = make_namespace()
     iptables.apply_once(namespace, Interception())
     before = tables(namespace)

@@ -48,7 +48,7 @@ async def test_calling_an_address_nobody_has_fails_at_once(make_pods, family, ad
 
 @pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "192.0.2.7"), (socket.AF_INET6, "2001:db8::7")])
 async def test_it_fails_at_once_however_often_it_is_called(make_pods, family, address):
-    """Not after trying again, which it would if the kernel left one of the bridge's answers out."""
+    """It must not retransmit, as it would if the kernel rate-limited the bridge's replies."""
     _, (pod,) = make_pods(1)
     for _ in range(30):
         with netns.socket_in(pod.namespace, family) as client:

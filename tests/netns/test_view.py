@@ -29,7 +29,7 @@ def tree(tmp_path, make_namespace):
 
 
 def seen(view, *commands):
-    """What a plain user sees there."""
+    """Return what an unprivileged user sees in the view."""
     look = f"exec setpriv --reuid={UID} --regid={GID} --clear-groups sh -c '{'; '.join(commands)}'"
     script = "\n".join([*mount_lines(view, UID, GID), look])
     command = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", script]

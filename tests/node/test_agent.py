@@ -1,4 +1,4 @@
-"""Several workloads and one CA; what their Envoys see of it is in test_sds.py."""
+"""The agent with several workloads and one CA; real Envoys are in test_sds.py."""
 
 from __future__ import annotations
 

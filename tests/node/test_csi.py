@@ -1,4 +1,4 @@
-"""The driver as kubelet meets it: over gRPC on its socket, and what becomes of a pod's volume."""
+"""The driver as kubelet calls it: over gRPC on its socket, and what happens to a pod's volume."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_a_published_pod_has_a_socket_for_its_proxy_alone_and_gets_its_cer
     assert running.agent.status(web.uid).identity == "spiffe://cluster.local/ns/shop/sa/web"
     await running.kubelet.unpublish(web)
     assert not volume.exists() and running.agent.status(web.uid) is None
-    await running.kubelet.unpublish(web)  # kubelet may ask twice
+    await running.kubelet.unpublish(web)  # kubelet may call twice
 
 
 async def test_newer_kubelets_put_the_token_into_secrets(running):
@@ -143,7 +143,7 @@ async def test_without_a_token_a_new_pod_waits_and_a_published_one_goes_on(runni
     await running.kubelet.publish(web, running.node.token(web))
     await eventually(lambda: running.agent.status(web.uid).serial)
     serial, made = running.agent.status(web.uid).serial, (running.kubelet.volume(web).path / SDS_SOCKET).stat()
-    await running.kubelet.publish(web)  # no error: kubelet would remove what a running pod sees
+    await running.kubelet.publish(web)  # no error: kubelet would unmount the volume of a running pod
     assert running.agent.status(web.uid).serial == serial
     assert os.path.samestat((running.kubelet.volume(web).path / SDS_SOCKET).stat(), made)
 

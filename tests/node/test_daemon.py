@@ -23,12 +23,12 @@ from weft.node.daemon import Daemon, DaemonSettings
 
 pytestmark = pytest.mark.root
 
-# What the DaemonSet gives it, in a pid namespace of its own as every container has.
+# The capabilities of the DaemonSet, in a new PID namespace as in every container.
 AS_IN_ITS_CONTAINER = (
     *("unshare", "--pid", "--fork", "--mount-proc", "--kill-child=SIGTERM"),
     *("setpriv", "--bounding-set=-all,+chown,+dac_override,+fowner", "--inh-caps=-all", "--no-new-privs"),
 )
-# With --redirect, where it must see the processes of pods.
+# With --redirect, where the agent must see the processes of pods.
 AS_WITH_REDIRECTS = (
     "setpriv",
     "--bounding-set=-all,+chown,+dac_override,+fowner,+sys_admin,+sys_ptrace,+net_admin,+net_raw",
@@ -50,7 +50,7 @@ def network():
 
 @pytest.fixture
 async def clients(tmp_path, node):
-    """Callers that the node's CA vouches for."""
+    """Clients with certificates of the node's CA."""
     async with identities(tmp_path / "clients") as rig:
         rig.authority = node.authority
         yield rig
@@ -58,7 +58,7 @@ async def clients(tmp_path, node):
 
 @contextlib.asynccontextmanager
 async def envoy_in(node, volume, network):
-    """In the pod: it sees the volume at a place of its own."""
+    """Run an Envoy in the pod, which sees the volume at another path."""
     mount = node.directory / "seen"
     mount.mkdir(exist_ok=True)
     async with tls_envoy(node.directory / "envoy", mount / SDS_SOCKET, network, volume=volume) as made:
@@ -109,7 +109,7 @@ async def test_with_no_more_than_three_capabilities_and_without_seeing_the_pods_
             connection = await connect(network, clients.tls())
             assert b"spiffe://cluster.local/ns/shop/sa/web" in connection.certificate.public_bytes(Encoding.DER)
             await connection.close()
-        # Root itself, with all it may do, is not the proxy's user.
+        # Even root, with all privileges, is rejected, because it is not the proxy's user.
         directory = os.open(volume, os.O_PATH)
         reader, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{directory}/{SDS_SOCKET}")
         async with asyncio.timeout(30):
@@ -148,7 +148,7 @@ async def test_killed_and_back_with_the_ca_away_a_proxy_that_starts_then_has_the
     await node.close_ca()
     async with node.agent(), envoy_in(node, volume, network):
         assert await served(network, clients) == first
-        await node.kubelet.publish(web, node.token(web))  # kubelet goes on as ever
+        await node.kubelet.publish(web, node.token(web))  # kubelet continues its calls
         await node.open_ca()
         assert await served(network, clients) == first
 
@@ -166,7 +166,7 @@ async def test_ended_and_back_with_nothing_kept_the_proxy_goes_on_and_kubelets_n
     for kept in node.state.iterdir():
         kept.unlink()
     async with stack, node.agent():
-        assert (volume / SDS_SOCKET).is_socket()  # and says whom to trust
+        assert (volume / SDS_SOCKET).is_socket()  # and serves the roots
         assert await served(network, clients) == first
         await node.kubelet.publish(web, node.token(web))
         await eventually(lambda: served(network, clients), lambda value: value != first)
@@ -184,7 +184,7 @@ async def test_pods_that_went_while_no_agent_was_there_are_forgotten(node):
     async with daemon(node) as made:
         assert len(made.pods) == 1
         assert [file.stem for file in node.state.iterdir()] == [api.uid]
-        await node.kubelet.unpublish(api)  # also of what another agent published
+        await node.kubelet.unpublish(api)  # also a volume that another agent published
         assert not list(node.state.iterdir()) and not node.kubelet.volume(api).path.exists()
 
 

@@ -1,4 +1,4 @@
-"""Who comes in, and what becomes of what they say; the modes are tried with real Envoys in test_sds.py."""
+"""Which processes may connect, and that their data is proxied; the modes are tested with real Envoys in test_sds.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.node.door import LONGEST_PATH, DoorError, Doorway, WorkloadSocket
 
 @pytest.fixture
 async def echo(tmp_path):
-    """The server behind the door."""
+    """The server behind the socket."""
 
     async def serve(reader, writer):
         while some := await reader.read(100):
@@ -181,7 +181,7 @@ async def test_a_long_path_that_its_proxy_sees_as_a_short_one_beside_its_sibling
     ]
     assert len(os.fsencode(ways[0].path)) > LONGEST_PATH
     (volume.parent / "mount").mkdir()
-    with socket.socket(socket.AF_UNIX) as left:  # of one that was killed while it made another
+    with socket.socket(socket.AF_UNIX) as left:  # left by an agent that was killed while it created a socket
         opened = os.open(volume, os.O_PATH)
         left.bind(f"/proc/self/fd/{opened}/.new-xds")
     doors = [WorkloadSocket(way, echo) for way in ways]
@@ -192,7 +192,7 @@ async def test_a_long_path_that_its_proxy_sees_as_a_short_one_beside_its_sibling
         assert await say(f"/proc/self/fd/{opened}/{name}", b"hello") == b"HELLO"
     os.close(opened)
     await doors[0].close(gone=True)
-    assert [each.name for each in volume.iterdir()] == ["xds"]  # the directory goes with the last of them
+    assert [each.name for each in volume.iterdir()] == ["xds"]  # the directory is removed with its last socket
     await doors[1].close(gone=True)
     assert not volume.exists()
 

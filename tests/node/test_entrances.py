@@ -1,4 +1,4 @@
-"""Who calls is told by the socket that was called; what could not be opened, or was closed, leaves nothing behind."""
+"""The socket identifies the client; a socket that was closed or could not be opened leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.xds.snapshot import Snapshots
 
 
 class Called:
-    """What the server tells of who comes: their entrances' addresses."""
+    """Records the addresses at which clients connected to the server."""
 
     def __init__(self):
         self.addresses = []

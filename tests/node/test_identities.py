@@ -1,4 +1,4 @@
-"""A certificate's life with the clock in the test's hand, and a CA that says what the test wants."""
+"""The life of a certificate, with a clock and a CA that the test controls."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Rig:
             changed=self.changed.set,
             lifetime=timedelta(hours=24),
             clock=clock,
-            look=0.01,  # the clock is moved by hand: it is looked at often
+            look=0.01,  # the test moves the clock, so it is checked often
             before=before,
         )
 
@@ -146,13 +146,13 @@ async def test_failures_are_said_with_since_when_why_and_until_when_and_end_by_t
         f"nobody answers at ca:15012; it expires at {ends:%Y-%m-%d %H:%M:%S} UTC"
     )
     await rig.until(lambda: len(rig.signer.asked) >= 4)
-    assert [record.levelname for record in caplog.records] == ["WARNING"]  # once, however often it is tried
+    assert [record.levelname for record in caplog.records] == ["WARNING"]  # one line for all attempts
     rig.forward(hours=5)
     await rig.until(lambda: "its certificate expired at" in rig.kept.status.trouble(rig.clock.now))
     asked = len(rig.signer.asked)
     await rig.until(lambda: len(rig.signer.asked) > asked)
     assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
-    assert len(rig.published) == 1  # nothing was taken away
+    assert len(rig.published) == 1  # the certificate is kept
     rig.signer.error = None
     await rig.until(lambda: len(rig.published) == 2)
     assert rig.kept.status.error == "" and rig.kept.status.failing_since == 0
@@ -248,7 +248,7 @@ def test_a_root_is_known_by_its_fingerprint():
 
 @contextlib.asynccontextmanager
 async def successor(rig, **time):
-    """The next agent, with what the one before had, some time later."""
+    """The next agent, some time later, with the certificate of the previous one."""
     rig.forward(**time)
     made = Rig(rig.clock, rig.signer, rig.published[0])
     made.kept.trust(rig.signer.authority.bundle())
@@ -288,9 +288,9 @@ async def test_a_failure_is_tried_again_at_once_where_somebody_knows_that_it_may
     await made.until(lambda: made.signer.asked and made.kept.status.trouble(clock.now))
     made.signer.error = None
     made.kept.hurry()
-    async with asyncio.timeout(10):  # less than the pause, however it is shortened by chance
+    async with asyncio.timeout(10):  # less than the delay, even with the shortest jitter
         await made.until(lambda: made.published)
-    made.kept.hurry()  # of one that is well: nothing
+    made.kept.hurry()  # no effect without a failure
     await asyncio.sleep(0.05)
     assert len(made.published) == 1
     running.cancel()

@@ -1,4 +1,4 @@
-"""What one agent leaves for the next, and where it may lie."""
+"""The state that one agent leaves for the next, and in which directories it may be kept."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_only_root_can_read_it_and_nothing_shows_it(memory):
 
 
 def test_a_directory_for_all_becomes_roots_alone(memory):
-    memory.chmod(0o777)  # an emptyDir, as kubelet makes it
+    memory.chmod(0o777)  # an emptyDir, as kubelet creates it
     Keepsakes(memory)
     assert stat.S_IMODE(memory.stat().st_mode) == 0o700
 

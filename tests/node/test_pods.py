@@ -1,4 +1,4 @@
-"""Pods come, are spoken of again, and go; one agent ends and another begins. Kubelet's side of it is in test_csi.py."""
+"""Pods are published, published again and removed, and agents are replaced. Kubelet's side is in test_csi.py."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.root
 
 
 class Sockets:
-    """Somebody who serves a socket in each volume, or does not."""
+    """A SocketServer that can be made to fail."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
@@ -47,7 +47,7 @@ class Sockets:
 
 
 class Line:
-    """The way to the CA, which can be cut."""
+    """The connection to the CA, which can be cut."""
 
     def __init__(self, service) -> None:
         self.service, self.cut = service, False
@@ -71,7 +71,7 @@ class Node:
         self.lack = ""
 
     async def begin(self, *, bundle=True, keeps=True) -> NodePods:
-        """An agent, the next one if there was one: that one was killed."""
+        """Start an agent. If there was one before, it was killed."""
         roots = self.around.authority.bundle() if bundle else ()
         if self.agent is not None:
             await self.end()
@@ -147,7 +147,7 @@ async def test_spoken_of_again_nothing_moves_but_the_token(node):
 
 @pytest.fixture
 def long_pauses(monkeypatch):
-    """After a failure: what comes within ten seconds was not waited for."""
+    """Long retry delays, so that anything within ten seconds was not a retry."""
     monkeypatch.setattr("weft.node.identities._FIRST_DELAY", 30.0)
 
 
@@ -194,7 +194,7 @@ async def test_a_pod_that_would_wait_in_vain_gets_no_volume_and_is_told_why(node
     node.lack = ""
     await node.publish(web)
     node.lack = "the control plane is away"
-    await node.publish(web)  # what it has nobody takes from it
+    await node.publish(web)  # a running pod keeps what it has
 
 
 async def test_a_pod_gets_its_volume_as_soon_as_it_need_not_wait(node):
@@ -215,7 +215,7 @@ async def test_the_next_agent_has_the_same_certificate_and_needs_no_ca_for_it(no
     await node.begin()
     await eventually(lambda: node.agent.status(web.uid).serial)
     assert node.serial(web) == serial and not node.agent.status(web.uid).error
-    # It is renewed when it would have been, give or take the spread.
+    # Its renewal time is unchanged, up to the jitter.
     assert abs(node.agent.status(web.uid).renewal - renewal) < 0.05 * 86_400
 
 
@@ -245,7 +245,7 @@ async def test_without_a_keepsake_the_roots_are_told_at_once_and_the_rest_with_k
     await node.publish(web)
     await eventually(lambda: node.serial(web))
     assert names(volume) == {SDS_SOCKET, XDS_SOCKET, REDIRECT_SOCKET}
-    assert os.path.samestat((volume / SDS_SOCKET).stat(), socket)  # its proxy is not sent away
+    assert os.path.samestat((volume / SDS_SOCKET).stat(), socket)  # its proxy stays connected
 
 
 async def test_a_running_pod_that_nobody_knows_and_without_a_token_says_what_it_waits_for(node, long_pauses):

@@ -1,4 +1,4 @@
-"""Pods without any privilege in real namespaces, whose traffic the agent redirects; and who is not helped."""
+"""Pods without privileges in real namespaces, whose traffic the agent redirects, and callers that the agent rejects."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def redirects(volume):
 
 
 def is_redirected(network) -> bool:
-    """Whether a call of the app to anywhere ends at the proxy's port."""
+    """Return whether a call of the app to any address reaches the proxy's port."""
 
     def call() -> bool:
         with socket.create_server(("127.0.0.1", 15001)) as proxy:
@@ -79,7 +79,7 @@ async def test_a_pod_without_any_privilege_gets_its_redirect_and_no_other_networ
     assert "--dport 15021 -j RETURN" in rules(network)
     assert rules_of_the_machine() == other
     assert (redirects.done, redirects.failed) == (1, 0)
-    # The pod's proxy may start anew.
+    # The pod's proxy may restart and request it again.
     code, said = await ask(network, volume, *ARGUMENTS)
     assert code == 0, said
     assert rules(network).count("-j ISTIO_OUTPUT") == 1
@@ -112,7 +112,7 @@ async def test_what_the_rules_say_is_what_happens_to_traffic(redirects, network,
 async def test_an_agent_that_ends_lets_go_of_a_network_only_when_the_rules_are_in_place(
     redirects, network, volume, monkeypatch
 ):
-    """What the thread has of it is a number, which would be another file's by then."""
+    """The thread uses a file descriptor number, which could belong to another file after it is closed."""
     began, may_end, held = threading.Event(), threading.Event(), []
 
     def slowly(namespace, wanted):
@@ -141,7 +141,7 @@ async def test_another_user_of_the_pod_is_sent_away(redirects, network, volume):
 
 
 async def test_one_on_the_nodes_own_network_is_refused(redirects, network, volume):
-    """`network`: of another pod; without any, the machine would have no place for networks with names."""
+    """`network` belongs to another pod; it makes sure that /run/netns exists."""
     before = rules_of_the_machine()
     code, said = await ask(netns.NetworkNamespace("/proc/self/ns/net"), volume, *ARGUMENTS)
     assert code == 1 and "on the node's own network" in said
@@ -190,7 +190,7 @@ async def test_arguments_that_make_no_sense_change_nothing(redirects, network, v
     "line", [b"\n", b"[]\n", b'{"arguments": "-p"}\n', b"x" * 100_000, b'{"arguments": ["-c", "eth0\\n-A OUTPUT"]}\n']
 )
 async def test_what_is_no_request_is_answered_and_the_next_one_served(redirects, network, volume, line, monkeypatch):
-    """From a process of the proxy's user, in the pod."""
+    """The caller is a process of the proxy's user, in the pod."""
 
     program = f"""
 import os, socket, sys
@@ -206,7 +206,7 @@ with socket.socket(socket.AF_UNIX) as caller:
         pass  # it was too much already
     sys.stdout.buffer.write(caller.recv(10_000))
 """
-    # Not by fork: gRPC's threads would be made anew in the pod's network, and stay there.
+    # Without fork: gRPC would restart its threads in the pod's network, where they would stay.
     command = [sys.executable, "-I", "-c", program, str(volume / REDIRECT_SOCKET)]
 
     def call() -> bytes:
@@ -221,7 +221,7 @@ with socket.socket(socket.AF_UNIX) as caller:
 async def test_without_an_agent_the_pod_does_not_start_and_with_a_late_one_it_does(network, volume):
     code, said = await ask(network, volume, *ARGUMENTS, timeout="0.3")
     assert code == 1 and "no response from the node's agent" in said and "No such file" in said and "--redirect" in said
-    volume.mkdir(mode=0o700)  # its volume is there
+    volume.mkdir(mode=0o700)  # its volume exists
     redirects = Redirects()
     asking = asyncio.create_task(ask(network, volume, *ARGUMENTS, timeout="30"))
     await asyncio.sleep(0.5)
@@ -234,7 +234,7 @@ async def test_without_an_agent_the_pod_does_not_start_and_with_a_late_one_it_do
 async def test_removed_with_its_pod_and_made_anew_by_the_next_agent(redirects, volume):
     again = Redirects()
     await again.add(POD, doorway_in(volume, REDIRECT_SOCKET))
-    await redirects.close()  # the one before must not take the socket of the next
+    await redirects.close()  # the previous agent must not delete the socket of the next one
     assert (volume / REDIRECT_SOCKET).is_socket()
     await again.remove(POD.uid)
     await again.remove(POD.uid)

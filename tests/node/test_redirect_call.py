@@ -1,4 +1,4 @@
-"""The pod's side against an agent that does what a test says; the real one is in test_redirect.py."""
+"""The pod's side, against an agent that the test controls; the real agent is in test_redirect.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.node.redirect_call import RedirectFailed, ask
 
 @contextlib.asynccontextmanager
 async def agent(path, *answers: bytes):
-    """Answers one call after the other; the asked lines are given back."""
+    """Answer one call after the other; yield the list of received lines."""
     asked, left = [], list(answers)
 
     async def serve(reader, writer):

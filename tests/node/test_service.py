@@ -54,7 +54,7 @@ class Machine:
         self._server = None
 
     def register(self, pod="web-0", *, network, **fields):
-        """Returns the socket."""
+        """Write a registration file; return the path of the workload's socket."""
         token = self.directory / f"{pod}.token"
         caller = Caller("shop", "web", pod, f"uid-{pod}")
         token.write_text(self.issuer.issue(caller, lifetime=timedelta(hours=1)))
@@ -115,7 +115,7 @@ def network():
 
 @pytest.fixture
 async def clients(tmp_path, machine):
-    """Callers that the machine's CA vouches for."""
+    """Clients with certificates of the machine's CA."""
     async with identities(tmp_path / "clients") as rig:
         rig.authority = machine.authority
         yield rig
@@ -140,7 +140,7 @@ async def test_an_agent_that_is_killed_and_comes_back_interrupts_nothing(machine
         assert await served(network, clients) == first  # without an agent
         async with machine.agent():
             await eventually(lambda: served(network, clients), lambda fresh: fresh != first)
-            assert await connection.get() == 200  # the one from before
+            assert await connection.get() == 200  # the connection from before
         await connection.close()
 
 
@@ -189,14 +189,14 @@ async def test_registrations_come_and_go_and_a_broken_one_stops_no_other(machine
         assert web.exists() and service.agent.status("shop/api-0") is None
         machine.register("web-0", network=network, service_account="other")
         await eventually(lambda: str(identity("other")) in {each.identity for each in service.agent.statuses()})
-        # Its token is still the first account's: the certificate is for somebody else, and is not used.
+        # Its token still belongs to the first account: the certificate is for the wrong identity and is not used.
         wrong = "not for spiffe://cluster.local/ns/shop/sa/other"
         await eventually(lambda: (now := service.agent.status("shop/web-0")) is not None and wrong in now.error)
         assert service.agent.status("shop/web-0").serial == ""
     finally:
         running.cancel()
         await asyncio.wait({running})
-    # A pod lives on, whatever its agent does and whoever it is said to be, and sees this very directory.
+    # A running pod has mounted this directory, which must survive changes of its registration.
     assert not web.exists() and os.path.samestat(web.parent.stat(), shown)
     assert [path.name for path in (machine.workloads / ".agent").iterdir()] == ["lock"]
 
@@ -256,7 +256,7 @@ async def test_a_token_that_is_missing_or_empty_is_said_and_read_again(machine, 
         token.unlink()
         status = lambda: service.agent.status("shop/web-0")  # noqa: E731
         await eventually(lambda: status() is not None)
-        if status().serial:  # it was quicker than us; the next one will not be
+        if status().serial:  # the agent was faster than the test; retry
             await service.agent.remove("shop/web-0")
             service._served.clear()
             service._changed.set()
