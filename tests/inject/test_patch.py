@@ -74,7 +74,7 @@ def test_without_waiting_the_proxy_is_last():
         ("auto", True, "false", False),
     ],
 )
-def test_who_decides_whether_it_is_a_native_one(setting, cluster, annotation, native):
+def test_pod_installation_and_cluster_decide_whether_the_sidecar_is_native(setting, cluster, annotation, native):
     said = {f"{SIDECAR}nativeSidecar": annotation} if annotation else {}
     result = injected(pod(annotations=said), InjectionSettings(native_sidecars=setting), native=cluster)
     assert ("istio-proxy" in names(result, "initContainers")) is native
@@ -139,7 +139,7 @@ def test_the_proxys_hook_asks_for_the_redirect_that_an_init_container_would_set_
     assert hook(injected(wanted)) == ["weft", "wait"]
 
 
-def test_nothing_is_asked_for_where_nothing_is_redirected():
+def test_without_interception_no_redirect_is_requested():
     wanted = pod(annotations={f"{SIDECAR}interceptionMode": "NONE"})
     assert hook(injected(wanted, BY_NODE)) == ["weft", "wait"]
     unheld = {**wanted["metadata"]["annotations"], "proxy.istio.io/config": "holdApplicationUntilProxyStarts: false"}
@@ -156,7 +156,7 @@ def test_nothing_is_asked_for_where_nothing_is_redirected():
         {"postStart": "nothing"},
     ],
 )
-def test_no_pod_takes_the_hook_away_that_asks_for_its_redirect(lifecycle):
+def test_no_pod_can_override_the_hook_that_requests_its_redirect(lifecycle):
     wish = {"name": "istio-proxy", "image": "auto", "lifecycle": lifecycle}
     wanted = pod(containers=[{"name": "web", "image": "w"}, wish])
     result = injected(wanted, BY_NODE)
@@ -176,7 +176,7 @@ def test_what_was_done_to_the_hook_since_is_undone(lifecycle):
     assert hook(injected(changed, BY_NODE)) == hook(first)
 
 
-def test_the_container_that_once_asked_for_the_redirect_goes():
+def test_an_obsolete_redirect_container_is_removed():
     first = injected(pod(), BY_NODE)
     first["spec"]["initContainers"].insert(0, {"name": "istio-validation", "image": "weft:0"})
     assert names(injected(first, BY_NODE), "initContainers") == ["istio-proxy"]
@@ -201,7 +201,7 @@ def test_requests_and_limits_are_always_there():
         assert set(each["resources"]["requests"]) == set(each["resources"]["limits"]) == {"cpu", "memory"}
 
 
-def test_the_identity_comes_by_a_volume_that_nothing_can_write_to():
+def test_the_identity_comes_from_a_read_only_volume():
     result = injected(pod(), InjectionSettings(driver="canary.csi.weft.dev"))
     (volume,) = result["spec"]["volumes"]
     assert volume == {"name": "workload-socket", "csi": {"driver": "canary.csi.weft.dev", "readOnly": True}}
@@ -210,7 +210,7 @@ def test_the_identity_comes_by_a_volume_that_nothing_can_write_to():
     assert "volumeMounts" not in container(result, "web")
 
 
-def test_the_proxy_is_told_who_it_is():
+def test_the_proxys_arguments_and_variables_name_its_workload():
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-7d", "controller": True}
     wanted = pod(labels={"app": "web", "pod-template-hash": "7d"}, containers=[PROBED])
     wanted["metadata"]["ownerReferences"] = [owner]
@@ -257,7 +257,7 @@ def test_labels_and_annotations_tell_what_happened():
     }
 
 
-def test_what_a_pod_says_of_itself_stays():
+def test_labels_and_annotations_of_the_pod_are_kept():
     own = {"security.istio.io/tlsMode": "disabled", "service.istio.io/canonical-name": "mine"}
     annotations = {"kubectl.kubernetes.io/default-container": "other", "prometheus.io.scrape": "false"}
     result = injected(pod(labels=own, annotations=annotations))
@@ -266,7 +266,7 @@ def test_what_a_pod_says_of_itself_stays():
     assert "prometheus.io/port" not in result["metadata"]["annotations"]
 
 
-def test_prometheus_is_told_of_the_proxy_where_the_pod_says_nothing():
+def test_a_pod_without_prometheus_annotations_gets_the_proxys():
     found = injected(pod())["metadata"]["annotations"]
     assert (found["prometheus.io/port"], found["prometheus.io/path"]) == ("15020", "/stats/prometheus")
     assert (
@@ -374,7 +374,7 @@ def test_what_cannot_be_injected_is_refused_with_the_reason(wanted, words):
     assert wanted == before
 
 
-def test_doubts_are_told_with_the_pods_name():
+def test_warnings_have_the_pods_name():
     app = {"name": "web", "image": "w", "securityContext": {"runAsUser": 1337}, "ports": [{"containerPort": 15006}]}
     found = inject(pod(containers=[app]), "shop", InjectionSettings(), arguments, native_sidecars=True).warnings
     assert found == (
@@ -393,7 +393,7 @@ def test_doubts_are_told_with_the_pods_name():
         ({"fsGroup": 1337}, {}, None),
     ],
 )
-def test_who_runs_as_the_proxy_is_told_that_it_is_not_redirected(of_pod, of_container, who):
+def test_a_container_that_runs_as_the_proxys_user_or_group_gets_a_warning(of_pod, of_container, who):
     wanted = pod(containers=[{"name": "web", "image": "w", "securityContext": of_container}])
     wanted["spec"]["securityContext"] = of_pod
     warnings = inject(wanted, "shop", InjectionSettings(), arguments, native_sidecars=True).warnings
@@ -488,7 +488,7 @@ def test_the_patch_is_the_whole_difference(wanted, mode, native):
 
 @settings(deadline=None, max_examples=30)
 @given(PODS, MODES, st.booleans())
-def test_whoever_comes_first_the_result_is_the_same(wanted, mode, native):
+def test_the_order_of_webhooks_does_not_change_the_result(wanted, mode, native):
     def ours(result):
         return injected(result, mode, native=native)
 
@@ -521,13 +521,13 @@ def test_a_container_that_came_later_gets_its_probe_rewritten_and_its_wait_and_n
     assert "probe|/app-health/web/readyz" in json.dumps(bootstrap(result))
 
 
-def test_a_container_of_ours_that_somebody_took_away_comes_back():
+def test_a_removed_container_of_weft_is_added_again():
     first = injected(pod())
     del first["spec"]["initContainers"][0]
     assert names(injected(first), "initContainers") == ["istio-init", "istio-proxy"]
 
 
-def test_another_revision_begins_anew():
+def test_another_revision_injects_from_scratch():
     first = injected(pod(containers=[PROBED]), InjectionSettings(image="weft:old"))
     again = injected(first, InjectionSettings(image="weft:new", revision="canary"))
     assert container(again)["image"] == "weft:new"
@@ -549,7 +549,7 @@ def test_empty_fields_that_people_write_are_no_fields():
     assert names(injected(wanted), "initContainers") == ["istio-init", "istio-proxy"]
 
 
-def test_a_templates_owner_may_be_told():
+def test_the_owner_of_a_template_may_be_given():
     owner = WorkloadOwner("apps/v1", "Deployment", "shop")
     result = inject(pod(), "shop", InjectionSettings(), arguments, native_sidecars=True, owner=owner).pod
     assert variables(result)["ISTIO_META_WORKLOAD_NAME"] == "shop"

@@ -54,7 +54,7 @@ def test_a_review_is_read_and_what_is_not_needed_passed_over():
         (json.dumps({**REVIEW, "request": {"uid": "1", "kind": "Pod"}}).encode(), "expected `object`"),
     ],
 )
-def test_what_is_no_review_is_told_apart_with_the_reason(body, words):
+def test_an_invalid_review_is_rejected_with_the_reason(body, words):
     with pytest.raises(BadReview) as error:
         decode(body)
     assert words.lower() in str(error.value).lower()

@@ -3,7 +3,7 @@ import pytest
 from weft.inject.settings import InjectionSettings, ProxyResources, SettingsError, encode, read
 
 
-def test_nothing_said_means_the_defaults():
+def test_empty_settings_are_the_defaults():
     assert read("{}") == InjectionSettings()
     assert InjectionSettings().resources.limits and InjectionSettings().resources.requests
 

@@ -55,7 +55,7 @@ def test_it_is_byte_for_byte_what_the_webhook_makes_of_the_pods():
     assert run(pod()).document == injected(pod(), namespace="default")
 
 
-def test_lists_are_gone_through_and_other_objects_left_alone():
+def test_lists_are_injected_item_by_item_and_other_objects_unchanged():
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
     result = run({"kind": "List", "items": [service, {"kind": "List", "items": [workload("Job")]}]})
     assert result.document["items"][0] == service
@@ -77,11 +77,11 @@ def test_lists_are_gone_through_and_other_objects_left_alone():
         {"kind": "List", "items": [None]},
     ],
 )
-def test_what_is_no_workload_comes_back_as_it_is(document):
+def test_an_object_that_is_not_a_workload_is_returned_unchanged(document):
     assert run(document).document == document
 
 
-def test_why_one_gets_no_sidecar_is_said():
+def test_the_reason_for_no_sidecar_is_in_the_notes():
     hosted = workload("DaemonSet")
     hosted["spec"]["template"]["spec"]["hostNetwork"] = True
     result = run(hosted)

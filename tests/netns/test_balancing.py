@@ -84,7 +84,7 @@ def test_udp_is_led_as_well(wire):
         assert server.recvfrom(100)[0] == b"hello"
 
 
-def test_an_address_with_nobody_behind_it_fails_at_once(wire):
+def test_an_address_without_pods_fails_at_once(wire):
     mesh, (_, _, caller) = wire
     balance(mesh, [VirtualAddress("10.96.0.9", 80, (("10.244.0.2", 8080),))])
     balance(mesh, [])

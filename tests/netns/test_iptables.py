@@ -104,7 +104,7 @@ def test_what_the_app_calls_lands_at_15001_and_its_destination_is_kept(make_pods
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_comes_in_lands_at_15006_and_its_destination_is_kept(make_pods, family):
+def test_inbound_connections_reach_15006_and_keep_their_destination(make_pods, family):
     _, (caller, pod) = make_pods(2)
     iptables.apply(pod.namespace, Interception())
     address = own_address(pod, family)

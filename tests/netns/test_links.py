@@ -39,7 +39,7 @@ async def test_a_pod_reaches_the_bridge_and_the_bridge_a_pod(make_pods):
 
 
 @pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "240.240.0.1"), (socket.AF_INET6, "2001:db8::1")])
-async def test_calling_an_address_nobody_has_fails_at_once(make_pods, family, address):
+async def test_a_call_to_an_unassigned_address_fails_at_once(make_pods, family, address):
     _, (pod,) = make_pods(1)
     with netns.socket_in(pod.namespace, family) as client, pytest.raises(OSError) as refusal:
         await asyncio.wait_for(asyncio.get_running_loop().sock_connect(client, (address, 80)), 30)
@@ -74,7 +74,7 @@ def test_a_plain_user_may_listen_on_a_low_port(make_pods):
     assert subprocess.run(command, capture_output=True, text=True).stdout == "bound\n"
 
 
-def test_addresses_nobody_has_are_routed_to_the_bridge(make_pods):
+def test_unassigned_addresses_are_routed_to_the_bridge(make_pods):
     bridge, (pod,) = make_pods(1)
     for target, gateway in (("240.240.0.1", bridge.ipv4.ip), ("2001:db8::1", bridge.ipv6.ip)):
         route = subprocess.run(

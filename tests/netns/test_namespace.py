@@ -62,12 +62,12 @@ def test_entering_changes_only_the_thread_that_enters(make_namespace):
     assert inside[1] != before[1]
 
 
-def test_entering_a_missing_namespace_says_so():
+def test_entering_a_missing_namespace_is_an_error():
     with pytest.raises(NetworkError, match=r"namespace weft-none.*cannot be entered"):
         netns.socket_in(NetworkNamespace("weft-none"))
 
 
-def test_nobody_needs_a_right_to_enter_where_they_are():
+def test_entering_the_current_namespace_needs_no_privilege():
     """A pod's init container may change its own network, but may not enter another."""
     script = (
         "from weft.netns.namespace import *; print(run_in(NetworkNamespace('/proc/self/ns/net'), lambda: 'inside'))"

@@ -238,7 +238,7 @@ async def test_last_words_are_waited_for_but_not_for_ever(monkeypatch):
     assert never.cancelled()
 
 
-async def test_who_is_cancelled_just_as_the_last_word_comes_is_cancelled():
+async def test_a_cancellation_as_the_last_output_arrives_is_not_lost():
     reading = asyncio.get_running_loop().create_future()
     hearing = asyncio.ensure_future(last_words(reading))
     await asyncio.sleep(0)

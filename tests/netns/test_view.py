@@ -109,7 +109,7 @@ def test_what_is_written_through_reaches_the_real_file(tree):
     assert (root / "app/log").read_text() == "line\n"
 
 
-def test_a_closed_directory_with_too_many_entries_says_what_to_do(tree):
+def test_a_closed_directory_with_too_many_entries_is_an_error_with_a_hint(tree):
     root = tree(**{f"many__{number}": 0o644 for number in range(201)})
     (root / "many").chmod(0o700)
     with pytest.raises(NetworkError, match="chmod o\\+rx"):

@@ -125,7 +125,7 @@ async def test_what_kubelet_would_not_say_is_refused_with_the_reason(running, co
 @pytest.mark.parametrize(
     "path", ["/etc", "/etc/../x", "relative", "", "{root}/pods/../../x", "{root}/pods/u/volumes/x/y/z"]
 )
-async def test_a_path_that_is_no_volume_is_touched_by_nobody(running, path):
+async def test_a_path_that_is_not_a_volume_is_not_touched(running, path):
     path = path.format(root=running.kubelet.kubelet.root)
     for kind, method in (
         (messages.PublishRequest, "NodePublishVolume"),
@@ -135,7 +135,7 @@ async def test_a_path_that_is_no_volume_is_touched_by_nobody(running, path):
             await running.kubelet.call(f"{messages.NODE_SERVICE}/{method}", kind(volume_id="csi-1", target_path=path))
 
 
-async def test_without_a_token_a_new_pod_waits_and_a_published_one_goes_on(running):
+async def test_without_a_token_a_new_pod_waits_and_a_published_one_runs_on(running):
     web = pod()
     with refused(grpc.StatusCode.FAILED_PRECONDITION, "tokenRequests"):
         await running.kubelet.publish(web)
@@ -148,7 +148,7 @@ async def test_without_a_token_a_new_pod_waits_and_a_published_one_goes_on(runni
     assert os.path.samestat((running.kubelet.volume(web).path / SDS_SOCKET).stat(), made)
 
 
-async def test_what_is_no_message_is_answered_and_harms_nobody(running):
+async def test_an_invalid_message_is_answered_and_affects_no_other_call(running):
     path = running.kubelet.kubelet.plugin(IDENTITY_DRIVER) / "csi.sock"
     async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
         with refused(grpc.StatusCode.INVALID_ARGUMENT, "the message is not a valid NodePublishVolumeRequest"):
@@ -178,7 +178,7 @@ async def test_many_pods_at_once(running):
     assert len(running.pods) == 0 and running.agent.statuses() == []
 
 
-async def test_a_root_that_is_not_kubelets_is_said(tmp_path):
+async def test_a_root_that_is_not_kubelets_is_reported(tmp_path):
     async with kubernetes_node() as node:
         pods = NodePods(Agent(node.service, tmp_path / "private"), {}, None, trust_domain="cluster.local")
         driver = Driver(IDENTITY_DRIVER, "1", NODE, Kubelet(tmp_path / "nowhere"), pods)

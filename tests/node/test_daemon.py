@@ -131,7 +131,7 @@ async def test_a_pod_asks_for_its_redirect_through_its_volume_and_the_agent_has_
         assert not volume.exists()
 
 
-async def test_killed_and_back_with_the_ca_away_a_proxy_that_starts_then_has_the_same_certificate(
+async def test_a_proxy_that_starts_after_an_agents_restart_without_a_ca_has_the_same_certificate(
     node, network, clients
 ):
     web = pod()
@@ -153,7 +153,7 @@ async def test_killed_and_back_with_the_ca_away_a_proxy_that_starts_then_has_the
         assert await served(network, clients) == first
 
 
-async def test_ended_and_back_with_nothing_kept_the_proxy_goes_on_and_kubelets_next_word_brings_the_rest(
+async def test_after_a_restart_without_kept_state_the_proxy_runs_on_and_kubelets_next_call_restores_the_rest(
     node, network, clients
 ):
     web = pod()
@@ -199,7 +199,7 @@ async def test_the_agent_has_a_certificate_of_its_own_and_new_credentials_with_n
             assert second.roots.decode() == "".join(node.authority.bundle()) != first.roots.decode()
 
 
-async def test_a_ca_that_moved_to_another_root_while_away_is_known_again_by_the_file(node, caplog):
+async def test_a_ca_with_a_new_root_is_trusted_again_by_the_roots_file(node, caplog):
     caplog.set_level("INFO")
     await node.close_ca()
     node.authority = Authority.in_memory("cluster.local")

@@ -42,7 +42,7 @@ async def say(path, words: bytes) -> bytes:
             writer.close()
 
 
-async def test_who_may_come_in_is_passed_on(tmp_path, echo):
+async def test_an_accepted_connection_is_proxied(tmp_path, echo):
     path = tmp_path / "pod" / "sds.sock"
     door = WorkloadSocket(doorway(path), echo)
     await door.open()
@@ -50,7 +50,7 @@ async def test_who_may_come_in_is_passed_on(tmp_path, echo):
     await door.close()
 
 
-async def test_the_directory_stays_for_who_looks_at_it_and_goes_with_its_workload(tmp_path, echo):
+async def test_the_directory_is_kept_until_its_workload_ends(tmp_path, echo):
     path = tmp_path / "pod" / "sds.sock"
     door = WorkloadSocket(doorway(path), echo)
     await door.open()
@@ -65,7 +65,7 @@ async def test_the_directory_stays_for_who_looks_at_it_and_goes_with_its_workloa
 
 
 @pytest.mark.parametrize("fields", [{"uid": 65_000}, {"network": "/proc/1/no/such"}])
-async def test_who_may_not_is_sent_away_without_a_word_and_named_in_the_log(tmp_path, echo, fields, caplog):
+async def test_a_rejected_caller_gets_no_data_and_is_logged(tmp_path, echo, fields, caplog):
     from pathlib import Path
 
     path = tmp_path / "pod" / "sds.sock"
@@ -101,7 +101,7 @@ async def test_closing_ends_what_is_open(tmp_path, echo):
     writer.close()
 
 
-async def test_a_socket_that_somebody_left_is_replaced_and_a_successors_is_not_removed(tmp_path, echo):
+async def test_a_left_over_socket_is_replaced_and_a_successors_socket_is_not_removed(tmp_path, echo):
     path = tmp_path / "pod" / "sds.sock"
     path.parent.mkdir()
     with socket.socket(socket.AF_UNIX) as left:
@@ -133,7 +133,7 @@ async def test_a_greedy_client_gets_no_more_than_a_few_connections(tmp_path, ech
     await door.close()
 
 
-async def test_a_server_that_is_gone_closes_the_door_on_the_caller(tmp_path, caplog):
+async def test_the_connection_is_closed_if_the_server_behind_the_socket_is_gone(tmp_path, caplog):
     path = tmp_path / "pod" / "sds.sock"
     door = WorkloadSocket(doorway(path), str(tmp_path / "nobody"))
     await door.open()
@@ -143,7 +143,7 @@ async def test_a_server_that_is_gone_closes_the_door_on_the_caller(tmp_path, cap
 
 
 @pytest.mark.parametrize("name", ["x" * LONGEST_PATH, "no/such/parent/sds.sock"])
-async def test_a_path_that_cannot_be_is_said(tmp_path, name):
+async def test_an_impossible_path_is_reported(tmp_path, name):
     with pytest.raises(DoorError, match="socket"):
         await WorkloadSocket(doorway(tmp_path / name), "/inner").open()
 
@@ -157,7 +157,7 @@ async def test_a_directory_with_other_things_in_it_is_refused_and_stays_as_it_is
 
 
 @pytest.mark.root
-async def test_a_directory_that_is_somebody_elses_is_refused(tmp_path):
+async def test_a_directory_of_another_user_is_rejected(tmp_path):
     (tmp_path / "pod").mkdir()
     os.chown(tmp_path / "pod", 65_000, 65_000)
     with pytest.raises(DoorError, match="belongs to another user"):

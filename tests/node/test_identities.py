@@ -131,7 +131,7 @@ async def test_a_clock_that_is_set_back_before_the_certificate_begins_makes_a_ne
     assert rig.kept.status.is_held(rig.clock.now)
 
 
-async def test_failures_are_said_with_since_when_why_and_until_when_and_end_by_themselves(rig, caplog):
+async def test_failures_are_reported_with_start_reason_and_expiry_and_end_with_a_success(rig, caplog):
     caplog.set_level(logging.INFO)
     await rig.until(lambda: rig.published)
     rig.signer.error = CaUnavailable("nobody answers at ca:15012")
@@ -179,7 +179,7 @@ async def test_no_error_ends_the_loop_and_none_makes_it_spin(error):
     running.cancel()
 
 
-async def test_a_certificate_for_somebody_else_is_not_used():
+async def test_a_certificate_for_another_identity_is_not_used():
     clock = Clock()
     signer = Signer(clock)
     signer.account = "api"
@@ -279,7 +279,7 @@ async def test_what_an_agent_before_had_is_not_used_when_it_has_ended_or_its_roo
         assert made.published != rig.published and made.tokens == 1
 
 
-async def test_a_failure_is_tried_again_at_once_where_somebody_knows_that_it_may_be_over(monkeypatch):
+async def test_hurry_retries_a_failed_request_at_once(monkeypatch):
     monkeypatch.setattr("weft.node.identities._FIRST_DELAY", 30.0)
     clock = Clock()
     made = Rig(clock, Signer(clock))

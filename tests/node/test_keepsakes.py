@@ -88,7 +88,7 @@ def test_never_on_a_disk(tmp_path, memory):
         Keepsakes(memory / "theirs")
 
 
-def test_what_is_of_no_use_is_dropped_and_said_without_a_word_of_it(memory, caplog):
+def test_an_unreadable_file_is_deleted_and_logged_without_its_content(memory, caplog):
     keepsakes = Keepsakes(memory)
     keepsakes.keep(keepsake())
     (memory / "broken.json").write_text('{"token": "t0p-secret')
@@ -100,7 +100,7 @@ def test_what_is_of_no_use_is_dropped_and_said_without_a_word_of_it(memory, capl
     assert "broken.json" in caplog.text and "t0p-secret" not in caplog.text
 
 
-def test_a_certificate_that_ended_or_is_somebody_elses_or_not_its_keys_is_not_used(memory, caplog):
+def test_a_certificate_that_expired_or_is_for_another_identity_or_key_is_not_used(memory, caplog):
     kept = keepsake().with_certificate(held())
     assert kept.certificate(identity(), time.time() + 7_200) is None
     assert kept.certificate(identity("other"), time.time()) is None

@@ -61,7 +61,7 @@ def test_a_volume_tells_its_pod():
         Kubelet().volume("", path)
 
 
-async def test_kubelet_says_whether_it_took_the_driver(caller, tmp_path, caplog):
+async def test_kubelet_reports_whether_it_registered_the_driver(caller, tmp_path, caplog):
     registration = PluginRegistration(caller.driver, tmp_path / "csi.sock")
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((registration.handler(),))

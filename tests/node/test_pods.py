@@ -171,7 +171,7 @@ async def test_a_first_volume_that_cannot_be_made_whole_leaves_nothing(node):
 
 
 @pytest.mark.parametrize("error", [DoorError("no room"), RuntimeError("not thought of")])
-async def test_what_cannot_be_made_for_a_running_pod_is_no_error_and_is_tried_again(node, error, caplog):
+async def test_a_socket_that_fails_for_a_running_pod_is_no_error_and_is_retried(node, error, caplog):
     web = pod()
     volume = await node.publish(web)
     await eventually(lambda: node.serial(web))
@@ -185,7 +185,7 @@ async def test_what_cannot_be_made_for_a_running_pod_is_no_error_and_is_tried_ag
     assert names(volume) == {SDS_SOCKET, XDS_SOCKET, REDIRECT_SOCKET}
 
 
-async def test_a_pod_that_would_wait_in_vain_gets_no_volume_and_is_told_why(node, monkeypatch):
+async def test_a_pod_without_config_gets_no_volume_and_an_event_with_the_reason(node, monkeypatch):
     web, node.lack = pod(), "the control plane is away"
     monkeypatch.setattr("weft.node.pods.PATIENCE", 0.1)
     with pytest.raises(VolumeRefused, match=r"^pod shop/web-0 cannot start yet: the control plane is away$"):
@@ -233,7 +233,7 @@ async def test_a_certificate_of_a_root_that_is_trusted_no_more_is_not_used_again
     await eventually(lambda: node.serial(web) and node.serial(web) != serial)
 
 
-async def test_without_a_keepsake_the_roots_are_told_at_once_and_the_rest_with_kubelets_next_word(node):
+async def test_without_kept_state_the_roots_are_served_at_once_and_the_rest_after_kubelets_next_call(node):
     web = pod()
     volume = await node.publish(web)
     await eventually(lambda: node.serial(web))
@@ -248,7 +248,7 @@ async def test_without_a_keepsake_the_roots_are_told_at_once_and_the_rest_with_k
     assert os.path.samestat((volume / SDS_SOCKET).stat(), socket)  # its proxy stays connected
 
 
-async def test_a_running_pod_that_nobody_knows_and_without_a_token_says_what_it_waits_for(node, long_pauses):
+async def test_an_unknown_running_pod_without_a_token_reports_what_it_waits_for(node, long_pauses):
     web = pod()
     await node.publish(web)
     await node.begin(keeps=False)

@@ -119,7 +119,7 @@ def settings(access_log: str) -> tuple[ObjectKey, tuple[Settings, ...]]:
     )
 
 
-async def test_it_is_not_ready_without_its_listeners_and_says_why_until_it_has_them(place):
+async def test_a_proxy_without_its_listeners_is_not_ready_and_has_the_reason(place):
     mesh, pod, control, xds, directory = place
     control.put(*settings("/no/such/directory/access.log"))
     async with running(plan(pod, xds, directory), control) as (proxy, until):
@@ -133,7 +133,7 @@ async def test_it_is_not_ready_without_its_listeners_and_says_why_until_it_has_t
         assert b"503 Service Unavailable" in await answers(mesh)
 
 
-async def test_it_is_not_ready_without_an_identity_and_says_why_until_it_has_one(place):
+async def test_a_proxy_without_an_identity_is_not_ready_and_has_the_reason(place):
     mesh, pod, control, xds, directory = place
     why = ["no identity: the CA is away"]
     async with running(plan(pod, xds, directory), control, lambda: why[0]) as (proxy, until):
@@ -177,7 +177,7 @@ async def test_it_is_back_after_kill_9_and_nothing_passes_by_it_meanwhile(place)
         listening.close()
 
 
-async def test_an_envoy_that_cannot_start_is_said_and_tried_again(place, tmp_path):
+async def test_an_envoy_that_cannot_start_is_reported_and_retried(place, tmp_path):
     _, pod, control, xds, directory = place
     broken = tmp_path / "envoy"
     broken.write_text("#!/bin/sh\nexit 7\n")

@@ -86,7 +86,7 @@ async def test_a_pod_without_any_privilege_gets_its_redirect_and_no_other_networ
 
 
 @pytest.mark.parametrize("agent", ["the same", "the next"])
-async def test_nobody_in_the_pod_can_lift_its_redirect_later(redirects, network, volume, agent):
+async def test_no_process_in_the_pod_can_change_its_redirect_later(redirects, network, volume, agent):
     code, said = await ask(network, volume, *ARGUMENTS)
     assert code == 0, said
     before = [line for line in rules(network).splitlines() if line.startswith("-A")]
@@ -132,7 +132,7 @@ async def test_an_agent_that_ends_lets_go_of_a_network_only_when_the_rules_are_i
     assert code == 1
 
 
-async def test_another_user_of_the_pod_is_sent_away(redirects, network, volume):
+async def test_another_user_of_the_pod_is_rejected(redirects, network, volume):
     code, said = await ask(network, volume, *ARGUMENTS, uid=65_000, timeout="30")
     assert code == 1 and "only user 1337 may request a redirect, not user 65000" in said
     code, said = await ask(network, volume, *ARGUMENTS, uid=65_000, gid=65_000, timeout="0.5")
@@ -157,15 +157,13 @@ async def test_a_process_of_another_pod_is_refused(redirects, network, volume, m
     assert code == 0, said
 
 
-async def test_a_kernel_that_gives_no_handle_of_the_caller_is_asked_another_way(
-    redirects, network, volume, monkeypatch
-):
+async def test_without_so_peerpidfd_the_caller_is_found_by_its_pid(redirects, network, volume, monkeypatch):
     monkeypatch.setattr(redirect, "_SO_PEERPIDFD", 9_999)
     code, said = await ask(network, volume, *ARGUMENTS)
     assert code == 0, said
 
 
-async def test_an_agent_that_sees_no_processes_says_what_it_needs(redirects, network, volume, monkeypatch):
+async def test_an_agent_without_host_pid_reports_what_it_needs(redirects, network, volume, monkeypatch):
     seen = redirect.visitor_of
 
     def blind(connection):
@@ -189,7 +187,7 @@ async def test_arguments_that_make_no_sense_change_nothing(redirects, network, v
 @pytest.mark.parametrize(
     "line", [b"\n", b"[]\n", b'{"arguments": "-p"}\n', b"x" * 100_000, b'{"arguments": ["-c", "eth0\\n-A OUTPUT"]}\n']
 )
-async def test_what_is_no_request_is_answered_and_the_next_one_served(redirects, network, volume, line, monkeypatch):
+async def test_an_invalid_request_is_answered_and_the_next_one_served(redirects, network, volume, line, monkeypatch):
     """The caller is a process of the proxy's user, in the pod."""
 
     program = f"""
@@ -231,7 +229,7 @@ async def test_without_an_agent_the_pod_does_not_start_and_with_a_late_one_it_do
     await redirects.close()
 
 
-async def test_removed_with_its_pod_and_made_anew_by_the_next_agent(redirects, volume):
+async def test_the_socket_is_removed_with_its_pod_and_created_again_by_the_next_agent(redirects, volume):
     again = Redirects()
     await again.add(POD, doorway_in(volume, REDIRECT_SOCKET))
     await redirects.close()  # the previous agent must not delete the socket of the next one
@@ -241,7 +239,7 @@ async def test_removed_with_its_pod_and_made_anew_by_the_next_agent(redirects, v
     assert not volume.exists()
 
 
-async def test_a_volume_that_cannot_hold_it_is_said(tmp_path):
+async def test_a_socket_that_cannot_be_created_is_reported(tmp_path):
     with pytest.raises(DoorError):
         await Redirects().add(POD, doorway_in(tmp_path / "no" / "where", REDIRECT_SOCKET))
 

@@ -40,7 +40,7 @@ async def test_a_no_is_final_and_has_its_reason(tmp_path):
     assert len(asked) == 1
 
 
-async def test_an_agent_that_breaks_off_is_asked_again(tmp_path):
+async def test_the_request_is_retried_if_the_agent_breaks_off(tmp_path):
     async with agent(tmp_path / "redirect", b"", b"nonsense\n", b"{}\n") as asked:
         await asyncio.to_thread(ask, tmp_path / "redirect", (), timeout=5)
     assert len(asked) == 3

@@ -36,7 +36,7 @@ async def within(batches):
         return {name: each.name for name, each in (await anext(batches)).items()}
 
 
-def test_a_registration_says_who_where_and_with_what():
+def test_a_registration_has_identity_paths_and_key():
     made = parse_registration(text(key="RSA-2048", network_namespace="/run/netns/x"))
     assert str(made.identity) == "spiffe://cluster.local/ns/shop/sa/web"
     assert (made.name, made.key, made.uid) == ("shop/web-0", "RSA-2048", 1337)
@@ -76,7 +76,7 @@ def test_all_that_is_wrong_is_said_at_once():
     assert all(word in str(values.value) for word in ("must name the pod", "socket must be", "must not be root"))
 
 
-async def test_says_what_is_in_force_while_a_file_is_broken(directory, caplog):
+async def test_reports_what_is_in_force_while_a_file_is_broken(directory, caplog):
     (directory / "a.json").write_bytes(b"{}")
     (directory / "b.json").write_bytes(text())
     async with aclosing(watch_registrations(directory)) as batches:
@@ -92,7 +92,7 @@ async def test_says_what_is_in_force_while_a_file_is_broken(directory, caplog):
 
 
 @pytest.mark.parametrize("broken", [b"[" * 60_000, b'{"a":' * 10_000, b"", b"{", b"[]", b"\xff", b"null"])
-def test_what_is_no_registration_at_all_is_said(broken):
+def test_a_file_that_is_not_a_registration_is_reported(broken):
     with pytest.raises(ValueError):
         parse_registration(broken)
 
@@ -149,7 +149,7 @@ async def test_what_is_not_ours_alone_is_not_read(directory, caplog, tmp_path):
     assert all(name in caplog.text for name in ("web.json", "link.json", "pipe.json", "big.json"))
 
 
-async def test_while_the_directory_is_away_or_open_to_others_everything_stays(directory, caplog):
+async def test_while_the_directory_is_missing_or_open_to_others_the_registrations_stay(directory, caplog):
     (directory / "web.json").write_bytes(text())
     async with aclosing(watch_registrations(directory)) as batches:
         assert await within(batches) == {"web.json": "shop/web-0"}

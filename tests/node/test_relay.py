@@ -249,7 +249,7 @@ async def web(machine, pod):
         yield envoy, port
 
 
-async def test_without_a_control_plane_envoys_run_on_restart_and_start_anew(machine):
+async def test_without_a_control_plane_envoys_run_on_restart_and_start(machine):
     async with web(machine, "web-5d4f-x2x7k") as (envoy, _):
         await machine.control_down()
         assert await envoy.ask() == (200, "web")
@@ -267,7 +267,7 @@ async def test_without_a_control_plane_envoys_run_on_restart_and_start_anew(mach
         await until(lambda: not machine.relay.lack(pod("other-77-ccccc")))
 
 
-async def test_a_control_plane_that_comes_back_sends_nothing_that_is_known(machine):
+async def test_a_restarted_control_plane_sends_no_unchanged_resource(machine):
     async with web(machine, "web-0") as (envoy, _):
         await until(lambda: machine.synced("web-0"))
         before = await envoy.counted(CHANGES)
@@ -279,7 +279,7 @@ async def test_a_control_plane_that_comes_back_sends_nothing_that_is_known(machi
         assert await envoy.counted(CHANGES) == before
 
 
-async def test_without_an_agent_envoys_keep_their_config_and_the_next_agent_says_nothing_new(machine):
+async def test_without_an_agent_envoys_keep_their_config_and_the_next_agent_sends_no_change(machine):
     async with web(machine, "web-0") as (envoy, _):
         await until(lambda: machine.synced("web-0"))
         before = await envoy.counted(CHANGES)
@@ -332,7 +332,7 @@ async def caller(machine):
         yield envoy, whole
 
 
-async def test_what_an_envoy_calls_is_asked_for_before_the_next_agent_tells_it_anything(machine):
+async def test_the_next_agent_requests_an_envoys_on_demand_clusters_before_it_sends_updates(machine):
     async with caller(machine) as (envoy, whole):
         before = await envoy.counted(CHANGES)
         machine.control.want = lambda group, names, had=(): machine.control.snapshots.replace(group, whole)
@@ -348,7 +348,9 @@ async def test_what_an_envoy_calls_is_asked_for_before_the_next_agent_tells_it_a
         assert await envoy.ask() == (200, "web")
 
 
-async def test_an_envoy_is_told_of_what_there_is_when_nobody_says_that_there_is_more(machine, monkeypatch):
+async def test_an_envoy_gets_the_current_config_if_the_control_plane_does_not_answer_about_on_demand_clusters(
+    machine, monkeypatch
+):
     """The control plane does not answer requests of on-demand clusters. While there is none, the Envoy keeps what it
     has."""
     monkeypatch.setattr("weft.node.relay.ANSWER_SECONDS", 0.2)
@@ -381,7 +383,7 @@ async def test_a_pod_whose_group_changes_is_given_the_other_config_without_a_gap
         await until(lambda: machine.relay._copy.snapshots.groups() == ["gold"])
 
 
-async def test_a_pod_that_is_gone_has_no_socket_and_its_group_no_copy(machine):
+async def test_a_removed_pod_has_no_socket_and_its_group_no_copy(machine):
     machine.control.snapshots.replace("web", shop(1))
     await machine.add("web-0", "web")
     await until(lambda: machine.relay.placed("uid-web-0"))
@@ -459,7 +461,7 @@ async def test_one_pod_cannot_take_the_agents_memory_from_the_others_with_stream
             each.cancel()
 
 
-async def test_the_agents_own_certificate_and_token_are_asked_for_before_every_call():
+async def test_the_agents_certificate_and_token_are_read_before_every_connection():
     class Own:
         held = None
 
@@ -476,7 +478,7 @@ async def test_the_agents_own_certificate_and_token_are_asked_for_before_every_c
     assert "key" not in repr(made) and "token" not in repr(made)
 
 
-def test_pods_are_of_one_making_only_if_a_controller_named_them():
+def test_pods_have_the_same_controller_only_if_a_controller_named_them():
     """A pod named by a person is not served the config of a pod with a similar name, which may have other policies."""
     assert (
         _making(pod("web-7d9f8c6b5-x2x7k")) == _making(pod("web-7d9f8c6b5-b4zqt")) == ("shop", "web", "web-7d9f8c6b5")

@@ -56,7 +56,7 @@ async def test_envoy_gets_its_certificate_and_its_roots_and_checks_callers_by_th
 
 
 @pytest.mark.parametrize("kind", [KeyKind.P384, KeyKind.RSA2048, KeyKind.ED25519])
-async def test_other_kinds_of_keys_are_served_where_they_are_asked_for(open_directory, network, kind):
+async def test_other_kinds_of_keys_are_served_where_configured(open_directory, network, kind):
     async with identities(open_directory) as rig:
         sds = await rig.add(network=network, key=kind)
         async with tls_envoy(open_directory / "envoy", sds, network):
@@ -131,9 +131,7 @@ async def test_new_roots_come_on_the_open_stream_and_the_certificate_follows(ope
             await first.close()
 
 
-async def test_a_ca_that_is_away_longer_than_a_certificate_lives_is_loud_and_all_is_well_again(
-    open_directory, network, caplog
-):
+async def test_an_expiry_while_the_ca_is_down_is_an_error_and_ends_when_the_ca_is_back(open_directory, network, caplog):
     async with identities(open_directory, lifetime=timedelta(seconds=2)) as rig:
         sds = await rig.add(network=network)
         async with tls_envoy(open_directory / "envoy", sds, network):
@@ -235,7 +233,7 @@ def logged(record) -> str:
     return f"{record.getMessage()} {record.args!r} {record.exc_text}"
 
 
-async def test_a_workload_that_is_gone_has_no_socket_and_its_envoy_keeps_what_it_has(open_directory, network):
+async def test_a_removed_workload_has_no_socket_and_its_envoy_keeps_its_secrets(open_directory, network):
     async with identities(open_directory) as rig:
         sds = await rig.add(network=network)
         async with tls_envoy(open_directory / "envoy", sds, network):

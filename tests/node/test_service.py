@@ -128,7 +128,7 @@ async def served(network, clients) -> str:
     return connection.serial
 
 
-async def test_an_agent_that_is_killed_and_comes_back_interrupts_nothing(machine, network, clients, tmp_path):
+async def test_a_killed_and_restarted_agent_interrupts_nothing(machine, network, clients, tmp_path):
     sds = machine.register(network=network)
     async with machine.agent() as agent, contextlib.AsyncExitStack() as stack:
         await eventually(sds.exists)
@@ -144,7 +144,7 @@ async def test_an_agent_that_is_killed_and_comes_back_interrupts_nothing(machine
         await connection.close()
 
 
-async def test_without_a_ca_a_new_agent_takes_nothing_away_and_serves_when_the_ca_is_back(
+async def test_without_a_ca_proxies_keep_their_certificates_and_a_new_agent_serves_once_the_ca_is_back(
     machine, network, clients, tmp_path
 ):
     sds = machine.register(network=network)
@@ -223,7 +223,7 @@ async def test_nothing_that_fails_for_one_workload_keeps_the_next_from_its_ident
         await asyncio.wait({running})
 
 
-async def test_a_second_agent_is_refused_and_disturbs_nobody_and_what_a_killed_one_left_is_removed(machine, network):
+async def test_a_second_agent_is_rejected_and_leftovers_of_a_killed_agent_are_removed(machine, network):
     def service() -> NodeService:
         ca = CertificateService(machine.authority, machine.issuer.checker())
         return NodeService(machine.workloads, ca, lifetime=timedelta(hours=1))
@@ -244,7 +244,7 @@ async def test_a_second_agent_is_refused_and_disturbs_nobody_and_what_a_killed_o
         await asyncio.wait({running})
 
 
-async def test_a_token_that_is_missing_or_empty_is_said_and_read_again(machine, network):
+async def test_a_missing_or_empty_token_is_reported_and_read_again(machine, network):
     service = NodeService(
         machine.workloads, CertificateService(machine.authority, machine.issuer.checker()), lifetime=timedelta(hours=1)
     )
@@ -270,7 +270,7 @@ async def test_a_token_that_is_missing_or_empty_is_said_and_read_again(machine, 
         await asyncio.wait({running})
 
 
-def test_who_may_open_the_socket_is_what_the_registration_says():
+def test_the_registration_decides_which_process_may_open_the_socket():
     fields = {"namespace": "shop", "pod": "web-0", "pod_uid": "1", "token_file": "/t", "socket": "/run/s/sds.sock"}
     guarded = _doorway(Registration(**fields, network_namespace="/run/netns/web-0", uid=2000, gid=3000))
     assert guarded == Doorway(path=Path("/run/s/sds.sock"), uid=2000, gid=3000, network=Path("/run/netns/web-0"))
