@@ -53,7 +53,7 @@ def test_workloads_are_injected_and_all_else_stays_as_it_is_written(file):
     probes = deployment["spec"]["template"]["spec"]["containers"][0]
     assert probes["livenessProbe"] != probes["readinessProbe"]
     assert "initContainers" not in job["spec"]["template"]["spec"]
-    assert "Job default/once gets no sidecar: it uses the node's network" in result.stderr
+    assert "Job default/once gets no sidecar: it uses hostNetwork" in result.stderr
 
 
 def test_it_is_what_the_webhook_does(file):

@@ -11,7 +11,7 @@ def run(*arguments: str) -> tuple[int, str]:
 def test_without_an_agent_it_fails_and_says_where_to_look(tmp_path):
     code, said = run("--socket", str(tmp_path / "redirect"), "--timeout", "0.2", "-p", "15001", "-i", "*")
     assert code == 1
-    assert f"does not answer at {tmp_path}/redirect within 0.2 s (No such file or directory)" in said
+    assert f"no response from the node's agent at {tmp_path}/redirect within 0.2 s (No such file or directory)" in said
     assert "hint: kubectl -n istio-system get pods -l app=weft-node" in said
 
 

@@ -52,7 +52,7 @@ def test_fails_without_the_redirect_whether_or_not_envoy_is_ready(monkeypatch):
 
 def test_says_what_the_redirect_says(capsys):
     assert wait.run(["--redirect", "--socket", "/nowhere/redirect", "--timeout", "0.1", "-p", "15001"]) == 1
-    assert "does not answer at /nowhere/redirect within 0.1 s" in capsys.readouterr().err
+    assert "no response from the node's agent at /nowhere/redirect within 0.1 s" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("given", [["soon"], ["1s", "2s"], ["soon", "--redirect", "-p", "15001"]])

@@ -82,11 +82,11 @@ def test_files_need_neither_a_cluster_nor_a_mesh(alone, tmp_path):
     assert [(row[0], row[1].rpartition("/")[2], *row[3:]) for row in rows] == [
         (
             *("Deployment shop/web", "web.yaml:6", "default", "✔"),
-            "its namespace or its revision label asks for it, and nothing says otherwise",
+            "a label of its namespace or its revision label enables injection",
         ),
         (
             *("Pod default/old", "web.yaml:14", "default", "✘"),
-            "neither namespace default nor the pod has a label that asks for it",
+            "neither namespace default nor the pod has a label that enables injection",
         ),
     ]
     assert done.stderr == (
