@@ -1,5 +1,6 @@
-"""`weft demo --check`: the demo, unattended. It starts the shop with the commands a user types, makes the same edits,
-checks the responses, and tears everything down. Each step reports what it saw; a failed step stops no other."""
+"""`weft demo --check`: the demo without a user. It starts the shop with the commands that a user types, makes the same
+edits, checks the responses, and stops the mesh. Each step reports what it observed. After a failed step the others
+still run, except that nothing runs if the workloads do not become ready."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from weft.demo.likelihood import change_point, split_probability
 from weft.demo.mesh_process import MeshProcess, ShopAnswer, StepFailed, odd_one, until
 from weft.local.status import MeshStatus, PodPhase, PodStatus
 
-SECONDS = 110.0  # for all of it; the promise is two minutes
-UNLIKELY = 1e-6  # a split that chance alone would show less often than this is wrong
+SECONDS = 110.0  # seconds for all steps together; the documentation promises two minutes
+UNLIKELY = 1e-6  # a step fails if its traffic split would occur by chance less often than this
 PAYMENTS, CATALOG, FRONTEND = "http://payments/pay", "http://catalog/items", "http://frontend/"
 
 
@@ -35,8 +36,8 @@ class DemoStep(msgspec.Struct, frozen=True):
 
 class CheckReport(msgspec.Struct, frozen=True):
     steps: tuple[DemoStep, ...]
-    log: Path  # of `weft up`; removed if nothing failed
-    log_end: tuple[str, ...] = ()  # its last lines, if something failed
+    log: Path  # the output of `weft up`; removed if no step failed
+    log_end: tuple[str, ...] = ()  # the last lines of `log`, if a step failed
 
     @property
     def failed(self) -> int:
@@ -44,7 +45,8 @@ class CheckReport(msgspec.Struct, frozen=True):
 
 
 def run(name: str, say: Callable[[str], None]) -> CheckReport:
-    """Check the demo with a mesh of that name, which nothing else may have. `say` gets a line after each step."""
+    """Run every step of the check on a mesh called `name`, which must not run yet, and return the report. `say` is
+    called with one line after each step."""
     home = Path(tempfile.mkdtemp(prefix="weft-demo-check-"))
     home.chmod(0o755)
     mesh = MeshProcess(
@@ -246,7 +248,7 @@ def _fault_heals(mesh: MeshProcess) -> str:
         for answer in until(answers, removed, seconds=20):
             if answer.status != 200:
                 well_since, well = answer.at, 0
-            elif (well := well + 1) == 60:  # with the fault in place, chance gives that once in 10¹⁸
+            elif (well := well + 1) == 60:  # with the fault in place, 60 successes in a row have a probability of 10⁻¹⁸
                 break
     if well < 60:
         raise StepFailed("20 s after removing the fault, catalog still fails")

@@ -1,4 +1,4 @@
-"""Options of istioctl that have no sense here: the name of one comes in, and what to type instead leaves."""
+"""Options of istioctl that weft does not have, and for each the hint what to type instead."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ _INSTEAD = {
 
 
 def instead_of(option: str) -> str:
-    """Nothing, if istioctl has no such option either."""
+    """Return what to type instead of istioctl's `option`; empty if istioctl has no such option either."""
     return _INSTEAD.get(option.partition("=")[0], "")

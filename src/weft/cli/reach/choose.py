@@ -1,4 +1,5 @@
-"""Which mesh and which pod somebody means: the only one if there is only one, else the one named; a hint otherwise."""
+"""Chooses the mesh or the pod that a command is about: the named one, or the only one. If there is no such mesh or pod,
+or several, the command ends with a hint."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ _NOT_ROOT = "" if os.geteuid() == 0 else with_this_weft("\nonly root sees the me
 
 
 def choose_mesh(name: str | None, *, or_cluster: bool = False, or_files: str = "") -> str:
-    """The name of a running mesh. `or_cluster`: whether whoever asks could ask a cluster as well; `or_files`: how it is
-    asked about a mesh that is only written."""
+    """Return the name of the running mesh to use: `name`, or the only one. If there is none, the command ends with a
+    hint, which also suggests a cluster if `or_cluster`, and the flag `or_files` for a mesh in files."""
     records = meshes()
     running = [record.name for record in records if record.running]
     killed = [record.name for record in records if not record.running]
@@ -42,7 +43,7 @@ def choose_mesh(name: str | None, *, or_cluster: bool = False, or_files: str = "
 
 
 def one_name(argument: str | None, option: str | None) -> str | None:
-    """The mesh's name, which may be given as `NAME` or as `--mesh NAME`."""
+    """Return the mesh's name, which may be given as the argument `NAME` or as `--mesh NAME`."""
     if argument is not None and option is not None and argument != option:
         fail(f"two meshes are named: {argument} and {option}", f"leave one out: --mesh {option}", code=2)
     return argument if argument is not None else option
@@ -53,7 +54,7 @@ def _clean_up(name: str) -> str:
 
 
 def tell_of_killed_meshes() -> None:
-    """Their namespaces are still there."""
+    """Print every mesh whose process was killed, and the command that removes its namespaces."""
     for record in meshes():
         if not record.running:
             say(f"mesh {record.name} was killed; {_clean_up(record.name)}")
@@ -64,12 +65,13 @@ def running_meshes() -> list[str]:
 
 
 def choose_pod(status: MeshStatus, word: str) -> PodStatus:
-    """A pod by its name, or a pod of the workload of that name, a ready one if there is one. NAMESPACE/ may precede."""
+    """Return the pod named `word`, or one pod of the workload named `word`, preferably a ready one. `word` may begin
+    with NAMESPACE/."""
     return _best(_matches(status, word))
 
 
 def choose_pods(status: MeshStatus, word: str) -> list[PodStatus]:
-    """A pod by its name, or all pods of the workload of that name."""
+    """Return the pod named `word`, or all pods of the workload named `word`."""
     return list(_matches(status, word))
 
 

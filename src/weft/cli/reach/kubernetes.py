@@ -1,5 +1,6 @@
-"""Reaching the mesh of a cluster: pods are found by the API server, and their Envoys are asked through it, with the
-rights of whoever runs the command. Blocking on purpose, as everything that a command asks once."""
+"""Connection to the mesh of a cluster. The API server lists the pods and forwards requests to their Envoys, with the
+permissions of the user who runs the command. The methods block, because a command sends its few requests one after
+another."""
 
 from __future__ import annotations
 
@@ -82,7 +83,8 @@ class ClusterReach:
         return answer.body
 
     def names(self, kind: str = "pod", namespace: str = "") -> list[str]:
-        """Of the current namespace, unless another is named: a cluster may have very many."""
+        """Return the names in `namespace`, by default in the current namespace of the kubeconfig, because a cluster may
+        have very many."""
         if kind == "namespace":
             listed = self._run(self._client.list(resource.NAMESPACES, dict)).items
             return [each["metadata"]["name"] for each in listed]
@@ -126,7 +128,7 @@ class ClusterReach:
         return self._runner.run(asked)
 
     async def _pods(self, word: str, namespace: str) -> list[dict[str, Any]]:
-        """Those that run and have a proxy; at least one."""
+        """Return the running pods with a proxy that `word` names. If there is none, the command ends."""
         kind, name, said = split(word, namespace)
         within = said or self._client.connection.namespace
         found = await (self._of(kind, name, within) if kind not in ("", "pod") else self._named(kind, name, within))
@@ -148,7 +150,7 @@ class ClusterReach:
         return meshed
 
     async def _named(self, kind: str, name: str, namespace: str) -> list[dict[str, Any]] | None:
-        """A pod, or what a workload of that name runs."""
+        """Return the pod called `name`, or the pods of the workload called `name`; None if there is neither."""
         try:
             return [await self._client.get(resource.PODS, name, namespace=namespace)]
         except ApiError as error:
@@ -183,7 +185,8 @@ def _problem(said: bytes) -> Problem | None:
 
 
 def _selector(selector: dict[str, Any]) -> str:
-    """As the API takes it. A Service has only labels, without a word around them."""
+    """Return a label selector as the API expects it, as text. The selector of a Service is a plain map of labels,
+    without `matchLabels`."""
     if not {"matchLabels", "matchExpressions"} & selector.keys():
         return ",".join(f"{name}={value}" for name, value in selector.items())
     parts = [f"{name}={value}" for name, value in (selector.get("matchLabels") or {}).items()]
@@ -209,7 +212,7 @@ def _runs(pod: dict[str, Any]) -> bool:
 
 
 def has_proxy(pod: dict[str, Any]) -> bool:
-    """A sidecar is among the containers, or a container that starts before them and stays."""
+    """Return whether the pod has a sidecar, as a container or as a native sidecar among the init containers."""
     spec = pod.get("spec", {})
     return any(
         each.get("name") == PROXY_CONTAINER

@@ -1,4 +1,4 @@
-"""Reaching a mesh that `weft up` runs on this machine, over the socket of its engine."""
+"""Connection to a mesh that `weft up` runs on this machine, over the socket of its engine."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class LocalReach:
         return {self.mesh: self.ask(page, query)}
 
     def close(self) -> None:
-        """Each question is a connection of its own."""
+        """Do nothing: each query has its own connection, closed after the response."""
 
     def _pods(self, word: str, namespace: str) -> list[PodStatus]:
         from weft.cli.reach.choose import choose_pods

@@ -1,5 +1,5 @@
-"""Whether the files that a DestinationRule's `tls` names are there. On one machine the proxies see what its user sees;
-a document comes in, warnings leave."""
+"""Warns about files that a DestinationRule's `tls` names and that do not exist or cannot be read. On one machine the
+proxies see the same files as the user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _FILES = ("clientCertificate", "privateKey", "caCertificates", "caCrl")
 
 
 def problems_of(document: Document) -> Iterator[Problem]:
-    """Warnings: the file may yet come, and Envoy looks for it again."""
+    """Yield a warning for each certificate or key file of `document` that is missing or unreadable. Not an error: the
+    file may be created later, and Envoy retries."""
     from weft.base.problem import Problem, Severity
 
     for path, file in _named(document.body.get("spec"), ("spec",)):
@@ -29,7 +30,8 @@ def problems_of(document: Document) -> Iterator[Problem]:
 
 
 def _named(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:
-    """Every absolute path below a `tls`; others are refused where they are read."""
+    """Yield every absolute path below a `tls` field, with the path of its field. Relative paths are rejected by the
+    parser."""
     if isinstance(value, Mapping):
         for name, held in value.items():
             if name in _FILES and path[-1] == "tls" and isinstance(held, str) and held.startswith("/"):

@@ -1,5 +1,5 @@
-"""What `weft test`, `weft diff` and `weft explain -f` try requests upon: files, files laid over what runs here or on a
-cluster, and the RequestTests among them."""
+"""Provides the mesh on which `weft test`, `weft diff` and `weft explain -f` try requests: from files, or from files
+applied over a running mesh on this machine or on a cluster; and the RequestTests among the files."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 
 
 class GivenFiles(NamedTuple):
-    documents: list[Document]  # of the mesh
+    documents: list[Document]  # objects of the mesh, without RequestTests
     cases: list[RequestCase]
-    problems: list[Problem]  # of the files, and of the tests
+    problems: list[Problem]  # problems of the files and of the RequestTests
 
 
 class Base(NamedTuple):
-    """What is there before a change."""
+    """The mesh before a change."""
 
     name: str
     documents: list[Document]
     cases: list[RequestCase]
-    running: tuple[tuple[ObjectKey, tuple[Value, ...]], ...] | None = None  # a cluster's pods, and who answers there
+    running: tuple[tuple[ObjectKey, tuple[Value, ...]], ...] | None = None  # a cluster's pods and EndpointSlices
     recent: tuple[SeenRequest, ...] = ()
-    problems: tuple[Problem, ...] = ()  # of its files, and of objects whose last good state is among the documents
+    problems: tuple[Problem, ...] = ()  # of its files, and of objects replaced by their last valid version
     runs: bool = False
 
 
 def read(paths: Sequence[Path]) -> GivenFiles:
-    """All that is given, together."""
+    """Read all `paths` as one mesh, and the RequestTests among its files."""
     from weft.api.request_test import KIND, read_request_test
     from weft.cli.read.mesh_files import meshes_in
 
@@ -59,7 +59,8 @@ def read(paths: Sequence[Path]) -> GivenFiles:
 
 
 def check(problems: Iterable[Problem]) -> None:
-    """Errors end the command: what is asked about would not be there."""
+    """Print the errors among `problems`, and end the command if there is one: the result would lack the rejected
+    objects."""
     errors = list(dict.fromkeys(map(coded, filter(is_error, problems))))
     for problem in errors:
         say(str(problem))
@@ -69,7 +70,8 @@ def check(problems: Iterable[Problem]) -> None:
 
 
 def warn(problems: Iterable[Problem]) -> None:
-    """What is refused is not there, as a control plane would have it, and whatever else there is can be tried."""
+    """Print the errors among `problems` and continue. As in a control plane, rejected objects are left out and the
+    others are used."""
     errors = list(dict.fromkeys(map(coded, filter(is_error, problems))))
     for problem in errors:
         say(str(problem))
@@ -81,7 +83,7 @@ def warn(problems: Iterable[Problem]) -> None:
 
 
 def warn_of_base(name: str, problems: Iterable[Problem], *, runs: bool) -> None:
-    """Of what nobody has given now, in one line."""
+    """Print one warning for all errors of the base mesh, whose files are not among those given now."""
     errors = sorted({coded(each) for each in problems if is_error(each)}, key=lambda each: (str(each.where), each.what))
     if errors:
         count = f"{len(errors)} errors" if len(errors) > 1 else "an error"
@@ -90,7 +92,7 @@ def warn_of_base(name: str, problems: Iterable[Problem], *, runs: bool) -> None:
 
 
 def stage_of(documents: list[Document], read: Reading | None = None) -> Stage:
-    """Of what is given. What in it would be refused is told."""
+    """Return the stage of the given documents, and print a warning for the rejected ones."""
     stage, refused = staged(documents, read)
     warn(refused)
     return stage
@@ -101,7 +103,8 @@ def staged(
     read: Reading | None = None,
     running: Iterable[tuple[ObjectKey, tuple[Value, ...]]] | None = None,
 ) -> tuple[Stage, tuple[Problem, ...]]:
-    """With the errors of whatever is refused. `read`: if others look at the same documents too."""
+    """Return the stage of the given documents, and the errors of the rejected ones. `read` is a parse cache, for
+    documents that are parsed more than once. `running` holds a cluster's pods and EndpointSlices."""
     from weft.api.parse_cache import Reading
     from weft.cli.read.mesh_files import FileAdmission
     from weft.inspect.rehearse.mesh_from_files import written_mesh
@@ -136,7 +139,7 @@ def base_of(
     context: str | None,
     system: str,
 ) -> Base:
-    """A directory, the mesh that runs here, or a cluster."""
+    """Return the mesh before the change: the directory `against`, the mesh on this machine, or a cluster."""
     refuse_two(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
     if against is not None:
         found = read([against])
@@ -164,8 +167,8 @@ def base_of(
 
 
 def in_force(documents: list[Document], configz: bytes) -> tuple[list[Document], list[Problem]]:
-    """What a mesh runs on: its files, and in the place of what is refused there what was good before, as far as
-    anything was. With the errors of what has such a place taken."""
+    """Return the documents that a running mesh uses, and the errors of the replaced ones. A document with an error is
+    replaced by the last valid version of the object, from the debug page `configz`, if there was one."""
     import msgspec
 
     from weft.api.kinds import key_kind
@@ -218,7 +221,8 @@ def _cluster(kubeconfig: Path | None, context: str | None, system: str) -> Base:
 def declared_and_seen(
     mesh: str | None, *, kubernetes: bool, kubeconfig: Path | None, context: str | None, system: str
 ) -> tuple[list[RequestCase], tuple[SeenRequest, ...]]:
-    """The requests by which the past of a mesh is judged: RequestTests beside its YAML, and recent traffic."""
+    """Return the requests that `weft diff` tries on two moments of a mesh's history: the RequestTests beside its YAML,
+    and recent traffic."""
     import asyncio
 
     from weft.cli.read.recent_traffic import seen_here, seen_on_cluster
