@@ -1,5 +1,5 @@
-"""`weft x authz check`: the AuthorizationPolicies that are in force at a pod, as its Envoy has them. What was written
-and never arrived is not there; what was removed and is still enforced is."""
+"""`weft x authz check`: the AuthorizationPolicies that a pod's Envoy enforces, read from its config. A policy that
+never reached the proxy is missing; a deleted policy that is still enforced is shown."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ COLUMNS = ("ACTION", "AuthorizationPolicy", "RULES")
 
 _RULE = re.compile(r"ns\[(?P<namespace>[^]]*)\]-policy\[(?P<name>[^]]*)\](?:-rule\[\d+\]|-refused)(?P<more>.*)")
 _ORDER = ("CUSTOM", "AUDIT", "DENY", "ALLOW")
-# By the prefix of what they note, as `translate/authorization.py` has it; reading that here would take longer than all
-# the rest.
+# Actions by the prefix of their shadow rules' statistics, as in `translate/authorization.py`. Importing that module
+# would take longer than the whole command.
 _NOTED = {
     "istio_dry_run_allow_": "ALLOW (dry run)",
     "istio_dry_run_deny_": "DENY (dry run)",
@@ -72,7 +72,8 @@ def check(source: ProxySource, output: str) -> None:
 
 
 def policies(dump: Dump) -> list[tuple[str, str, list[str]]]:
-    """Action, NAME.NAMESPACE, and the names of the rules; each policy once, on however many ports it is."""
+    """Return action, NAME.NAMESPACE and the names of the rules of each policy in a dump. A policy on several ports is
+    listed once."""
     from weft.envoy.dump_listeners import listeners
 
     found: dict[tuple[str, str], dict[str, None]] = {}
@@ -88,7 +89,7 @@ def policies(dump: Dump) -> list[tuple[str, str, list[str]]]:
 
 
 def _configs(listener: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Of every filter that authorizes, of connections and of requests."""
+    """Yield the config of every RBAC filter of a listener, for connections (network) and for requests (HTTP)."""
     from weft.envoy.dump import at, items, text
 
     default = at(listener, "default_filter_chain")
@@ -101,11 +102,11 @@ def _configs(listener: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _rules(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each rule with what its policy does."""
+    """Yield each rule of an RBAC filter with its action."""
     from weft.envoy.dump import at, text
 
     for field in ("rules", "shadow_rules"):
-        action = text(config, field, "action") or "ALLOW"  # the default, which JSON leaves out
+        action = text(config, field, "action") or "ALLOW"  # the default value, which JSON omits
         if field == "shadow_rules":
             action = _NOTED.get(text(config, "shadow_rules_stat_prefix"), f"{action} (dry run)")
         elif action == "LOG":

@@ -1,4 +1,4 @@
-"""`weft bisect`: which change made a request end as it does."""
+"""`weft bisect`: finds the change that gave a request its current result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weft describe`: what a mesh makes of one pod or one service, in plain English."""
+"""`weft describe`: describes one pod or one service as the mesh sees it, in plain English."""
 
 from __future__ import annotations
 

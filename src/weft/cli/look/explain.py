@@ -1,4 +1,5 @@
-"""`weft explain`: what would happen to a request, decision by decision, and who decided it."""
+"""`weft explain`: explains what would happen to a request, decision by decision, with the object behind each decision.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`weft proxy-status`: how far each proxy is with what the control plane wants it to have; for one, what differs."""
+"""`weft proxy-status`: shows whether each proxy has acknowledged the config that the control plane sent; for one proxy,
+what differs between the two."""
 
 from __future__ import annotations
 
@@ -99,7 +100,7 @@ def _one(reached: MeshReach, word: str, namespace: str, output: str, file: str |
     sent = msgspec.json.decode(reached.ask("config_dump", asked, replica=proxies[-1].istiod))
     said = reached.admin(proxy, "/config_dump", query) if file is None else _contents(file)
     dump = read(said, where=file or str(proxy))
-    dump.section(CLUSTERS)  # what has none is no dump, and not an Envoy without configuration
+    dump.section(CLUSTERS)  # without clusters, the file is not a config dump
     found = differences(sent, dump.document)
     if is_data(output):
         print_data(found, output)
@@ -112,7 +113,8 @@ def _one(reached: MeshReach, word: str, namespace: str, output: str, file: str |
 
 
 def _proxies(reached: MeshReach, namespace: str) -> list[ProxySync]:
-    """Of every replica. A proxy that has just moved from one to another is told once: by who has it since."""
+    """Return the proxies of every replica. A proxy that has just reconnected from one replica to another is listed
+    once, with its newest connection."""
     import msgspec
 
     from weft.control.sync_status import ProxySync

@@ -1,4 +1,4 @@
-"""`weft authn tls-check`: what callers of a service send, what its servers take, and whether that fits."""
+"""`weft authn tls-check`: shows what callers of a service send, what its servers accept, and whether the two agree."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _object(where: dict[str, Any] | None) -> str:
-    """NAME/NAMESPACE, as the table has always had it."""
+    """Return an object as NAME/NAMESPACE, the format of istioctl's table."""
     if where is None:
         return "-"
     namespace, _, name = where["object"].partition(" ")[2].partition("/")
@@ -99,7 +99,7 @@ def _object(where: dict[str, Any] | None) -> str:
 
 
 def _told(row: dict[str, Any]) -> str:
-    """Why it is not OK, who is concerned, and the objects with their places."""
+    """Return why the row is not OK, at which servers, and the objects that decide with file and line."""
     deciding = [
         f"{where['object']} ({where['file']}:{where['line']})" if where["file"] else str(where["object"])
         for where in (row["rule"], row["policy"])

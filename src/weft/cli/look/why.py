@@ -1,4 +1,4 @@
-"""`weft why`: which objects and rules made a resource of a proxy, part by part."""
+"""`weft why`: shows which objects and rules produced a resource of a proxy, part by part."""
 
 from __future__ import annotations
 

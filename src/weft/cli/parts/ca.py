@@ -1,4 +1,4 @@
-"""`weft ca`: a root, what certificates there are, and a new root in place of the old one."""
+"""`weft ca`: create a CA's root, show its certificates, and rotate the root."""
 
 from __future__ import annotations
 
@@ -217,7 +217,8 @@ def rotate(
 
 
 def _of_directory(directory: Path) -> AuthorityStatus:
-    """Of the process that signs with it, which knows more, or else of the files."""
+    """Return the status of the CA in `directory`: from the process that signs with it, which has more details, or else
+    from the files."""
     from weft.ca.admin import Wish, ask
     from weft.ca.status import read_status
 
@@ -303,7 +304,8 @@ def _print_roots(certificates: Sequence[CertificateFacts]) -> None:
 
 
 def _table(certificates: Sequence[CertificateFacts], *, wide: bool) -> FirstThatFits:
-    """Where there is no room, when it began goes first, then the kind of key; fingerprints never have any."""
+    """Return a table of certificates. On a narrow terminal, the columns NOT BEFORE and then KEY are left out. With
+    `wide`, serial numbers and fingerprints are added; if they do not fit, each certificate becomes a block of lines."""
     from datetime import UTC, datetime
     from functools import partial
 
@@ -340,7 +342,7 @@ def _columns(names: Sequence[str], rows: Sequence[dict[str, str]]) -> Table:
     for name in names:
         table.add_column(name, no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(row[name]) for name in names))  # as text: `:cd:` in a fingerprint is an emoji otherwise
+        table.add_row(*(Text(row[name]) for name in names))  # else `:cd:` becomes an emoji
     return table
 
 

@@ -1,5 +1,5 @@
-"""`weft ca show --kubernetes` and `weft ca rotate --kubernetes`: the root that a cluster keeps in its Secret, or the CA
-that somebody plugged in, in theirs."""
+"""`weft ca show --kubernetes` and `weft ca rotate --kubernetes`: the root that weft keeps in a Secret of the cluster,
+or the plugged-in CA in the Secret of its owner."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from weft.kube.client import Client
     from weft.kube.resource import ResourceKind
 
-_PATIENCE_SECONDS = 60.0  # until a control plane takes note
+_PATIENCE_SECONDS = 60.0  # time for a control plane to begin the rotation
 
 
 class InstalledCa(NamedTuple):
-    """Where weft is installed."""
+    """The cluster and the namespace in which weft is installed."""
 
     kubeconfig: Path | None
     context: str | None
@@ -106,7 +106,8 @@ async def _follow(asked: Client, namespace: str, *, wait: bool) -> None:
 
 
 async def _plugged_in(asked: Client, namespace: str) -> AuthorityStatus | None:
-    """Of the CA that somebody put into a Secret for the control plane, if that is what signs."""
+    """Return the status of a CA that was plugged in through a Secret; None if there is none, or if it does not sign
+    yet."""
     from cryptography import x509
 
     from weft.ca.certificates import certificate_pem
@@ -140,7 +141,7 @@ async def _plugged_in(asked: Client, namespace: str) -> AuthorityStatus | None:
 
 
 async def _secret_of_others(asked: Client, namespace: str) -> str:
-    """The name that it was installed with."""
+    """Return the name of the Secret for a plugged-in CA, as set at installation."""
     from weft.install.values import Values
     from weft.kube.resource import DEPLOYMENTS
 
@@ -153,7 +154,7 @@ async def _secret_of_others(asked: Client, namespace: str) -> str:
 
 
 async def _data(asked: Client, resource: ResourceKind, name: str, namespace: str) -> dict[str, Any]:
-    """Nothing for what is not there."""
+    """Return the `data` of a Secret or ConfigMap; empty if the object does not exist."""
     from weft.kube.error import ApiError
 
     try:

@@ -1,5 +1,5 @@
-"""`weft control`: only the control plane. A directory comes in, xDS goes out, to any client that speaks it; and
-certificates, to whoever shows a token that is trusted."""
+"""`weft control`: the control plane alone. It reads a directory of YAML, serves xDS to any client, and issues
+certificates to clients with a trusted token."""
 
 from __future__ import annotations
 
@@ -170,7 +170,8 @@ class _Ca(NamedTuple):
 def _ca(
     directory: Path, address: str, trust_domain: str, tokens: tuple[Path | None, str, str], skew: timedelta
 ) -> _Ca | None:
-    """None without keys to check tokens by: a CA that cannot know who asks must not answer."""
+    """Return the CA to serve, or None without keys to verify tokens: a CA that cannot authenticate its clients must not
+    sign."""
     from weft.base.secrecy import keep_memory_private
     from weft.ca.authority import Authority, Terms
     from weft.ca.signed_tokens import SignedTokens
@@ -187,7 +188,7 @@ def _ca(
 
 
 async def _serve(plane: ControlPlane, config: Path, listen: str, ca: _Ca | None, debug: str) -> None:
-    """Until SIGINT or SIGTERM."""
+    """Serve xDS, the CA and the debug pages until SIGINT or SIGTERM."""
     import asyncio
     import signal
     from contextlib import AsyncExitStack
@@ -205,8 +206,8 @@ async def _serve(plane: ControlPlane, config: Path, listen: str, ca: _Ca | None,
         try:
             bound = await plane.listen(listen)
             if listen.startswith("unix:"):
-                # As open as a port on the loopback: proxies run as users of their own, and the mode of the socket's
-                # directory says which of them come as far as here.
+                # As open as a port on the loopback interface, because proxies run as other users. The mode of the
+                # socket's directory decides which users can reach it.
                 Path(listen.removeprefix("unix:")).chmod(0o666)
         except ListenError as error:
             fail(str(error), "choose another address: --listen 127.0.0.1:15011")
@@ -245,8 +246,9 @@ async def _serve_ca(ca: _Ca, stack: AsyncExitStack) -> str:
 
 
 async def _serve_debug(plane: ControlPlane, config: Path, given: str, stack: AsyncExitStack) -> None:
-    """Proxies are served also where its owner cannot ask it: that is said, and stops nothing. A place that somebody has
-    chosen is another matter."""
+    """Serve the debug pages on the owner's socket. Without such a socket, proxies are still served, and a message
+    states that the control plane cannot be queried. If the user chose the directory with --debug, the command fails
+    instead."""
     import os
 
     from weft.base.private_directory import NotPrivate, make_private
@@ -279,7 +281,8 @@ async def _serve_debug(plane: ControlPlane, config: Path, given: str, stack: Asy
 
 
 def _remove(place: Path) -> None:
-    """Only if nothing is left in it; and what is around it, where that is weft's own and empty."""
+    """Remove the directory of the debug socket if it is empty, and its parent directory if that is weft's own and
+    empty."""
     from contextlib import suppress
 
     from weft.cli.reach.control_directory import STREAMS, default_place

@@ -1,4 +1,4 @@
-"""`weft interception`: Istio's init container as a command. Prints the rules, or puts them in place."""
+"""`weft interception`: Istio's init container as a command. It prints the iptables rules, applies or removes them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PROCESS_ONE = Path("/proc/1/ns/net")
     context_settings={
         "ignore_unknown_options": True,
         "allow_extra_args": True,
-        "help_option_names": ["--help"],  # short names are all Istio's
+        "help_option_names": ["--help"],  # all short options are Istio's
     }
 )
 @click.option("--apply", is_flag=True, help="Apply the rules in the network namespace this command runs in.")
@@ -59,7 +59,8 @@ def interception(context: click.Context, apply: bool, remove: bool, force: bool)
 
 
 def _is_machines_own() -> bool:
-    """Process 1 lives in it, and we are not process 1, as an init container would be. In doubt: yes."""
+    """Return whether this is the machine's own network namespace: that of process 1, unless this process is process 1,
+    as in an init container. True if that cannot be determined."""
     import os
 
     from weft.netns.namespace import OWN, is_kernels_first
@@ -71,12 +72,12 @@ def _is_machines_own() -> bool:
         return False
     try:
         return here.stat().st_ino == _PROCESS_ONE.stat().st_ino
-    except OSError:  # process 1 may not be asked, even by root, where its process is shielded
+    except OSError:  # the namespace of a protected process 1 is unreadable even for root
         return not _is_named(here)
 
 
 def _is_named(namespace: Path) -> bool:
-    """Whether it is one that `ip netns` knows: somebody made it."""
+    """Return whether `ip netns` lists the namespace, which means that it was created by a user."""
     try:
         made = list(Path("/run/netns").iterdir())
     except OSError:

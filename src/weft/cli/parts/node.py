@@ -1,4 +1,4 @@
-"""`weft node`: the agent of one machine. Registrations come in as files, certificates leave through sockets."""
+"""`weft node`: the agent of one machine. It reads registrations from files and serves certificates on sockets."""
 
 from __future__ import annotations
 
@@ -168,7 +168,8 @@ def _run_machine(
 
 
 async def _follow_roots(file: Path, client: CertificateClient) -> None:
-    """The CA may have moved to other roots while it could not be reached."""
+    """Watch the file of the CA's roots and trust each new version: the CA may have changed its roots while it was
+    unreachable."""
     from weft.node.roots import read_roots, watch_roots
 
     async for bundle in watch_roots(file, read_roots(file)):
@@ -176,7 +177,8 @@ async def _follow_roots(file: Path, client: CertificateClient) -> None:
 
 
 def _address(text: str) -> tuple[str | None, int] | None:
-    """Without a host, on every address of both families: kubelet calls the pod's first one, which may be either."""
+    """Return host and port of HOST:PORT or :PORT. The host is None for every address, IPv4 and IPv6: kubelet probes the
+    pod's first address, which may be of either family. None for an empty text."""
     from weft.cli.print.output import fail
 
     host, _, port = text.rpartition(":")
@@ -201,7 +203,7 @@ def _roots(ca: str, ca_root: Path | None) -> str | None:
 
 
 async def _run(service: NodeService, client: CertificateClient) -> None:
-    """Until SIGINT or SIGTERM."""
+    """Run the agent until SIGINT or SIGTERM."""
     import asyncio
     import signal
 

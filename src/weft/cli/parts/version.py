@@ -1,5 +1,6 @@
-"""`weft version`: of this command, and, where a mesh can be asked, of its control plane and its proxies. The names and
-shapes are istioctl's. Rule: without a mesh nothing is waited for, and whoever does not answer costs a line, no more."""
+"""`weft version`: the versions of this command and, if a mesh can be queried, of its control plane and its proxies.
+Names and formats are istioctl's. Rule: without a mesh the command does not wait, and a mesh that does not respond
+costs one line on standard error."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def version(
 
 
 def print_here() -> None:
-    """`weft --version`"""
+    """Print the versions for `weft --version`."""
     for name, said in zip(("weft", "envoy", "python"), here().values(), strict=True):
         click.echo(f"{name} {said}")
 
@@ -84,13 +85,14 @@ def _listed(versions: list[str]) -> str:
 
 
 def _asked(reached: MeshReach) -> dict[str, Any]:
-    """Of every replica. Nobody there, or no right to ask: told on standard error, and what is known is printed."""
+    """Return the versions of all replicas of the control plane and of the proxies. If they cannot be queried, print the
+    reason on standard error and return nothing."""
     import msgspec
 
     try:
         replicas = reached.ask_all("version")
         proxies = [proxy for said in reached.ask_all("syncz").values() for proxy in msgspec.json.decode(said)]
-    except Exit:  # it has been said why
+    except Exit:  # the reason is printed already
         return {}
     except Exception as error:
         problem = getattr(error, "problem", None)

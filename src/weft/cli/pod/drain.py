@@ -1,4 +1,4 @@
-"""`weft drain`: what kubelet runs in a sidecar's container before it ends it."""
+"""`weft drain`: kubelet runs it in a sidecar's container before it stops the container."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`weft iptables`: what istio-init runs. Istio's arguments come in, and the redirect of the pod that it runs in is in
-place when it ends; the rules are on standard output, for whoever looks at the container's log."""
+"""`weft iptables`: istio-init runs it. It takes Istio's arguments and applies the redirect in its own pod. The rules
+are printed on standard output, for readers of the container's log."""
 
 from __future__ import annotations
 

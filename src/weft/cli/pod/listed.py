@@ -1,5 +1,5 @@
-"""The commands that run inside pods, each with its line of help. Each is a module of this package with a function
-`run`: arguments come in, the exit status leaves."""
+"""The commands that run inside pods, each with its line of help. Each command is a module of this package with a
+function `run`, which takes the arguments and returns the exit code."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`weft redirect`: the node's agent is asked for the redirect where pods may not change their own network. `weft wait`
-does so at a proxy's start; by itself it is for whoever looks into a pod."""
+"""`weft redirect`: requests the redirect from the node's agent, where pods may not change their own network. `weft
+wait` makes the same request when a proxy starts; the command itself is for debugging inside a pod."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ def run(arguments: list[str]) -> int:
     for option in ("--socket", "--timeout"):
         _taken(wanted, option, "")
     try:
-        Interception.from_arguments(wanted)  # what is wrong with them is said here, too
+        Interception.from_arguments(wanted)  # reports invalid arguments before the agent is called
     except NetworkError as error:
         return _fail(f"{error.problem.where}: {error.problem.what}", error.problem.hint)
     return have_redirected(arguments)
 
 
 def have_redirected(arguments: list[str]) -> int:
-    """Without a look at them before: who has written them is sure of them, and waits."""
+    """Request the redirect from the node's agent, and return the exit code. The arguments are not checked first,
+    because the injector wrote them and a pod's start waits."""
     from weft.node.redirect_call import RedirectFailed, ask
 
     rest = list(arguments)
@@ -57,7 +58,7 @@ def have_redirected(arguments: list[str]) -> int:
 
 
 def _taken(arguments: list[str], name: str, default: str) -> str:
-    """The value of an option, which is then no longer among the arguments."""
+    """Return the value of an option, and remove the option from the arguments."""
     for place, argument in enumerate(arguments):
         if argument.startswith(f"{name}="):
             del arguments[place]

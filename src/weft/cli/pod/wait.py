@@ -1,7 +1,7 @@
-"""`weft wait`: what kubelet runs right after it has started a sidecar, so that the application starts only when the
-sidecar is ready; and, where the node's agent sets up the redirect, not before that is in place. As long as this runs,
-kubelet does nothing else for the pod: it neither ends it nor shows its logs. Hence not for ever; what is said at the
-end stands in the pod's status, and kubelet tries again."""
+"""`weft wait`: kubelet runs it right after it has started a sidecar, so that the application starts only when the
+sidecar is ready and, if the node's agent sets up the redirect, when the redirect is in place. While this command
+runs, kubelet can neither stop the pod nor show its logs. It therefore has a time limit; its error is shown in the
+pod's status, and kubelet tries again."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _HELP = """Usage: weft wait [TIME] [--redirect ARGUMENTS]
 
   Example: weft wait 10s
 """
-# What stands here when a container ends is its message. kubelet tells what a hook said only of containers that fail,
-# and an Envoy that is told to end does not.
+# The content of this file when a container ends is the container's message. kubelet reports the output of a hook only
+# for containers that fail, and an Envoy that is stopped exits normally.
 _LAST_WORDS = "/dev/termination-log"
 
 
@@ -63,7 +63,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _parted(arguments: list[str]) -> tuple[list[str], list[str] | None]:
-    """Ours, and those of the redirect, if one is wanted."""
+    """Return the arguments of `weft wait` and those of the redirect; None for the latter without `--redirect`."""
     if "--redirect" not in arguments:
         return arguments, None
     place = arguments.index("--redirect")
@@ -71,7 +71,7 @@ def _parted(arguments: list[str]) -> tuple[list[str], list[str] | None]:
 
 
 def _leave(words: str) -> None:
-    """For the pod's status, if this runs in a container."""
+    """Write the message for the pod's status, if this runs in a container."""
     with contextlib.suppress(OSError):
         last = os.open(_LAST_WORDS, os.O_WRONLY | os.O_TRUNC)
         try:

@@ -1,10 +1,10 @@
-"""Moments of a mesh's history, and the objects that changed in them, on one line each."""
+"""Formats the moments of a mesh's history, each on one line with the objects that changed."""
 
 from __future__ import annotations
 
 from typing import Any
 
-_MOST_SHOWN = 3  # objects of one moment on its line
+_MOST_SHOWN = 3  # objects named on the line of a moment
 
 
 def told_moment(moment: dict[str, Any]) -> tuple[str, str, str, str]:

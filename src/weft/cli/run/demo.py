@@ -1,4 +1,5 @@
-"""`weft demo`: the example shop, copied to where it can be edited, and run. `--check` does it unattended and judges."""
+"""`weft demo`: copies the example shop to a directory where it can be edited, and runs it. With `--check` it runs
+unattended and checks the results."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def demo(directory: Path, check: bool, own_name: str | None, no_live: bool) -> N
     from weft.local.run_directory import find
     from weft.local.status import MeshStatus
 
-    # Before anything is copied: a copy that is never run would only be in the way of the next demo.
+    # Before the shop is copied: a copy that was never run would get in the way of the next demo.
     refuse_without_privileges()
     name = own_name or ("demo" if not check else f"check-{os.getpid()}")
     record = find(name)
@@ -68,7 +69,7 @@ def demo(directory: Path, check: bool, own_name: str | None, no_live: bool) -> N
 
 
 def _check(name: str) -> int:
-    """Exit code 0 if everything was seen as promised."""
+    """Run the check and return the exit code: 0 if every step passed."""
     import sys
 
     from weft.cli.print.demo_steps import is_one_place, steps_table
@@ -76,7 +77,8 @@ def _check(name: str) -> int:
 
     report = run(name, say)
     count = len(report.steps)
-    # Each step has been said on standard error. Who sees both streams needs no table of the same.
+    # Each step was printed on standard error. If standard output is the same terminal or file, a table would repeat
+    # them.
     if is_one_place(sys.stdout, sys.stderr):
         say(f"{count - report.failed} of {count} steps passed")
     else:

@@ -1,4 +1,5 @@
-"""`weft exec`: run a command in a pod, as its app runs: the same network, user, files and environment."""
+"""`weft exec`: runs a command in a pod in the same way as its application: with the same network, user, files and
+environment."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def exec_(target: str, command: tuple[str, ...], mesh: str | None) -> None:
     from weft.local.client import fetch_entrance, fetch_status
     from weft.local.error import CannotStart
 
-    # Options after the target are the command's own; the two dashes that say so are not.
+    # Options after the target belong to the command. The `--` before them does not.
     words = list(command or ())
     if words and words[0].startswith("-") and words[0] != "--":
         fail(f"`{words[0]}` cannot be a command", "options go before the target: weft exec --mesh NAME TARGET", code=2)
@@ -42,5 +43,5 @@ def exec_(target: str, command: tuple[str, ...], mesh: str | None) -> None:
     environment = entrance.environment
     if sys.stdin.isatty() and "TERM" in os.environ:
         environment = {"TERM": os.environ["TERM"], **environment}
-    # Becoming the command, instead of starting it, passes signals, terminal and exit code on without a word of code.
+    # Replace this process with the command: signals, terminal and exit code then need no forwarding.
     os.execve(entrance.argv[0], entrance.argv, environment)  # noqa: S606

@@ -1,4 +1,4 @@
-"""`weft logs`: what a workload's app, or its proxy, has printed."""
+"""`weft logs`: prints the output of a workload's application or of its proxy."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _Reader:
 
 
 def _print_together(read: _Reader, pods: list[PodStatus]) -> None:
-    """Several pods at once, each line with its pod's name, until the last of them is gone."""
+    """Print the logs of several pods at once, each line with the name of its pod, until the last pod has ended."""
     from threading import Thread
 
     threads = [Thread(target=read.print, args=(pod, f"{pod.name}: "), daemon=True) for pod in pods]

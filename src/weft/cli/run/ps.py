@@ -1,4 +1,4 @@
-"""`weft ps`: the pods of the running meshes."""
+"""`weft ps`: lists the pods of the running meshes."""
 
 from __future__ import annotations
 

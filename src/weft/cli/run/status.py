@@ -1,4 +1,4 @@
-"""`weft status`: everything a mesh says of itself, once or again and again."""
+"""`weft status`: shows the whole status of a mesh, once or repeatedly."""
 
 from __future__ import annotations
 

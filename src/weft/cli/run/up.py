@@ -1,4 +1,4 @@
-"""`weft up`: run the mesh of a directory, in the foreground with a live view or, detached, in the background."""
+"""`weft up`: runs the mesh of a directory, in the foreground with a live view, or in the background with `--detach`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def up(
     """
     from weft.cli.run.directories import name_of, past_directory, refuse_without_directory
 
-    refuse_without_directory(directory)  # at once: the rest takes a second to load
+    refuse_without_directory(directory)  # first, because the imports below take a second
     from weft.cli.run.foreground import refuse_what_cannot_run, run_foreground
 
     name = name or name_of(directory)

@@ -1,5 +1,5 @@
-"""What an audit reads of a cluster, with the credentials of whoever runs it: namespaces, webhooks, pods and everything
-that a mesh is made of from the API server; certificates and memory from each pod's Envoy, where it can be reached."""
+"""The part of an audit that reads a cluster, with the user's credentials: namespaces, webhooks, pods and the mesh's
+objects from the API server; certificates and memory from each pod's Envoy, if it can be reached."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from weft.kube.client import Client
 
-MOST_ASKED = 200  # proxies: each is a connection through the API server
+MOST_ASKED = 200  # the most proxies to query: each query is a connection through the API server
 _AT_ONCE = 8
 _PATIENCE = 10.0  # seconds for one proxy
-_NOTICE = timedelta(days=30)  # before a root ends
-_INJECTORS = ".sidecar-injector.istio.io"  # how the names of webhooks end that put proxies into pods
+_NOTICE = timedelta(days=30)  # how long before a root expires it is reported
+_INJECTORS = ".sidecar-injector.istio.io"  # suffix of the names of webhooks that inject proxies
 _PROXY = "istio-proxy"
 
 
@@ -87,8 +87,8 @@ def look_over(
 
 
 async def injecting(client: Client) -> list[InjectingWebhook]:
-    """The webhooks that put proxies into pods, whoever installed them. None if they may not be read: that is told as
-    part of the inventory."""
+    """Return the webhooks that inject proxies, of any installation. The list is empty if the user may not read them,
+    which is reported with the inventory."""
     try:
         configurations = (await client.list(MUTATING_WEBHOOKS, dict)).items
     except KubeError:
@@ -106,7 +106,8 @@ async def injecting(client: Client) -> list[InjectingWebhook]:
 def without_proxy(
     pods: Iterable[PodTemplate], webhooks: list[InjectingWebhook], problems: list[Problem]
 ) -> audit.Section:
-    """Pods that should have one, with the likely reason; and how to make them anew."""
+    """Return the section about pods that should have a proxy and have none: the likely reason, and the command that
+    creates the pod again."""
     by_name = {str(pod.document.key): pod for pod in pods}
     ignoring = sorted({each.configuration for each in webhooks if each.failure_policy == "Ignore"})
     silent = {each.where.object for each in problems if each.code == "WFT0815"}
@@ -126,7 +127,8 @@ def without_proxy(
 
 
 def memory_of(pod: PodTemplate, asked: ProxyReadings | None) -> audit_memory.PodMemory:
-    """The proxy's as it is, where its Envoy was asked; else what it may have. The application's is its limit."""
+    """Return the memory of a pod: of its proxy as measured by Envoy, or else its request or limit; of its application,
+    its limit or request."""
     spec = pod.body().get("spec") or {}
     stay = [*(spec.get("containers") or ()), *(each for each in spec.get("initContainers") or () if _stays(each))]
     proxies = [each for each in stay if each.get("name") == _PROXY]
@@ -143,7 +145,8 @@ def memory_of(pod: PodTemplate, asked: ProxyReadings | None) -> audit_memory.Pod
 
 
 def _written(containers: list[Mapping[str, Any]], kinds: tuple[str, ...]) -> tuple[int | None, str]:
-    """The first kind that all of the containers have."""
+    """Return the total memory of the containers, and which kind it is (request or limit): the first of `kinds` that
+    every container has."""
     for kind in kinds:
         amounts = [
             amount(str(((each.get("resources") or {}).get(f"{kind}s") or {}).get("memory", ""))) for each in containers
@@ -194,7 +197,8 @@ def _says(labels: Mapping[str, str]) -> str:
 
 
 async def _roots(client: Client, system: str) -> list[Problem]:
-    """What of the roots that everybody trusts ends soon; nothing where none are published, or may be read."""
+    """Return the problems of the published roots that expire soon. Empty if no roots are published or the user may not
+    read them."""
     try:
         published = await client.get(CONFIG_MAPS, ROOT_CONFIG_MAP, namespace=system)
     except KubeError:
@@ -259,14 +263,14 @@ async def _asked(client: Client, pod: PodTemplate) -> ProxyReadings:
 
 
 def _envoys_memory(answer: bytes) -> int | None:
-    """What it has from the kernel, of what its own allocator counts."""
+    """Return the memory that Envoy's allocator holds from the kernel, out of the response of /memory."""
     said = msgspec.json.decode(answer, type=dict[str, str])
     found = said.get("total_physical_bytes") or said.get("heap_size") or ""
     return int(found) if found.isdigit() else None
 
 
 def _pods(inventory: Inventory, namespace: str) -> list[PodTemplate]:
-    """Those that are there and not over."""
+    """Return the pods that run and have not ended, in `namespace` or in all namespaces."""
     found = [template_of(each) for each in inventory.documents if each.key.kind == "Pod"]
     return [pod for pod in found if pod and pod.runs and not pod.over and (not namespace or pod.namespace == namespace)]
 

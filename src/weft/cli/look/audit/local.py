@@ -1,5 +1,5 @@
-"""What an audit reads of a mesh on this machine: its status, what its control plane and each Envoy say, and from the
-kernel how much memory proxies and applications have for themselves."""
+"""The part of an audit that reads a mesh on this machine: its status, its control plane's audit page, the certificates
+of each Envoy, and from the kernel the memory of proxies and applications."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _certificates(reached: LocalReach, pods: list[PodStatus], authority: list[Pr
 
 
 def _words(error: Exception) -> str:
-    """Without a place and a hint of its own, where it stands in a problem that has both."""
+    """Return the message of an error without its place and hint, for use inside a problem that has its own."""
     problem = getattr(error, "problem", None)
     return problem.what if isinstance(problem, Problem) else str(error)
 
@@ -111,7 +111,8 @@ def _memory(pod: PodStatus) -> audit_memory.PodMemory:
 
 
 def _private(pid: int) -> int:
-    """Bytes that are its alone, as the proxy's are counted: what processes share is paid for once."""
+    """Return the bytes that only this process uses. The proxy's memory is counted in the same way: shared memory is not
+    counted for each process."""
     try:
         lines = [line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()]
     except OSError:
@@ -120,7 +121,7 @@ def _private(pid: int) -> int:
 
 
 def _family(pid: int) -> Iterator[int]:
-    """A process and all that it has started, as far as they are there."""
+    """Yield a process and all of its descendants that still run."""
     if not pid:
         return
     yield pid

@@ -1,7 +1,7 @@
-"""`weft bug-report`: what somebody needs to see what is wrong with a mesh, in one archive: versions, status, problems,
-what each proxy has, logs, and the machine. Rule: Secrets, keys, tokens, environments and what applications print are
-not read; what others say is searched for them before it is written (`archive.py`); what cannot be had is
-named."""
+"""`weft bug-report`: collects what is needed to diagnose a mesh into one archive: versions, status, problems, the
+config and logs of each proxy, and facts about the machine. Rule: Secrets, keys, tokens, environments and the output
+of applications are not read. All other text is searched for secrets before it is written (`archive.py`). What cannot
+be collected is listed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from weft.cli.reach.interface import MeshReach, PodProxy
 
 MOST_PROXIES = 100
-LOG_LINES = 2_000  # of each proxy
+LOG_LINES = 2_000  # the last lines of each proxy's log
 _PAGES = ("syncz", "adsz", "registryz", "endpointz", "configz", "history", "audit", "version")
 _ADMIN = ("certs", "clusters", "listeners", "memory", "server_info", "stats", "runtime")
 _PROXY_CONTAINER, _CONTROL_LABEL = "istio-proxy", "app=istiod"
-# What the redirect and the proxies depend on.
+# Kernel settings that the redirect and the proxies depend on.
 _KERNEL = (
     *("net/ipv4/ip_forward", "net/ipv4/ip_local_port_range", "net/ipv6/conf/all/disable_ipv6", "net/core/somaxconn"),
     *("fs/file-max", "fs/inotify/max_user_watches", "fs/inotify/max_user_instances"),
@@ -107,7 +107,8 @@ def bug_report(
 
 
 def _attempt(bundle: ReportArchive, name: str, get: Callable[[], bytes], *, tail: bool = False) -> bytes:
-    """What cannot be had is named, and stops nothing else."""
+    """Add the result of `get` to the archive and return it. If that fails, list `name` as left out, and return nothing.
+    """
     try:
         said = get()
     except Exit:
@@ -140,7 +141,7 @@ def _of_machine(bundle: ReportArchive, told: Progress) -> None:
 
 
 def _of_mesh(reached: MeshReach, bundle: ReportArchive, told: Progress, namespace: str) -> None:
-    """What is asked for in the same way wherever the mesh is."""
+    """Add what every kind of mesh has: the control plane's debug pages, and the config of each proxy."""
     import msgspec
 
     from weft.cli.reach.interface import PodProxy
@@ -171,7 +172,7 @@ def _of_proxy(reached: MeshReach, bundle: ReportArchive, proxy: PodProxy) -> Non
         return msgspec.json.encode(read(reached.admin(proxy, "/config_dump", {"include_eds": "true"})).document)
 
     if not _attempt(bundle, f"proxies/{proxy}/config_dump.json", dump):
-        return  # who does not answer this answers nothing
+        return  # an Envoy that does not respond to this query responds to none
     for page in _ADMIN:
         _attempt(bundle, f"proxies/{proxy}/{page}.txt", partial(reached.admin, proxy, f"/{page}"))
 
@@ -183,7 +184,8 @@ def _of_place(
     namespace: str,
     cluster: tuple[Path | None, str | None, str],
 ) -> None:
-    """What only one kind of place has: processes and their logs here, pods and theirs there."""
+    """Add what depends on where the mesh runs: status and logs of pods on this machine, or pods and logs of a cluster.
+    """
     from weft.cli.reach.control import ControlReach
     from weft.cli.reach.local import LocalReach
 
@@ -219,7 +221,8 @@ def _of_pods_here(mesh: str, bundle: ReportArchive, told: Progress, namespace: s
 def _of_cluster(
     bundle: ReportArchive, told: Progress, namespace: str, kubeconfig: Path | None, context: str | None, system: str
 ) -> None:
-    """Pods are told by where they are and how they do, without what is written in them: that may hold secrets."""
+    """Add the list of pods with their state, and the logs of control planes and proxies. The pods' specs are not added:
+    they may contain secrets."""
     import asyncio
 
     from weft.cli.reach.cluster import client
@@ -275,7 +278,7 @@ def _text(lines: Iterable[str]) -> bytes:
 
 
 def _joined(reached: MeshReach, said: dict[str, bytes], page: str) -> bytes:
-    """What each replica has said, by its name."""
+    """Return a debug page of all replicas as one JSON object, by the replica's name. Also stores it in `said`."""
     import msgspec
 
     answers = {name: msgspec.json.decode(answer) for name, answer in reached.ask_all(page).items()}

@@ -1,5 +1,5 @@
-"""`weft check-inject`: whether a pod gets a proxy, by which webhook and revision, and why. On one machine the Workload
-itself says so; on a cluster its webhooks, the namespace and the pod do, read with the rights of whoever asks."""
+"""`weft check-inject`: shows whether a pod gets a proxy, from which webhook and revision, and why. On one machine the
+Workload decides; on a cluster the webhooks, the namespace and the pod, read with the user's permissions."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ async def _of_cluster(cluster: Client, pod: dict[str, Any], namespace: str) -> l
 
 
 async def _tell_unanswered(cluster: Client) -> None:
-    """Of weft's own webhooks, those from which the API server gets no answer: no pod of theirs can be made."""
+    """Print weft's own webhooks that do not respond to the API server: no pod that they select can be created."""
     from weft.kube.error import ApiError
     from weft.kube.webhooks import unanswered
 
@@ -165,7 +165,8 @@ async def _tell_unanswered(cluster: Client) -> None:
 
 
 async def _settings(cluster: Client, configuration: Configuration) -> InjectionSettings:
-    """Those of the injector that would be asked; Istio's defaults where nobody may read them."""
+    """Return the settings of the injector that the webhook calls; Istio's defaults if the user may not read them, or if
+    they belong to another mesh."""
     from weft.inject.settings import InjectionSettings, SettingsError, read
     from weft.install.names import InstallationNames
     from weft.kube.error import ApiError
@@ -177,7 +178,7 @@ async def _settings(cluster: Client, configuration: Configuration) -> InjectionS
         found = await cluster.get(CONFIG_MAPS, names.injector, namespace=names.namespace or "default")
         return read((found.get("data") or {}).get("values", "{}"), where)
     except SettingsError:
-        return InjectionSettings()  # of another mesh
+        return InjectionSettings()  # settings of another mesh
     except ApiError as error:
         if error.forbidden:
             say(f"you may not read {where}: the injector's default settings are assumed")
@@ -187,7 +188,7 @@ async def _settings(cluster: Client, configuration: Configuration) -> InjectionS
 
 
 async def _found(cluster: Client, word: str, namespace: str) -> tuple[dict[str, Any], str]:
-    """A pod, or what a workload would make, and its namespace."""
+    """Return the pod that `word` names, or the pod template of the workload, and its namespace."""
     from weft.cli.reach.names import split
     from weft.kube import resource
     from weft.kube.error import ApiError
@@ -239,7 +240,7 @@ def _of_files(
 
 
 def _of_files_there(written: WrittenPods, kubeconfig: Path | None, context: str | None) -> list[FileVerdict]:
-    """As a cluster's webhooks would have it."""
+    """Return the verdicts of a cluster's webhooks on the pods in files."""
     import asyncio
 
     from weft.cli.look.check_inject.files import FileVerdict
@@ -264,7 +265,8 @@ def _labels(text: str) -> dict[str, str]:
 
 
 def _tell(pod: Mapping[str, Any], verdicts: Iterable[InjectionVerdict]) -> None:
-    """What the table does not say: two that inject, and a pod that is not as it would be made now."""
+    """Print what the table does not show: several webhooks inject the pod, or the running pod differs from one created
+    now."""
     injecting = [each.webhook for each in verdicts if each.injected]
     if len(injecting) > 1:
         say(f"warning: several webhooks inject it: {', '.join(injecting)}\nhint: remove one revision's label")

@@ -1,7 +1,8 @@
-"""Which webhook of a cluster injects a pod, and why, in istioctl's words. Webhook configurations, a namespace's labels
-and a pod come in; a verdict for each configuration leaves.
+"""Decides which webhook of a cluster injects a pod, and why, in istioctl's words. Input: the webhook configurations,
+the labels of a namespace, and a pod. Output: a verdict for each configuration.
 
-Rule: two decide. The API server, by the selectors, whether the injector is asked; then the injector, by its settings.
+Rule: first the API server decides by the selectors whether it calls the injector. Then the injector decides by its
+settings.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from weft.inject.selector import Selector, SelectorRequirement
 from weft.inject.settings import InjectionSettings
 from weft.inject.webhooks import DEFAULT_REVISION, REVISION_LABEL
 
-_NAMESPACE_NAME = "kubernetes.io/metadata.name"  # of every namespace: it says whom nobody is asked about
+_NAMESPACE_NAME = "kubernetes.io/metadata.name"  # a label of every namespace; webhooks use it to exclude namespaces
 
 
 class InjectionVerdict(msgspec.Struct, frozen=True):
@@ -36,11 +37,11 @@ class Configuration(msgspec.Struct, frozen=True):
     name: str
     revision: str
     webhooks: tuple[WebhookSelectors, ...]
-    namespace: str = ""  # of the service that is asked
+    namespace: str = ""  # the namespace of the webhook's Service
 
 
 def configurations(documents: Iterable[Mapping[str, Any]]) -> list[Configuration]:
-    """Those that inject sidecars, of any mesh that does it as Istio does."""
+    """Return the webhook configurations that inject sidecars, of any mesh with Istio's names."""
     found = []
     for each in documents:
         webhooks = [one for one in each.get("webhooks") or () if str(one.get("name", "")).endswith("istio.io")]
@@ -65,7 +66,8 @@ def verdict(
     labels: Mapping[str, str],
     settings: InjectionSettings,
 ) -> InjectionVerdict:
-    """`labels` are the namespace's; `settings`, those of the injector that would be asked."""
+    """Return whether the webhooks of `configuration` inject the pod, and why. `labels` are the namespace's labels;
+    `settings` are those of the injector that the webhooks call."""
     namespace_labels = {**labels, _NAMESPACE_NAME: namespace}
     pod_labels = (pod.get("metadata") or {}).get("labels") or {}
     injected, reason = _asked(configuration.webhooks, namespace, namespace_labels, pod_labels)
@@ -107,12 +109,12 @@ def _asked(
 
 
 def _matching(selector: Selector, labels: Mapping[str, str]) -> str:
-    """What it asks for and finds."""
+    """Return the labels that the selector requires and that are present."""
     return ", ".join(f"{each.key}={labels[each.key]}" for each in selector.requirements if each.operator == "In")
 
 
 def _preventing(whose: str, selector: Selector, labels: Mapping[str, str]) -> str:
-    """A label that keeps it out, rather than one that is missing."""
+    """Return a reason if a present label excludes the pod or namespace; empty if a label is only missing."""
     for each in sorted(selector.requirements, key=lambda each: each.key != _NAMESPACE_NAME):
         if each.operator in ("NotIn", "DoesNotExist") and not each.fits(labels):
             if each.key == _NAMESPACE_NAME:

@@ -1,4 +1,4 @@
-"""Flags of `weft proxy-config` that choose what is shown: by address, port, name and others; and how it is printed."""
+"""Options of `weft proxy-config` that filter the output by address, port, name and so on, and the output format."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.cli.flags.choices import HIGHEST_PORT, OneOf
 
 _TYPES = ("HTTP", "TCP", "HTTP+TCP", "UNKNOWN")
 _DIRECTIONS = ("inbound", "outbound")
-_STATUSES = ("healthy", "unhealthy", "draining", "timeout", "degraded", "unknown")  # Envoy's
+_STATUSES = ("healthy", "unhealthy", "draining", "timeout", "degraded", "unknown")  # Envoy's health statuses
 
 address = click.option("--address", default="", help="Only with this address.")
 port = click.option(
@@ -44,7 +44,7 @@ status = click.option(
     help="Only endpoints of this status: healthy, unhealthy, draining, timeout, degraded, unknown.",
 )
 why = click.option("--why", is_flag=True, help="Show the objects, with file and line, and the rules behind each.")
-FORMS = ("short", "table", "json", "yaml")  # the first two are the same
+FORMS = ("short", "table", "json", "yaml")  # short and table are equal
 output = click.option(
     "-o",
     "--output",

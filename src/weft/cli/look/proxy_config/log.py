@@ -1,4 +1,4 @@
-"""`weft proxy-config log`: how much a proxy logs, and to have it log more for a while."""
+"""`weft proxy-config log`: shows the log levels of a proxy, or changes them until it restarts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def log(source: ProxySource, level: str, selector: str, reset: bool, output: str
         if selector
         else source.reach.find_all(source.target, source.namespace)
     )
-    for proxy in proxies:  # before any of them is changed
+    for proxy in proxies:  # check all proxies before any is changed
         log_levels.check(wanted, log_levels.read(_ask(source.reach, proxy)))
     answers = {str(proxy): _set(source.reach, proxy, wanted, reset=reset) for proxy in proxies}
     if is_data(output):

@@ -1,5 +1,5 @@
-"""`weft proxy-config … --why`: who made each row. The control plane is asked about the same proxy
-(`weft.inspect.ask.why`); what it knows nothing of is part of the proxy's bootstrap."""
+"""`weft proxy-config … --why`: adds to each row the objects and rules behind it, queried from the control plane
+(`weft.inspect.ask.why`). A resource that the control plane did not send is part of the proxy's bootstrap."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _ENDPOINT = re.compile(r"endpoints\[\d+\]\.lb_endpoints\[(.+)\]")
 
 
 class Provenance:
-    """Of a proxy's resources of some kinds."""
+    """The objects and rules behind a proxy's resources of some kinds."""
 
     def __init__(self, answers: list[dict[str, Any]]) -> None:
         self._parts: dict[str, list[dict[str, Any]]] = {}
         self._words: dict[tuple[str, str], str] = {}
-        for answer in answers:  # of several resources of one name the last one is meant
+        for answer in answers:  # if several resources have the same name, the last one wins
             name = answer["name"]
             self._parts[name] = answer["parts"]
             for part in answer["parts"]:
@@ -31,7 +31,8 @@ class Provenance:
                     self._words[name, endpoint[1]] = told
 
     def words(self, name: str, at: str = "") -> str:
-        """Of a part of a resource; of the resource, if nothing more is known of the part."""
+        """Return the objects and rules behind the part `at` of a resource, as one line; those of the whole resource if
+        the part has none of its own."""
         return (
             self._words.get((name, at))
             or self._words.get((name, ""))
@@ -39,16 +40,17 @@ class Provenance:
         )
 
     def parts(self, name: str) -> list[dict[str, Any]]:
-        """All that is known of a resource."""
+        """Return all parts of a resource with the objects and rules behind them."""
         return self._parts.get(name) or [{"path": "", "at": "", "sources": [], "rules": [_bootstrap()]}]
 
     def beside(self, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The same resources, each with its parts under `why`."""
+        """Return the resources with their parts added under the key `why`."""
         return [{**each, "why": self.parts(str(each.get("name", "")))} for each in found]
 
 
 def provenance(source: ProxySource, *kinds: str) -> Provenance:
-    """Asks the control plane; of a file nobody knows it."""
+    """Query the control plane for the provenance of resources of these kinds. If the source is a file, the command
+    ends: a dump does not contain it."""
     import msgspec
 
     if source.file is not None:
@@ -63,7 +65,7 @@ def provenance(source: ProxySource, *kinds: str) -> Provenance:
 
 
 def words(part: Mapping[str, Any]) -> str:
-    """On one line: the objects, and the names of the rules."""
+    """Return one line with the objects and the names of the rules."""
     rules = ", ".join(rule["name"] for rule in part["rules"])
     if not part["sources"]:
         return f"default: {rules}"

@@ -1,4 +1,4 @@
-"""`weft proxy-config rootca-compare`: whether two proxies trust a root in common, in istioctl's words."""
+"""`weft proxy-config rootca-compare`: shows whether two proxies trust a common root, in istioctl's words."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`weft proxy-config`: what a pod's Envoy has, in the tables that istioctl's users know. Commands of the group go by
-istioctl's names and by all of its short ones."""
+"""`weft proxy-config`: shows the config of a pod's Envoy in the format of istioctl's tables. The commands have
+istioctl's names and all of its short names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.cli.look.proxy_config.provenance import provenance
 from weft.cli.look.proxy_config.source import ProxySource, print_rows, print_whole, with_source
 from weft.cli.print.output import fail, say
 
-_LISTENER_GAP = 1  # as istioctl has it: its rows are the longest
+_LISTENER_GAP = 1  # as in istioctl, because these rows are the longest
 ALIASES = {
     "listeners": ("listener", "l"),
     "routes": ("route", "r"),
@@ -26,7 +26,8 @@ ALIASES = {
     "rootca-compare": ("rc",),
     "all": ("a",),
 }
-# By table, whom the control plane is asked about: what it says of routes and of listeners may have the same names.
+# For each table, the kinds of resources to query the control plane for. The kinds are kept apart, because routes and
+# listeners may have equal names.
 _ASKED = {
     **{kind: (kind,) for kind in ("cluster", "listener", "route", "secret")},
     "endpoint": ("cluster", "endpoints"),
@@ -273,7 +274,7 @@ def ecds(source: ProxySource, output: str) -> None:
     """
     from weft.envoy import dump_extensions
 
-    # Not this section alone: Envoy refuses to be asked for one that it does not have.
+    # Read the whole dump: Envoy returns an error for a section that it does not have.
     section = dump_extensions.extensions(source.everything())
     if not _is_table(output):
         print_whole(section, output)
