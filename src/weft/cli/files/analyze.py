@@ -1,6 +1,8 @@
-"""`weft analyze`: every check, on files, on a running mesh, or on files laid over one. Runs nothing, writes nothing.
+"""`weft analyze`: runs every check on files, on a running mesh, or on files applied over a running mesh. It starts and
+writes nothing.
 
-Words go to standard error and findings to standard output, one line each or as JSON or YAML; the exit code is for CI.
+Findings are printed on standard output, one line each or as JSON or YAML; messages on standard error. The exit code is
+meant for CI.
 """
 
 from __future__ import annotations
@@ -148,7 +150,7 @@ def analyze(
 
 
 class _Cluster(NamedTuple):
-    named: bool  # it is what is meant, whatever else there is
+    named: bool  # a cluster is used even if a mesh runs on this machine
     kubeconfig: Path | None
     context: str | None
     system: str  # the control plane's namespace
@@ -158,7 +160,7 @@ class _Cluster(NamedTuple):
 def _of_running(
     written: _Written, mesh: str | None, cluster: _Cluster, *, everywhere: bool, namespace: str
 ) -> tuple[Examined, str]:
-    """What was found, and a word for where."""
+    """Return the findings in a running mesh or a cluster, and the name of that mesh."""
     from weft.cli.reach.connect import reach
     from weft.cli.reach.local import LocalReach
 
@@ -182,11 +184,11 @@ def _of_running(
 
 class _Written(NamedTuple):
     documents: list[Document]
-    flaws: list[Problem]  # of the files
+    flaws: list[Problem]  # problems of the files
 
 
 def _written(given: list[Path], mesh_config: Path | None = None) -> _Written:
-    """All that is given is one mesh."""
+    """Read all given files and directories as one mesh. `mesh_config` replaces the MeshConfig among them."""
     from weft.cli.read.mesh_files import meshes_in
 
     documents: list[Document] = []
@@ -203,7 +205,7 @@ def _written(given: list[Path], mesh_config: Path | None = None) -> _Written:
 
 
 def _settings_of(file: Path) -> Document:
-    """A MeshConfig by itself is no object; the ConfigMap is that holds it."""
+    """Return the ConfigMap that would contain the MeshConfig in `file`: a MeshConfig alone is not an object."""
     import json
 
     from weft.api.mesh_config import NAME
@@ -229,7 +231,7 @@ def _of_files(written: _Written, namespace: str) -> Examined:
 
 
 def _of_directory(directory: Path, over: _Written, namespace: str) -> Examined:
-    """What a control plane serves."""
+    """Return the findings in the directory that a `weft control` serves, with the files `over` applied."""
     from weft.cli.read.mesh_files import FileAdmission
     from weft.inspect.rehearse.examination import examine
 
@@ -239,7 +241,8 @@ def _of_directory(directory: Path, over: _Written, namespace: str) -> Examined:
 
 
 def _of_mesh(name: str, over: _Written, namespace: str) -> Examined:
-    """What is written in its directory; and, as long as nothing is laid over that, what it says itself."""
+    """Return the findings in the directory of a mesh, with the files `over` applied. Without such files, the problems
+    that the running mesh reports are added."""
     from weft.cli.read.mesh_files import FileAdmission
     from weft.inspect.rehearse.examination import examine
     from weft.local.client import fetch_problems, fetch_status
@@ -273,7 +276,7 @@ def _of_cluster(over: _Written, chosen: _Cluster, *, everywhere: bool, namespace
 
 
 def _of_machine(documents: list[Document]) -> Iterator[Problem]:
-    """Programs and certificate files that a mesh of this machine would need."""
+    """Yield the problems of programs and certificate files that a mesh on this machine would need."""
     from weft.api.parse import parse
     from weft.cli.read import certificate_files, programs
     from weft.model.workload import Workload
@@ -300,7 +303,8 @@ def _joined(examined: Examined, others: Iterable[Problem], namespace: str) -> Ex
 
 
 def _is_in(problem: Problem, namespace: str) -> bool:
-    """Problems of what has no namespace are everybody's."""
+    """Return whether a problem is about an object in `namespace`, or about an object without a namespace, which
+    concerns all namespaces."""
     place, slash, _ = problem.where.object.partition(" ")[2].partition("/")
     return not slash or place == namespace or problem.where.object == f"Namespace {namespace}"
 
@@ -317,7 +321,8 @@ def _suppression(text: str) -> tuple[str, str]:
 
 
 def _is_about(problem: Problem, code: str, name: str) -> bool:
-    """Objects are named as istioctl names them, `Kind name.namespace`, or as weft does, `Kind namespace/name`."""
+    """Return whether the suppression CODE=OBJECT matches a problem. Objects may be named as in istioctl, `Kind
+    name.namespace`, or as in weft, `Kind namespace/name`."""
     from fnmatch import fnmatchcase
 
     shown = problem.where.object
@@ -351,7 +356,7 @@ def _show(problems: list[Problem], output: str, *, verbose: bool, colour: bool |
 
 
 def _row(problem: Problem) -> dict[str, str]:
-    """With istioctl's names, and what it has not."""
+    """Return a finding as data, with istioctl's field names and some fields that istioctl does not have."""
     from weft.analyze.checks import CHECKS
 
     where = problem.where
@@ -386,7 +391,7 @@ def _tell(code: str) -> None:
 
 
 def _known_as(code: str) -> str:
-    """For whoever names a code that is none, or one of istioctl's."""
+    """Return a hint for an unknown code: the checks that correspond to a code of istioctl, or a similar code."""
     from weft.analyze.checks import CHECKS
     from weft.base.suggest import did_you_mean
 

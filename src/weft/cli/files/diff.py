@@ -1,5 +1,5 @@
-"""`weft diff`: what a change would change, before it is applied, or what has changed between two moments: which
-objects, which proxies, which of their resources, and to which requests something else would happen."""
+"""`weft diff`: shows the effect of a change before it is applied, or between two moments of the history: which objects,
+which proxies, which of their resources, and which requests have another result."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from click.exceptions import Exit
 from weft.cli.flags import shared
 from weft.cli.print.output import counted, fail, is_data, print_data, say, trouble_is_no_answer
 
-_MOST_SHOWN = 8  # resources of one group, in the table
-_MOST_SENT = 1_000  # kinds of recent requests that a control plane is asked about
+_MOST_SHOWN = 8  # resources listed for one group of proxies
+_MOST_SENT = 1_000  # kinds of recent requests sent to the control plane
 
 
 @click.command()
@@ -100,7 +100,7 @@ def diff(
         raise Exit(1)
 
 
-# `weft.inspect.compare.what_if.Difference` as plain data: for the past it comes as JSON.
+# `weft.inspect.compare.what_if.Difference` as plain data: for moments of the past, the control plane sends it as JSON.
 Found = dict[str, Any]
 
 
@@ -140,7 +140,8 @@ def _change(files: Sequence[Path], against: Path | None, mesh: str | None, place
 
 
 def _past(moments: Sequence[str], mesh: str | None, place: dict[str, Any]) -> tuple[str, Found]:
-    """The control plane compares: it has both meshes."""
+    """Return a name for the compared moments, and the difference between them. The control plane computes it, because
+    it has both meshes."""
     import msgspec
 
     from weft.cli.reach.connect import answered
@@ -160,7 +161,7 @@ def _past(moments: Sequence[str], mesh: str | None, place: dict[str, Any]) -> tu
 
 
 def _sum_up(name: str, found: Found, *, records: bool) -> None:
-    """`records`: whether there could be recent traffic."""
+    """Print a summary of the difference. `records` is whether recent traffic could have been recorded."""
     from weft.cli.read.recent_traffic import NOT_RECORDED
 
     say(

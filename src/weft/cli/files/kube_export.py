@@ -1,4 +1,5 @@
-"""`weft kube-export`: a mesh of this machine, as `kubectl apply` takes it. Reads files, prints YAML, runs nothing."""
+"""`weft kube-export`: prints a mesh of this machine as objects for `kubectl apply`. It reads files, prints YAML, and
+runs nothing."""
 
 from __future__ import annotations
 
@@ -135,7 +136,7 @@ def _files(directory: Path) -> dict[str, str]:
 
 
 def _plain(value: Any) -> Any:
-    """Without the reader's own types."""
+    """Return the value with plain Python types, without those of the YAML reader."""
     if hasattr(value, "items"):
         return {str(key): _plain(each) for key, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value

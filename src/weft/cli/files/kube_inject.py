@@ -1,4 +1,5 @@
-"""`weft kube-inject`: what the webhook would make of these files' pods, without a cluster. YAML comes in and leaves."""
+"""`weft kube-inject`: injects the proxy into the pods in YAML files as the webhook would, without a cluster, and prints
+the changed YAML."""
 
 from __future__ import annotations
 
@@ -99,7 +100,7 @@ def _settings(file: Path | None, revision: str) -> InjectionSettings:
 
 
 def _abilities(version: str) -> tuple[bool, bool]:
-    """Whether it has native sidecars, and hooks that sleep."""
+    """Return whether this Kubernetes version has native sidecars, and whether it has lifecycle hooks that sleep."""
     from weft.inject.injector import has_native_sidecars, has_sleep_hooks
 
     found = _VERSION.fullmatch(version)
@@ -109,13 +110,13 @@ def _abilities(version: str) -> tuple[bool, bool]:
 
 
 def _documents(files: Sequence[Path]) -> Iterator[tuple[str, str, Any]]:
-    """Each with its file's name and its text."""
+    """Yield each YAML document with the name of its file and its text: (name, text, document)."""
     from weft.api.yaml_text import YamlError, compose
 
     for file in files:
         name, text = _read(file)
         line = 1
-        # A line that begins with `---` begins a document, whatever it is in the middle of.
+        # A line that begins with `---` always begins a document, even inside a block of text.
         for number, part in enumerate(_MARKER.split(text)):
             if part.strip():
                 try:
@@ -123,7 +124,7 @@ def _documents(files: Sequence[Path]) -> Iterator[tuple[str, str, Any]]:
                 except YamlError as error:
                     fail(f"{name}:{error.flaw.line}: {error.flaw.what}", error.flaw.hint)
                 if composed.value is not None and not _is_object(composed.value):
-                    # The marker's own line is the end of the part before.
+                    # A part after a marker begins with the rest of the marker's line.
                     hint = "give what kubectl apply would take; objects are separated by a line ---"
                     place = f"{name}:{line + bool(number)}"
                     fail(f"{place}: this is not a Kubernetes object: it has no apiVersion and kind", hint)

@@ -1,4 +1,5 @@
-"""`weft test`: what is expected of requests, held against what would happen to them. Nothing is sent or started."""
+"""`weft test`: compares the expected results of requests with the results that the mesh's YAML gives. Nothing is sent
+or started."""
 
 from __future__ import annotations
 

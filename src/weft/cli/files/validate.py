@@ -1,8 +1,8 @@
-"""`weft validate`: reads YAML as a mesh would and says everything that is wrong, in the objects and between them. Runs
-nothing, needs no root.
+"""`weft validate`: reads YAML as a mesh would, and reports every problem, in the objects and between them. It runs
+nothing and needs no root privileges.
 
-All that is given is one mesh, if there is a directory or a Workload among it; otherwise it is a part of one, and what
-it refers to may well stand elsewhere.
+All given files together are one mesh, if they contain a directory or a Workload. Otherwise they are a part of a mesh,
+and the objects that they refer to may be elsewhere.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def validate(paths: tuple[Path, ...], files: tuple[Path, ...], strict: bool, out
 
 
 def _read(paths: list[Path]) -> tuple[int, list[Problem], bool]:
-    """The number of objects, what is wrong with them in the order of files and lines, and whether a part was alone."""
+    """Return the number of objects, their problems ordered by file and line, and whether the files are only a part of a
+    mesh."""
     from weft.analyze.finding import coded
     from weft.cli.read.mesh_files import FileAdmission, meshes_in
     from weft.inspect.rehearse.rehearsal import own_problems, rehearse
@@ -85,7 +86,7 @@ def _read(paths: list[Path]) -> tuple[int, list[Problem], bool]:
         problems += rehearse(documents, admit=FileAdmission())
         problems += _of_programs(documents)
         problems += _of_certificates(documents)
-    # Alone, or of an object that stands in two of the paths: each is to be good by itself.
+    # Objects of a part of a mesh, and objects that occur in two of the paths, are also checked one by one.
     alone = [each for each in given if not whole or written[each.key] is not each]
     problems += (problem for document in alone for problem in own_problems(document))
     objects, partial = len(written), bool(written) and not whole

@@ -1,4 +1,5 @@
-"""`weft install`: one revision of weft on a cluster, as its values say; again, to change or to update it."""
+"""`weft install`: installs one revision of weft on a cluster with the given values. Running it again changes or updates
+the revision."""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ def install(
 
 
 async def put(cluster: Client, values: Values, *, dry_run: bool) -> None:
-    """Applies a revision, and removes what it no longer has."""
+    """Apply the objects of a revision, and remove objects that the revision no longer has."""
     from collections import Counter
 
     from weft.cli.print.progress import progress
@@ -104,7 +105,7 @@ async def put(cluster: Client, values: Values, *, dry_run: bool) -> None:
 
 
 async def wait_for(cluster: Client, values: Values, patience: timedelta) -> None:
-    """Until the control plane and every agent run, and the webhooks are answered."""
+    """Wait until the control plane and every agent run and the webhooks respond. After `patience`, fail."""
     import asyncio
 
     from weft.cli.print.progress import progress

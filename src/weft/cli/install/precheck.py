@@ -1,4 +1,4 @@
-"""`weft x precheck`: whether a cluster can take weft. Nothing is written."""
+"""`weft x precheck`: checks whether weft can be installed on a cluster. It writes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`weft uninstall`: one revision of weft goes, or with --purge all of it, the mesh's resources and its CA included."""
+"""`weft uninstall`: removes one revision of weft, or with --purge all of weft, including the mesh's resources and the
+CA."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from weft.kube.made_gateways import GatewayObjects
     from weft.kube.revisions import Revision
 
-_PATIENCE = 120.0  # seconds for the pods of Gateways to finish what they have begun
+_PATIENCE = 120.0  # seconds for the pods of Gateways to finish their requests
 
 
 @click.command()
@@ -108,7 +109,8 @@ async def _left(cluster: Client, labels: str, *, purge: bool) -> int:
 
 
 async def _used(cluster: Client, revisions: set[str] | None, gateways: tuple[GatewayObjects, ...]) -> list[str]:
-    """Namespaces with pods that live by one of these, or by any, in words; without those that go with it."""
+    """Return the namespaces with pods that use one of these revisions (None: any revision), as text. The pods of
+    `gateways`, which are removed as well, do not count."""
     from weft.kube.revisions import uses
 
     used = []
@@ -129,7 +131,8 @@ def _refuse(used: list[str]) -> NoReturn:
 
 
 async def _remove(cluster: Client, labels: str, *, revision: str | None, force: bool) -> None:
-    """First who would make pods of Gateways anew, then these, and their nodes' agent after them."""
+    """Remove the objects of a revision, or of all. First the control plane, which would create pods of Gateways again,
+    then those pods, then the nodes' agent, which they need to the end."""
     from weft.cli.print.progress import Progress, progress
     from weft.kube import made_gateways
     from weft.kube.apply import remove
@@ -156,12 +159,13 @@ async def _remove(cluster: Client, labels: str, *, revision: str | None, force: 
         async for done in remove(cluster, labels):
             count += 1
             shown.now(f"{done.outcome}: {done.what}")
-        await remove_made(shown)  # what was made in the meantime; nobody may make any more
+        await remove_made(shown)  # created in the meantime; nothing can create more now
     say(f"{count} objects removed")
 
 
 async def _disclaim(cluster: Client, gone: list[Revision]) -> None:
-    """Its roots are nobody's any more, unless another revision has the same: whoever stays takes them out."""
+    """Remove the annotations by which the removed revisions claim their roots in the published root ConfigMaps. A
+    remaining control plane then removes roots that no revision claims."""
     from weft.install.names import InstallationNames
     from weft.kube.resource import CONFIG_MAPS
     from weft.model.proxy import ROOT_CONFIG_MAP
@@ -176,7 +180,8 @@ async def _disclaim(cluster: Client, gone: list[Revision]) -> None:
 
 
 async def _purge(cluster: Client, namespaces: set[str]) -> None:
-    """What outlives a revision: kinds, leases, the root, and its copies in every namespace."""
+    """Remove what remains after all revisions are removed: CRDs, leases, the CA's root, and its copies in every
+    namespace."""
     from weft.install.crds import crds
     from weft.install.names import OWNED_BY, ROOT_SECRET
     from weft.kube.error import ApiError

@@ -1,5 +1,5 @@
-"""`weft upgrade`: from one revision to the next without a gap. The new one is installed beside the old, namespaces are
-moved one by one, and when none is left, the old one can go."""
+"""`weft upgrade`: moves from one revision to the next without an outage. The new revision is installed beside the old
+one, namespaces are moved one by one, and when no namespace uses the old revision, it can be removed."""
 
 from __future__ import annotations
 
