@@ -44,11 +44,11 @@ COMMANDS: dict[str, tuple[Listing, ...]] = {
         Listing("bisect", "look.bisect:bisect", "Find the change after which a request had another result."),
         Listing("history", "look.history:history", "Show what has changed in a mesh, and when."),
         Listing("proxy-config", "look.proxy_config.tables:GROUP", "Show the config of a pod's Envoy."),
-        Listing("pc", "look.proxy_config.tables:PC", "The same.", hidden=True),
+        Listing("pc", "look.proxy_config.tables:PC", "Short for proxy-config.", hidden=True),
         Listing(
             "proxy-status",
             "look.proxy_status:proxy_status",
-            "Show the sync state of each proxy, or what differs at one.",
+            "Show the sync state of each proxy, or what differs in one proxy's config.",
         ),
         Listing("x", "look.experimental:GROUP", "Commands that may still change."),
     ),

@@ -158,8 +158,8 @@ def test_every_check_can_be_listed_and_one_explained():
 @pytest.mark.parametrize("asked", [("--explain", "ist0116"), ("--suppress", "IST0116=Service web.shop")])
 def test_who_names_a_code_of_istioctls_is_told_which_it_is_here(asked):
     told = run(*asked)
-    assert (told.exit_code, told.stderr.splitlines()[1]) == (2, "hint: istioctl's IST0116 is here: WFT0308")
-    assert "nothing here is istioctl's IST9999" in run("--explain", "IST9999").stderr
+    assert (told.exit_code, told.stderr.splitlines()[1]) == (2, "hint: istioctl's IST0116 corresponds to WFT0308")
+    assert "no check corresponds to istioctl's IST9999" in run("--explain", "IST9999").stderr
 
 
 def test_standard_input_can_be_a_file():

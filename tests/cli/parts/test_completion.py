@@ -101,7 +101,9 @@ def test_bash_completes_names_of_a_mesh(program, weft, mesh):
 
 def test_zsh_and_fish_get_a_line_about_each_command(alone):
     said = asked(alone, _WEFT_COMPLETE="zsh_complete", COMP_WORDS="weft pc c", COMP_CWORD="2").stdout
-    assert said == "plain\nclusters\nClusters: the hosts it can call, and the DestinationRule behind each.\n"
+    assert (
+        said == "plain\nclusters\nClusters: the hosts that the proxy can call, and the DestinationRule behind each.\n"
+    )
     done = asked(alone, _WEFT_COMPLETE="fish_complete", COMP_WORDS="weft hist", COMP_CWORD="hist")
     assert done.stdout == "history\tShow what has changed in a mesh, and when.\n"
     assert done.returncode == 0

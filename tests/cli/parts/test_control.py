@@ -123,7 +123,9 @@ def test_serves_certificates_to_those_whose_tokens_are_trusted(tmp_path, port, i
         assert 4 <= (issued.issued - issued.not_before).total_seconds() <= 6
         assert making.verifies(issued.chain, [(tmp_path / "ca" / "bundle.pem").read_text()])
         told = CliRunner().invoke(app, ["ca", "show", str(tmp_path / "ca")]).stderr
-        assert re.search(r"^issued 1 since it began; refused so far: 1 × token-\w+$", told, re.MULTILINE), told
+        assert re.search(
+            r"^issued 1 certificate since the CA started; rejected requests: 1 × token-\w+$", told, re.MULTILINE
+        ), told
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 0
     finally:

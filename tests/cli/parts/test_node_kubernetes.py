@@ -42,4 +42,4 @@ def test_a_directory_that_is_not_kubelets_is_said(run, tmp_path):
 
 def test_an_address_that_is_none_is_said(run):
     code, said = run("--node-name", "w", "--health", "here")
-    assert code == 2 and "`here` is no address" in said
+    assert code == 2 and "`here` is not an address" in said

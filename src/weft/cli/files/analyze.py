@@ -31,7 +31,7 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 @click.command()
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path), help="Files, directories, or - for standard input.")
 @click.option(
-    "-f", "--filename", "files", multiple=True, type=click.Path(path_type=Path), help="The same, as an option."
+    "-f", "--filename", "files", multiple=True, type=click.Path(path_type=Path), help="The same as PATHS, as an option."
 )
 @click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces of a cluster.")
 @click.option(
@@ -56,23 +56,23 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
     type=click.Choice(["Info", "Warning", "Error"], case_sensitive=False),
     default="Warning",
     show_default=True,
-    help="How bad a finding must be to exit with 1.",
+    help="The lowest level of a finding that makes the exit code 1.",
 )
 @click.option(
     "--output-threshold",
     type=click.Choice(["Info", "Warning", "Error"], case_sensitive=False),
     default="Info",
     show_default=True,
-    help="How bad a finding must be to be shown.",
+    help="The lowest level of a finding that is shown.",
 )
 @click.option(
     "-S", "--suppress", multiple=True, help="CODE=OBJECT: skip this check for this object; * matches anything."
 )
 @click.option("-L", "--list", "--list-analyzers", "listing", is_flag=True, help="List every check and exit.")
 @click.option("--explain", default="", help="Describe one check and exit.")
-@click.option("--ignore-unknown", is_flag=True, help="Skip files that hold no objects.")
+@click.option("--ignore-unknown", is_flag=True, help="Skip files that contain no objects.")
 @click.option("-R", "--recursive", is_flag=True, help="No effect: directories are always read recursively.")
-@click.option("-v", "--verbose", is_flag=True, help="Print what the check is about below each finding.")
+@click.option("-v", "--verbose", is_flag=True, help="Print a description of the check below each finding.")
 @click.option("--color/--no-color", "colour", default=None, help="Use colours; by default if stdout is a terminal.")
 @click.option(
     "--meshConfigFile",
@@ -144,7 +144,7 @@ def analyze(
     _show(shown, output, verbose=verbose, colour=colour)
     say(f"{source}: {counted(examined.objects, 'object')}, {_summary(problems)}")
     if output == "log" and problems:
-        say(f"hint: the meaning of a code: weft analyze --explain {problems[0].code}, or {PAGE}")
+        say(f"hint: for the meaning of a code, see: weft analyze --explain {problems[0].code}, or {PAGE}")
     if any(_at_least(problem, failure_threshold) for problem in problems):
         raise Exit(1)
 
@@ -215,7 +215,7 @@ def _settings_of(file: Path) -> Document:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        fail(f"{file} cannot be read: {error}", "it should hold a MeshConfig, such as `trustDomain: cluster.local`")
+        fail(f"{file} cannot be read: {error}", "it should contain a MeshConfig, such as `trustDomain: cluster.local`")
     metadata = {"name": NAME, "namespace": Settings().root_namespace}
     held = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"mesh": text}}
     (document,) = read_documents(json.dumps(held).encode(), str(file)).documents
@@ -399,7 +399,9 @@ def _known_as(code: str) -> str:
     if not code.startswith("IST"):
         return did_you_mean(code, CHECKS) or listed
     same = [check.code for check in CHECKS.values() if code in check.istio]
-    return f"istioctl's {code} is here: {', '.join(same)}" if same else f"nothing here is istioctl's {code}; {listed}"
+    if not same:
+        return f"no check corresponds to istioctl's {code}; {listed}"
+    return f"istioctl's {code} corresponds to {', '.join(same)}"
 
 
 def _page(code: str) -> str:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     help="Files, directories, or - for standard input; the current directory if none is given.",
 )
 @click.option(
-    "-f", "--filename", "files", multiple=True, type=click.Path(path_type=Path), help="The same, as an option."
+    "-f", "--filename", "files", multiple=True, type=click.Path(path_type=Path), help="The same as PATHS, as an option."
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
 @shared.table_or_data
@@ -114,7 +114,7 @@ def _of_programs(documents: Iterable[Document]) -> Iterator[Problem]:
 def _of_certificates(documents: list[Document]) -> Iterator[Problem]:
     from weft.cli.read.certificate_files import problems_of
 
-    if any(document.key.kind == "Workload" for document in documents):  # else its proxies may be on other machines
+    if any(document.key.kind == "Workload" for document in documents):  # else proxies may run elsewhere
         for document in documents:
             if document.key.kind == "DestinationRule":
                 yield from problems_of(document)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-_ASKED = "weft finds the control plane by itself; to ask another: --mesh NAME, --kubeconfig FILE, --context NAME"
+_ASKED = "weft finds the control plane; to choose another: --mesh NAME, --kubeconfig FILE, --context NAME"
 _INJECTED = "the injector's settings are one file: --settings FILE"
-_BUILT_IN = "what is installed comes with weft itself: see weft manifest generate, and weft manifest values"
-_MESH_CONFIG = "it is the ConfigMap istio of istio-system, among the other files; by itself, weft analyze takes it"
+_BUILT_IN = "the manifests are part of weft: see weft manifest generate and weft manifest values"
+_MESH_CONFIG = (
+    "put the MeshConfig into the ConfigMap istio-system/istio, among the files; weft analyze takes --meshConfigFile"
+)
 _INSTEAD = {
     **dict.fromkeys(("--xds-address", "--xds-label", "--xds-port", "--xds-via-agents"), _ASKED),
     **dict.fromkeys(("--authority", "--cert-dir", "--insecure", "--plaintext"), _ASKED),

@@ -31,14 +31,14 @@ _jwt = click.option(
     "--jwt",
     metavar="TOKEN",
     multiple=True,
-    help="A JWT of the request; @FILE reads one. Or its claims as JSON, as if their issuer had signed them.",
+    help="A JWT of the request, @FILE with a JWT, or its claims as JSON, which count as signed by their issuer.",
 )
 _source = click.option(
     "--source-address",
     "source",
     metavar="ADDRESS",
     default="",
-    help="The source address of a caller from outside, if FROM is a gateway; by default an unassigned one.",
+    help="The source address of a caller outside the mesh, if FROM is a gateway; default: an unassigned address.",
 )
 
 
@@ -86,7 +86,7 @@ def _token_of(text: str) -> dict[str, Any]:
         try:
             text = sys.stdin.read() if text == "@-" else Path(text[1:]).read_text()
         except (OSError, ValueError) as error:
-            fail(f"{text[1:]} cannot be read: {error}", "it should hold one token")
+            fail(f"{text[1:]} cannot be read: {error}", "the file should contain one token")
         text = text.strip()
     if not text.startswith("{"):
         return _whole(text)

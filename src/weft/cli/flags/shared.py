@@ -13,9 +13,11 @@ from weft.cli.flags import completions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-KUBERNETES_HELP = "A cluster's mesh, though one runs on this machine too."
+KUBERNETES_HELP = "Use the mesh of a cluster, even if a mesh runs on this machine."
 
-mesh = click.option("--mesh", help="The mesh of this machine, if several run.", shell_complete=completions.meshes)
+mesh = click.option(
+    "--mesh", help="The name of a mesh on this machine, if several run.", shell_complete=completions.meshes
+)
 kubernetes = click.option("--kubernetes", is_flag=True, help=KUBERNETES_HELP)
 kubeconfig = click.option(
     "--kubeconfig",
@@ -50,7 +52,7 @@ namespace = click.option(
     "-n",
     "--namespace",
     default="",
-    help="The namespace, if the name has none.",
+    help="The namespace, if the name does not contain one.",
     shell_complete=completions.namespaces,
 )
 only_namespace = click.option(
@@ -67,10 +69,10 @@ installed_namespace = click.option(
     help="With --kubernetes: the namespace that weft is installed in.",
 )
 settings_revision = click.option(
-    "-r", "--revision", default="default", show_default=True, help="The revision whose settings apply, on a cluster."
+    "-r", "--revision", default="default", show_default=True, help="On a cluster: the revision whose settings apply."
 )
 selector = click.option(
-    "-l", "--selector", metavar="A=B,…", default="", help="Pods with these labels, instead of a name."
+    "-l", "--selector", metavar="A=B,…", default="", help="Select pods by these labels instead of by a name."
 )
 
 # Output formats. `short` is istioctl's name for the format for people.

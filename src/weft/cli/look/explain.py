@@ -1,5 +1,4 @@
-"""`weft explain`: explains what would happen to a request, decision by decision, with the object behind each decision.
-"""
+"""`weft explain`: explains what would happen to a request, decision by decision, with the object behind each."""
 
 from __future__ import annotations
 

@@ -42,9 +42,9 @@ def proxy_status(
     context: str | None,
     system: str,
 ) -> None:
-    """Show the sync state of each proxy, or what differs at one. SYNCED: it has acknowledged everything; STALE: not
-    yet, for how long, and since which push; NOT SENT: there is nothing for it; IGNORED: it does not subscribe to it;
-    ERROR: it rejected something.
+    """Show the sync state of each proxy, or what differs in one proxy's config. SYNCED: the proxy has acknowledged
+    everything. STALE: it has not yet acknowledged, with the time and the push since then. NOT SENT: there is nothing to
+    send to it. IGNORED: it does not subscribe to this type. ERROR: it rejected something.
 
     With a POD, compare the config that its proxy should have with the config that Envoy has, and exit with 1 if they
     differ.
@@ -93,7 +93,7 @@ def _one(reached: MeshReach, word: str, namespace: str, output: str, file: str |
     proxy = reached.find(word, namespace)
     proxies = [each for each in _proxies(reached, proxy.namespace) if each.proxy == str(proxy)]
     if not proxies:
-        hint = f"its Envoy says why: weft logs {proxy.namespace}/{proxy.name} --proxy, or kubectl logs -c istio-proxy"
+        hint = f"see its log: weft logs {proxy.namespace}/{proxy.name} --proxy, or kubectl logs POD -c istio-proxy"
         fail(f"the proxy of {proxy} is not connected to the control plane", hint)
     query = {"include_eds": "true"}
     asked = {"proxyID": str(proxy), **query}
@@ -145,7 +145,7 @@ def _print_differences(found: list[ResourceDifference]) -> None:
         click.echo(f"{kind} Don't Match" if of_kind else f"{kind} Match")
         for each in of_kind:
             words = {"missing": "Envoy does not have it", "unknown": "Envoy has it, and it was not sent"}
-            click.echo(f"  {each.name}: {words.get(each.what, 'not the same')}")
+            click.echo(f"  {each.name}: {words.get(each.what, 'differs')}")
             if each.note:
                 click.echo(f"    {each.note}")
             for place in each.places:

@@ -12,7 +12,7 @@ from click.exceptions import Exit
 from weft.cli.flags import shared
 from weft.cli.lazy_commands import LazyGroup, Listing
 from weft.cli.parts import ca_kubernetes
-from weft.cli.print.output import fail, is_data, print_data, print_table, say
+from weft.cli.print.output import counted, fail, is_data, print_data, print_table, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +52,7 @@ GROUP = LazyGroup(
 )
 @click.option("--trust-domain", default="cluster.local", show_default=True, help="The trust domain of identities.")
 def init(directory: Path, trust_domain: str) -> None:
-    """Create a root, so that it can be distributed before anything is signed. An existing one stays.
+    """Create a root, so that it can be distributed before anything is signed. An existing root is kept.
 
     \b
     Example: weft ca init ./ca
@@ -123,7 +123,9 @@ def show(
         say(f"{status.kind}{domain}, {status.phase}: {status.next_step}")
         if status.issued or status.refused:
             reasons = ", ".join(f"{count} × {reason}" for reason, count in sorted(status.refused.items()))
-            say(f"issued {status.issued} since it began; refused {f'so far: {reasons}' if reasons else 'none'}")
+            say(
+                f"issued {counted(status.issued, 'certificate')} since the CA started; rejected requests: {reasons or 'none'}"
+            )
         for problem in status.problems(datetime.now(UTC)):
             say(str(problem))
         return
@@ -290,7 +292,7 @@ def _of_file(path: Path) -> tuple[CertificateFacts, ...]:
     except OSError as error:
         fail(f"{path} cannot be read: {error.strerror}", "give a CA's directory or a file of certificates")
     except ValueError:
-        fail(f"{path} holds no certificates in PEM", "it begins with -----BEGIN CERTIFICATE-----")
+        fail(f"{path} contains no certificates in PEM", "such a file begins with -----BEGIN CERTIFICATE-----")
     return tuple(
         certificate_facts(
             certificate_pem(each), "root" if each.issuer == each.subject else "leaf" if place == 0 else "CA"

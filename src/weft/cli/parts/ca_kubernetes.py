@@ -58,7 +58,7 @@ def rotate(place: InstalledCa, pause: timedelta | None, *, wait: bool) -> None:
         namespace = place.namespace
         async with client(place.kubeconfig, place.context) as asked:
             if await _plugged_in(asked, namespace):
-                fail("this CA was plugged in: its roots are yours to rotate", "in steps: docs/ca.md")
+                fail("this CA was plugged in: weft cannot rotate its root", "docs/ca.md has the steps to do so")
             await _refuse_two(asked, namespace)
             wish = {"metadata": {"annotations": {ROTATE: f"{propagation.total_seconds():g}"}}}
             await asked.patch(SECRETS, NAME, wish, namespace=namespace)
@@ -128,13 +128,13 @@ async def _plugged_in(asked: Client, namespace: str) -> AuthorityStatus | None:
             for file in (CERTIFICATE, CHAIN, ROOTS)
         )
     except ValueError as error:
-        fail(f"the Secret {namespace}/{name} holds no certificates in PEM: {error}", "see what it holds: docs/ca.md")
+        fail(f"the Secret {namespace}/{name} contains no certificates in PEM: {error}", "its format is in docs/ca.md")
     roots = roots or {pem: each for pem, each in own.items() if each.issuer == each.subject}
     published = (await _data(asked, CONFIG_MAPS, ROOT_CONFIG_MAP, namespace)).get(ROOTS, "")
     if published and not any(pem in published for pem in roots):
         say(
-            f"the CA in the Secret {namespace}/{name} does not sign yet: a control plane looks for it when it starts; "
-            f"kubectl rollout restart deployment -n {namespace} -l app=istiod"
+            f"the CA in the Secret {namespace}/{name} does not sign yet: a control plane reads it only when it "
+            f"starts; kubectl rollout restart deployment -n {namespace} -l app=istiod"
         )
         return None
     return plugged_status("", [pem for pem in own | chain if pem not in roots], list(roots))
@@ -182,5 +182,5 @@ async def _state(asked: Client, namespace: str) -> State:
             raise
         fail(
             f"there is no Secret {namespace}/{NAME}: the CA is not weft's own, or weft is not installed there",
-            "roots of a plugged-in CA are yours to rotate (docs/ca.md); else: weft install",
+            "weft does not rotate the root of a plugged-in CA (docs/ca.md); to install weft: weft install",
         )

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @click.option(
     "--ca-listen",
     default="",
-    help="HOST:PORT (TLS) or unix:/path for the CA; 127.0.0.1:15012, or port 15012 of every address on Kubernetes.",
+    help="HOST:PORT (TLS) or unix:/path of the CA; default: 127.0.0.1:15012, on Kubernetes port 15012 of any address.",
 )
 @click.option("--trust-domain", default="cluster.local", show_default=True, help="The trust domain of identities.")
 @click.option(
@@ -55,22 +55,28 @@ if TYPE_CHECKING:
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="With --kubernetes: the kubeconfig.")
 @shared.installed_namespace
 @click.option(
-    "--revision", default="default", show_default=True, help="With --kubernetes: the namespace of this installation."
+    "--revision", default="default", show_default=True, help="With --kubernetes: the revision of this installation."
 )
-@click.option("--webhook-listen", default="", help="With --kubernetes: HOST:PORT, if not port 15017.")
 @click.option(
-    "--monitoring-listen", default="", help="With --kubernetes: HOST:PORT of health and metrics, if not port 15014."
+    "--webhook-listen",
+    default="",
+    help="With --kubernetes: HOST:PORT of the webhooks; default: port 15017 of all addresses.",
+)
+@click.option(
+    "--monitoring-listen",
+    default="",
+    help="With --kubernetes: HOST:PORT of health and metrics; default: port 15014 of all addresses.",
 )
 @click.option(
     "--debug",
     metavar="DIRECTORY",
     default="",
-    help="Directory of its owner's socket, for queries with --mesh DIRECTORY; default: in weft's run directory.",
+    help="The directory of the socket for queries with --mesh DIRECTORY; default: in weft's run directory.",
 )
 @click.option(
     "--history",
     type=click.Path(path_type=Path),
-    help="A directory that keeps the history across restarts; by default it ends with the process.",
+    help="A directory that keeps the history across restarts; by default the history ends with the process.",
 )
 @click.option("--log-level", default="info", show_default=True, help="debug, info, warning or error.")
 @click.option(
@@ -102,7 +108,7 @@ def control(
 ) -> None:
     """Serve xDS from a directory of YAML, and sign certificates.
 
-    Without pods, without root: for Envoys, agents and gRPC clients that run elsewhere.
+    It runs no pods and needs no root privileges: Envoys, agents and gRPC clients run elsewhere and connect to it.
 
     \b
     Example: weft control --config examples/shop --listen 127.0.0.1:15010
@@ -125,7 +131,7 @@ def control(
         from weft.cli.parts.control_kubernetes import Listening, run
 
         if history is not None:
-            hint = "leave it out: a replica remembers what has changed since its start, and weft asks the oldest"
+            hint = "leave it out: each replica keeps the history since its start, and weft queries the oldest replica"
             fail("--history is for a mesh from files", hint, code=2)
         log.configure(level)
         skew = duration_of(clock_skew, "--clock-skew 60s")
@@ -261,7 +267,7 @@ async def _serve_debug(plane: ControlPlane, config: Path, given: str, stack: Asy
     debug = attach_debug(plane)
     place = Path(given) if given else default_place()
     if place is None:
-        say("it cannot be queried: choose a directory for its socket with --debug DIRECTORY")
+        say("this control plane cannot be queried: choose a directory for its socket with --debug DIRECTORY")
         return
     try:
         make_private(place)
@@ -275,7 +281,7 @@ async def _serve_debug(plane: ControlPlane, config: Path, given: str, stack: Asy
     except (OSError, NotPrivate, ListenError) as error:
         if given:
             fail(str(error), "choose a directory that does not exist yet: --debug DIRECTORY")
-        say(f"it cannot be queried: {error}; choose a directory: --debug DIRECTORY")
+        say(f"this control plane cannot be queried: {error}; choose a directory: --debug DIRECTORY")
         return
     say(f"query it with, for example: weft proxy-status --mesh {place}")
 

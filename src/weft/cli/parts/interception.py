@@ -21,20 +21,20 @@ _PROCESS_ONE = Path("/proc/1/ns/net")
     }
 )
 @click.option("--apply", is_flag=True, help="Apply the rules in the network namespace this command runs in.")
-@click.option("--remove", is_flag=True, help="Remove the rules from it.")
-@click.option("--force", is_flag=True, help="Even if that is the machine's own network namespace.")
+@click.option("--remove", is_flag=True, help="Remove the rules from the network namespace this command runs in.")
+@click.option("--force", is_flag=True, help="Change the rules even in the machine's own network namespace.")
 @click.pass_context
 def interception(context: click.Context, apply: bool, remove: bool, force: bool) -> None:
-    """Print the iptables rules of a pod. They are those of Istio's init container, for its arguments:
+    """Print the iptables rules of a pod. The rules are those of Istio's init container, with its arguments:
 
     \b
       -p PORT    outbound traffic goes to this port of the proxy (15001)
-      -z PORT    inbound traffic goes to this one (15006)
+      -z PORT    inbound traffic goes to this port of the proxy (15006)
       -u UID     the proxy's user, whose own connections are not redirected (1337); -g GID likewise
       -m MODE    REDIRECT
       -i RANGES  outbound ranges to intercept, '*' for all; -x RANGES to leave alone
       -b PORTS   inbound ports to intercept, '*' for all; -d PORTS to leave alone
-      -q PORTS   outbound ports to intercept whatever the ranges say; -o PORTS to leave alone
+      -q PORTS   outbound ports to intercept regardless of the ranges; -o PORTS to leave alone
       -k, -c     interfaces of virtual machines; interfaces to leave alone
 
     \b
@@ -52,7 +52,7 @@ def interception(context: click.Context, apply: bool, remove: bool, force: bool)
     if _is_machines_own() and not force:
         fail(
             "this is the machine's own network namespace, not a pod's: all of its traffic would be intercepted",
-            "ip netns exec NAME weft interception …, or --force if you mean it",
+            "ip netns exec NAME weft interception …, or add --force to do so",
         )
     _change(wanted if apply else None)
     say("the rules are in place" if apply else "the rules are gone")

@@ -42,7 +42,7 @@ def version(
     system: str,
 ) -> None:
     """Print the versions of the command, the control plane and the proxies. Without a mesh, those of weft, Envoy and
-    Python here.
+    Python on this machine.
 
     \b
     Example: weft version
@@ -98,7 +98,7 @@ def _asked(reached: MeshReach) -> dict[str, Any]:
         problem = getattr(error, "problem", None)
         if problem is None:
             raise
-        click.echo(f"the mesh does not answer: {problem.what}", err=True)
+        click.echo(f"the mesh does not respond: {problem.what}", err=True)
         return {}
     return {
         "meshVersion": [

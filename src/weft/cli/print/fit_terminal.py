@@ -76,8 +76,7 @@ def stacked(names: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> Group
 
 
 def shortened(name: str, longest: int | None) -> str:
-    """Return the name, cut in the middle to `longest` letters: names differ at their ends (payments-v1, payments-v2).
-    """
+    """Return the name, cut in the middle to `longest` letters, because names differ at their ends (pay-v1, pay-v2)."""
     if longest is None or len(name) <= longest:
         return name
     tail = longest // 2

@@ -231,8 +231,7 @@ def _table(*names: str, numbers: set[str]) -> Table:
 
 
 def _add(table: Table, *cells: str | Text) -> None:
-    """Add a row. Strings are added as plain text, because rich would take `[…]` in a message of a program for markup.
-    """
+    """Add a row. Strings are added as plain text, because rich would take `[…]` in a program's message for markup."""
     table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in cells))
 
 

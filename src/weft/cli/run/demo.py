@@ -19,15 +19,15 @@ from weft.cli.print.output import fail, print_table, say
     default=Path("weft-demo"),
     help="The directory to copy the shop to, by default weft-demo; an existing one is used as it is.",
 )
-@click.option("--check", is_flag=True, help="Run it unattended, check it, and exit with 0 or 1.")
+@click.option("--check", is_flag=True, help="Run the shop unattended, check it, and exit with 0 or 1.")
 @click.option("--name", "own_name", help="The mesh's name, for a second demo beside the first.")
 @click.option("--no-live", is_flag=True, help="Plain lines instead of the live view.")
 def demo(directory: Path, check: bool, own_name: str | None, no_live: bool) -> None:
     """Run the example shop and watch its traffic.
 
-    Nine small workloads, three protocols, two versions behind one name, a job, and steady requests. All of it is mutual
-    TLS, with certificates that live for seconds, and one of the nine is denied by policy. The shop is copied to where
-    you can edit it, and four things to try are shown.
+    Nine small workloads, three protocols, two versions behind one name, a job, and steady requests. All traffic uses
+    mutual TLS, with certificates that are valid for seconds, and a policy denies one of the nine workloads. The shop is
+    copied to a directory where you can edit it, and four things to try are shown.
 
     \b
     Example: weft demo
@@ -57,7 +57,7 @@ def demo(directory: Path, check: bool, own_name: str | None, no_live: bool) -> N
         try:
             shop.copy_to(directory)
         except OSError as error:
-            fail(f"the shop cannot be copied to {directory}: {error}", "give another place: weft demo DIRECTORY")
+            fail(f"the shop cannot be copied to {directory}: {error}", "give another directory: weft demo DIRECTORY")
         say(f"copied the shop to {directory}; edit it while it runs")
 
     def tips(status: MeshStatus) -> list[tuple[str, list[str]]]:

@@ -22,7 +22,7 @@ PATIENCE = 30.0  # seconds; a mesh gives its pods a few seconds to finish their 
     help="The mesh's name; optional if there is only one.",
     shell_complete=completions.meshes,
 )
-@click.option("--all", "everything", is_flag=True, help="All meshes of this machine.")
+@click.option("--all", "everything", is_flag=True, help="End all meshes of this machine.")
 def down(name: str | None, everything: bool) -> None:
     """End a mesh: its pods, proxies, namespaces and files. Also cleans up after a mesh that was killed.
 

@@ -12,7 +12,7 @@ from weft.cli.flags import completions, shared
 @click.argument(
     "target", metavar="TARGET", help="A pod, or a workload: one of its ready pods.", shell_complete=completions.pods
 )
-@click.argument("command", metavar="[COMMAND]", nargs=-1, help="After two dashes; `sh` if none is given.")
+@click.argument("command", metavar="[COMMAND]", nargs=-1, help="The command, after `--`; default: `sh`.")
 @shared.mesh
 def exec_(target: str, command: tuple[str, ...], mesh: str | None) -> None:
     """Run a command in a pod. Its input, output, terminal and exit code are passed through; 127 if it cannot start.

@@ -107,8 +107,7 @@ def bug_report(
 
 
 def _attempt(bundle: ReportArchive, name: str, get: Callable[[], bytes], *, tail: bool = False) -> bytes:
-    """Add the result of `get` to the archive and return it. If that fails, list `name` as left out, and return nothing.
-    """
+    """Add the result of `get` to the archive and return it. If `get` fails, list `name` as left out."""
     try:
         said = get()
     except Exit:
@@ -184,8 +183,7 @@ def _of_place(
     namespace: str,
     cluster: tuple[Path | None, str | None, str],
 ) -> None:
-    """Add what depends on where the mesh runs: status and logs of pods on this machine, or pods and logs of a cluster.
-    """
+    """Add what only one kind of mesh has: status and logs of pods on this machine, or those of a cluster."""
     from weft.cli.reach.control import ControlReach
     from weft.cli.reach.local import LocalReach
 

@@ -54,7 +54,7 @@ def provenance(source: ProxySource, *kinds: str) -> Provenance:
     import msgspec
 
     if source.file is not None:
-        what = "a dump says what Envoy has, and not why: only a control plane knows that"
+        what = "a dump contains Envoy's config, but not the objects behind it; only a control plane has those"
         fail(what, "leave out --why, or name a pod instead of --file", code=2)
     answers: list[dict[str, Any]] = []
     for kind in kinds:

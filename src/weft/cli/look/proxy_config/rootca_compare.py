@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("first", metavar="POD", help="One of them.", shell_complete=completions.pods)
-@click.argument("second", metavar="POD", help="The other.", shell_complete=completions.pods)
+@click.argument("first", metavar="POD", help="The first pod.", shell_complete=completions.pods)
+@click.argument("second", metavar="POD", help="The second pod.", shell_complete=completions.pods)
 @shared.namespace
 @shared.which_mesh
 @shared.system
@@ -30,7 +30,7 @@ def compare(
     context: str | None,
     system: str,
 ) -> None:
-    """Whether two pods trust a common root: without one, neither accepts the other's certificate.
+    """Check whether two pods trust a common root. Without one, neither pod accepts the other's certificate.
 
     \b
     Exit codes: 0 they do, 1 they do not.

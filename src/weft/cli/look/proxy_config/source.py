@@ -38,7 +38,7 @@ class ProxySource:
     def check(self) -> None:
         """End the command unless exactly one of a pod and a file is given."""
         if bool(self.target) == (self.file is not None):
-            what = "a pod is named, and a file" if self.target else "no pod is named"
+            what = "both a pod and a file are given" if self.target else "no pod is named"
             fail(what, "give one of them: weft proxy-config clusters POD, or --file DUMP", code=2)
 
     @cached_property

@@ -37,7 +37,7 @@ _LISTINGS = (
     Listing(
         "listeners",
         "look.proxy_config.tables:listeners",
-        "Listeners: what each filter chain matches, and where it goes.",
+        "Listeners: what each filter chain matches, and its destination.",
     ),
     Listing(
         "routes",
@@ -47,34 +47,36 @@ _LISTINGS = (
     Listing(
         "clusters",
         "look.proxy_config.tables:clusters",
-        "Clusters: the hosts it can call, and the DestinationRule behind each.",
+        "Clusters: the hosts that the proxy can call, and the DestinationRule behind each.",
     ),
     Listing(
         "endpoints",
         "look.proxy_config.tables:endpoints",
-        "Endpoints: every address behind its clusters, and its health.",
+        "Endpoints: every address behind the proxy's clusters, and its health.",
     ),
     Listing(
         "secret",
         "look.proxy_config.tables:secret",
-        "Certificates: its own and those it trusts, and how long each is valid.",
+        "Certificates: the proxy's own and those it trusts, and how long each is valid.",
     ),
-    Listing("bootstrap", "look.proxy_config.tables:bootstrap", "Bootstrap: the config that it was started with."),
+    Listing(
+        "bootstrap", "look.proxy_config.tables:bootstrap", "Bootstrap: the config that the proxy was started with."
+    ),
     Listing("ecds", "look.proxy_config.tables:ecds", "Filters sent by extension config discovery; weft sends none."),
     Listing(
         "log",
         "look.proxy_config.log:log",
-        "Show the log levels of a proxy, or change them until it restarts; for deploy/NAME or -l, of all pods.",
+        "Show the log levels of a proxy, or change them until the proxy restarts.",
     ),
     Listing(
         "rootca-compare",
         "look.proxy_config.rootca_compare:compare",
-        "Whether two pods trust a common root: without one, neither accepts the other's certificate.",
+        "Check whether two pods trust a common root.",
     ),
     Listing(
         "all",
         "look.proxy_config.tables:all_",
-        "All of the above; with -o json the whole dump.",
+        "All of these tables; with -o json, the whole config dump.",
     ),
 )
 
@@ -82,7 +84,7 @@ _LISTINGS = (
 def _group(name: str) -> LazyGroup:
     return LazyGroup(
         name,
-        help="Show the config of a pod's Envoy. Listeners, routes, clusters, endpoints, certificates; pc is the same.",
+        help="Show the config of a pod's Envoy: listeners, routes, clusters, endpoints, certificates. Short: pc.",
         epilog="Example: weft proxy-config clusters payments-v1",
         listings={"Commands": _LISTINGS},
         aliases={alias: name for name, aliases in ALIASES.items() for alias in aliases},
@@ -101,7 +103,7 @@ GROUP, PC = _group("proxy-config"), _group("pc")
 @filters.why
 @filters.output
 def listeners(source: ProxySource, address: str, port: int, type_: str, verbose: bool, why: bool, output: str) -> None:
-    """Listeners: what each filter chain matches, and where it goes.
+    """Listeners: what each filter chain matches, and its destination.
 
     \b
     Example: weft proxy-config listeners deploy/payments --port 15006
@@ -156,7 +158,7 @@ def routes(source: ProxySource, name: str, verbose: bool, why: bool, output: str
 @filters.why
 @filters.output
 def clusters(source: ProxySource, fqdn: str, port: int, subset: str, direction: str, why: bool, output: str) -> None:
-    """Clusters: the hosts it can call, and the DestinationRule behind each.
+    """Clusters: the hosts that the proxy can call, and the DestinationRule behind each.
 
     \b
     Example: weft proxy-config clusters frontend
@@ -186,8 +188,8 @@ def clusters(source: ProxySource, fqdn: str, port: int, subset: str, direction: 
 @filters.why
 @filters.output
 def endpoints(source: ProxySource, address: str, port: int, cluster: str, status: str, why: bool, output: str) -> None:
-    """Endpoints: every address behind its clusters, and its health. With --file: the output of /clusters?format=json;
-    for a whole dump (weft pc all POD -o json), the endpoints that the proxy was sent.
+    """Endpoints: every address behind the proxy's clusters, and its health. --file reads the output of
+    /clusters?format=json, or a whole dump (weft pc all POD -o json), which has the endpoints that the proxy was sent.
 
     \b
     Example: weft proxy-config endpoints frontend --status unhealthy
@@ -214,7 +216,7 @@ def endpoints(source: ProxySource, address: str, port: int, cluster: str, status
 @filters.why
 @filters.output
 def secret(source: ProxySource, why: bool, output: str) -> None:
-    """Certificates: its own and those it trusts, and how long each is valid. Never a key.
+    """Certificates: the proxy's own and those it trusts, and how long each is valid. Keys are not shown.
 
     \b
     Example: weft proxy-config secret payments-v1
@@ -245,10 +247,10 @@ def secret(source: ProxySource, why: bool, output: str) -> None:
     type=click.Choice(filters.FORMS),
     default="json",
     show_default=True,
-    help="json, yaml, or short (table is the same): only the versions.",
+    help="json or yaml: the whole bootstrap config; short or table: only the versions of Istio and Envoy in it.",
 )
 def bootstrap(source: ProxySource, output: str) -> None:
-    """Bootstrap: the config that it was started with.
+    """Bootstrap: the config that the proxy was started with.
 
     \b
     Example: weft proxy-config bootstrap frontend -o short
@@ -294,7 +296,7 @@ def ecds(source: ProxySource, output: str) -> None:
 @filters.listener_type
 @filters.name
 @filters.verbose
-@click.option("--with-headers", is_flag=True, help="A heading before each table.")
+@click.option("--with-headers", is_flag=True, help="Print a heading before each table.")
 @filters.why
 @filters.output
 def all_(
@@ -311,7 +313,7 @@ def all_(
     why: bool,
     output: str,
 ) -> None:
-    """All of the above; with -o json the whole dump.
+    """All of these tables; with -o json, the whole config dump.
 
     \b
     Example: weft proxy-config all frontend --with-headers
@@ -320,7 +322,7 @@ def all_(
     from weft.envoy import dump_bootstrap, dump_clusters, dump_endpoints, dump_listeners, dump_routes, dump_secrets
 
     if why and not _is_table(output):
-        what = "the whole dump is Envoy's own, and has no place for who made what"
+        what = "--why cannot be added to the whole config dump, whose format is Envoy's"
         fail(what, "query one kind at a time: weft proxy-config clusters POD --why -o json", code=2)
     told = {kind: provenance(source, *kinds).words if why else None for kind, kinds in _ASKED.items()}
     dump = source.everything()
