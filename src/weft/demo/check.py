@@ -90,9 +90,9 @@ def _journey(mesh: MeshProcess) -> Iterator[tuple[str, Callable[[], str]]]:
     yield "HTTP, gRPC and TCP edges carry traffic", lambda: _edges(mesh)
     yield "plaintext to a STRICT workload is refused", lambda: trust_steps.plaintext_is_refused(mesh)
     yield "frontend may pay, snoop gets 403", lambda: trust_steps.one_is_served_the_other_is_not(mesh)
-    yield "saving the policy lets snoop in, and out", lambda: trust_steps.snoop_comes_and_goes(mesh)
+    yield "saving the policy allows snoop, and denies it", lambda: trust_steps.snoop_comes_and_goes(mesh)
     yield "certificates rotate under load", lambda: trust_steps.certificates_rotate(mesh)
-    yield "no private key lies about", lambda: trust_steps.no_key_lies_about(mesh)
+    yield "no private key is in files or environments", lambda: trust_steps.no_key_lies_about(mesh)
     yield "saving the weight moves the traffic", lambda: _weight_moves(mesh)
     yield "payments is split 50/50", lambda: _split(mesh, 0.50)
     yield "a fault makes catalog fail", lambda: _fault_appears(mesh)
@@ -165,7 +165,7 @@ def _sees_proxy(mesh: MeshProcess) -> str:
     wrong = {name: caller for name, caller in callers.items() if caller != "127.0.0.6"}
     if wrong:
         raise StepFailed(f"callers seen: {wrong}")
-    return f"so say {', '.join(callers)}"
+    return f"as seen by {', '.join(callers)}"
 
 
 def _split(mesh: MeshProcess, share: float) -> str:

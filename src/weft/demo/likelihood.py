@@ -11,7 +11,7 @@ def split_probability(hits: int, total: int, share: float) -> float:
     """Return the probability of a result at least as unlikely as `hits` of `total`, if each response is a hit with
     probability `share` (a two-sided exact binomial test)."""
     if not 0 <= hits <= total:
-        raise ValueError(f"{hits} of {total} is no count")
+        raise ValueError(f"{hits} of {total} is not a count")
     seen = _log_mass(hits, total, share)
     # The tolerance keeps rounding from excluding `hits` itself, or the equally likely count on the other side of the
     # mean.

@@ -203,7 +203,7 @@ def _answer(line: str | bytes) -> ShopAnswer:
     try:
         return msgspec.json.decode(line, type=ShopAnswer)
     except msgspec.DecodeError as error:
-        raise StepFailed(f"not an answer: {line[:200]!r}") from error
+        raise StepFailed(f"not a response: {line[:200]!r}") from error
 
 
 def _begun(pid: int) -> str:

@@ -128,7 +128,7 @@ def _wait_for_lines(look: Callable[[], set[str]], count: int) -> set[str]:
     deadline = time.monotonic() + _PATIENCE
     while len(lines := look()) < count:
         if time.monotonic() > deadline:
-            raise StepFailed(f"the log has {len(lines)} lines of {count} refusals")
+            raise StepFailed(f"the log has {len(lines)} of {count} lines about rejected requests")
         time.sleep(0.2)
     return lines
 

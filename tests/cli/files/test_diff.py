@@ -111,7 +111,7 @@ def test_a_file_in_the_place_of_a_moment_is_told_where_it_belongs(weft, tmp_path
     (tmp_path / "web.yaml").write_text(SERVICE)
     done = weft("diff", tmp_path / "web.yaml")
     assert done.returncode == 2
-    assert f"web.yaml is a file, and no moment\nhint: apply it over the mesh: weft diff -f {tmp_path}" in done.stderr
+    assert f"web.yaml is a file, not a moment\nhint: apply it over the mesh: weft diff -f {tmp_path}" in done.stderr
 
 
 @pytest.mark.root
@@ -122,7 +122,7 @@ def test_the_past_of_a_mesh_that_has_none_is_said(weft, mesh):
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "note: at @0 there was no workload or pod yet; list the moments: weft history -A\n" in done.stderr
     assert "from @0 to @0: 0 objects" in done.stderr
-    assert "no traffic is recorded here" in done.stderr
+    assert "recent traffic is not compared" in done.stderr
 
 
 ROUTE = """
@@ -231,7 +231,7 @@ def test_a_running_mesh_is_compared_by_its_last_good_state_and_its_audit_tells_w
         change.write_text(POLICY)
         done = weft("diff", "-f", change, "--mesh", mesh)
         assert done.stdout.startswith("added AuthorizationPolicy shop/nobody"), done.stderr
-        assert f"warning: mesh {mesh} has an error, and the last good state of these objects counts" in done.stderr
+        assert f"warning: mesh {mesh} has an error, and the last valid version of these objects is used" in done.stderr
         done = weft("audit", "--mesh", mesh)
         assert done.stdout.startswith("Rejected objects and other errors\n  error [WFT0001]: "), done.stdout
         assert ": 1 error, " in done.stderr

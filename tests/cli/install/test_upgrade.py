@@ -72,7 +72,7 @@ def test_pods_that_do_not_come_up_anew_are_told(two, shop):
     two.server.request("POST", DEPLOYMENTS.path(shop), {"metadata": {"name": "web"}, "spec": spec})
     ended = two("upgrade", "--revision", "b", "--move", shop, "--timeout", "3s")
     assert ended.returncode == 1
-    assert f"not all pods are new: Deployment {shop}/web: 0 of 1 ready" in ended.stderr
+    assert f"not all pods are restarted yet: Deployment {shop}/web: 0 of 1 ready" in ended.stderr
 
 
 @pytest.mark.parametrize(

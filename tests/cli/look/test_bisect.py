@@ -8,7 +8,7 @@ def test_what_never_ended_otherwise_is_told_with_since_when(weft, mesh):
     asks = ("bisect", "talker", "--to", "http://talker/", "--mesh", mesh)
     done = weft(*asks)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("it has ended so since 20")
+    assert done.stdout.startswith("the request has had this result since 20")
     assert "talker-0" not in done.stdout and "    failed: talker does not resolve" in done.stdout
     assert json.loads(weft(*asks, "-o", "json").stdout)["after"] == ["failed: talker does not resolve"]
 

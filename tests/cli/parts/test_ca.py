@@ -135,7 +135,7 @@ def test_says_what_a_time_is(directory, time):
     run("init", directory)
     done = run("rotate", directory, f"--propagation={time}")
     assert done.exit_code == 2
-    assert "is not a time" in done.stderr
+    assert "is not a duration" in done.stderr
 
 
 def test_a_root_does_not_wait_for_longer_than_a_year(directory):

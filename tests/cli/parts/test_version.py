@@ -68,7 +68,7 @@ def test_a_cluster_that_does_not_answer_costs_a_line(weft, tmp_path):
     )
     done = weft("version", "--kubeconfig", config)
     assert done.returncode == 0 and done.stdout.startswith("client version: ")
-    assert done.stderr.startswith("the mesh does not answer: ")
+    assert done.stderr.startswith("the mesh does not respond: ")
 
 
 def test_versions_that_differ_are_counted():

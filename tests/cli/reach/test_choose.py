@@ -45,7 +45,7 @@ def test_with_no_mesh_it_says_how_to_start_one(start, capsys):
     assert "hint: start one with: weft up DIR" in said and "--kubeconfig" not in said
     with pytest.raises(click.exceptions.Exit):
         choose_mesh(None, or_cluster=True)
-    assert "hint: or ask a cluster: --kubernetes, or --kubeconfig FILE" in capsys.readouterr().err
+    assert "hint: or use a cluster: --kubernetes, or --kubeconfig FILE" in capsys.readouterr().err
 
 
 def test_with_several_meshes_it_asks_which(start, capsys):

@@ -169,7 +169,7 @@ def test_requests_changes_and_the_past_are_asked_as_of_a_mesh(running):
     foretold = running.weft("diff", "-f", route)
     assert foretold.returncode == 1, foretold.stderr
     assert foretold.stdout.startswith(f"added VirtualService shop/bank ({route}:2)\n")
-    assert "no traffic is recorded here" in foretold.stderr
+    assert "recent traffic is not compared" in foretold.stderr
     route.rename(running.mesh / "route.yaml")
     for _ in range(200):
         if "418" in explained():

@@ -56,4 +56,4 @@ def test_whose_proxies_run_elsewhere_is_not_asked_about_files_here(tmp_path):
 
 def test_a_path_that_no_system_takes_harms_nobody(tmp_path):
     (line,) = said(tmp_path, "/" + "x" * (os.pathconf("/", "PC_NAME_MAX") + 9))
-    assert "cannot be looked at" in line or "does not exist" in line
+    assert "cannot be checked" in line or "does not exist" in line

@@ -156,8 +156,8 @@ def test_says_that_it_cleans_up_behind_a_mesh_that_was_killed(weft, mesh_directo
             time.sleep(0.01)
         asked = weft("ps", "--mesh", name)
         assert asked.returncode == 1
-        assert asked.stderr == f"error: mesh `{name}` was killed\nhint: clean up behind it with: weft down {name}\n"
-        assert f"mesh {name} was killed; clean up behind it with: weft down {name}" in weft("ps").stderr
+        assert asked.stderr == f"error: mesh `{name}` was killed\nhint: clean up after it with: weft down {name}\n"
+        assert f"mesh {name} was killed; clean up after it with: weft down {name}" in weft("ps").stderr
         result = weft("up", mesh_directory, "--name", name, "--detach")
         assert result.returncode == 0
         assert result.stderr.splitlines()[0] == f"cleaning up after mesh {name}, which had been killed"

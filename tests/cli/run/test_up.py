@@ -42,7 +42,7 @@ def test_without_root_it_says_what_is_missing_and_what_to_do(tmp_path, monkeypat
 
 
 def test_a_certificate_that_would_live_too_short_or_too_long_or_no_time_at_all_is_refused(tmp_path):
-    for ttl, why in (("1s", "from 2 s to 90 days"), ("91d", "from 2 s to 90 days"), ("soon", "is not a time")):
+    for ttl, why in (("1s", "for 2 s to 90 days"), ("91d", "for 2 s to 90 days"), ("soon", "is not a duration")):
         result = CliRunner().invoke(app, ["up", str(tmp_path), "--certificate-ttl", ttl])
         assert result.exit_code == 2 and why in result.stderr
 

@@ -52,11 +52,11 @@ def diff(
     context: str | None,
     system: str,
 ) -> None:
-    """Show what a change would change, before it is applied. Or what has changed since a moment of weft history. Files
-    are applied over the mesh of this machine, of a cluster, or of --against DIRECTORY. The output lists the objects
-    that differ, the resources that each proxy would be sent, and the requests with another result: those of
+    """Show what a change would change, before it is applied. With a moment of weft history: what has changed since
+    then. Files are applied over the mesh of this machine, of a cluster, or of --against DIRECTORY. The output lists the
+    objects that differ, the resources that each proxy would be sent, and the requests with another result: those of
     RequestTests, a call of every HTTP port by every workload, one from outside for every host and path of the gateways,
-    and recent traffic, where proxies write an access log.
+    and recent traffic, if proxies write an access log.
 
     \b
     Exit codes: 0 nothing changes, 1 something does, 2 no result: no such file or moment, an invalid command line.
@@ -69,11 +69,11 @@ def diff(
     """
     given = list(moments)
     if given and files:
-        hint = f"without {given[0]}, files are laid over what is there: weft diff -f {files[0]}"
+        hint = f"without {given[0]}, the files are applied over the mesh as it is now: weft diff -f {files[0]}"
         fail("files cannot be applied over the past", hint, code=2)
     for word in given:
         if not word.startswith("@") and Path(word).exists():
-            fail(f"{word} is a file, and no moment", f"apply it over the mesh: weft diff -f {word}", code=2)
+            fail(f"{word} is a file, not a moment", f"apply it over the mesh: weft diff -f {word}", code=2)
     if not given and not files:
         fail("nothing to compare is given", "a change: weft diff -f FILE; or the past: weft diff @-1", code=2)
     if len(given) > 2 or (given and against is not None):
@@ -172,8 +172,8 @@ def _sum_up(name: str, found: Found, *, records: bool) -> None:
     recent = found["recent"]
     if recent["judged"] or recent["unjudged"]:
         turned = sum(each["count"] for each in recent["requests"])
-        judged = f"{counted(recent['judged'], 'recent request')} judged, {turned} change"
-        more = f"; {recent['unjudged']} more were answered otherwise than their URL alone would be, and are not"
+        judged = f"{counted(recent['judged'], 'recent request')} compared, {turned} with another result"
+        more = f"; {recent['unjudged']} were not compared, because their result did not depend on the URL alone"
         say(judged + (more if recent["unjudged"] else ""))
     elif records:
         say(NOT_RECORDED)
@@ -195,8 +195,12 @@ def _tell(found: Found) -> None:
     for retold in found["retold"]:
         groups = retold["groups"]
         more = f" and {len(groups) - 3} more" if len(groups) > 3 else ""
-        becomes = "on demand from now on, and keep what they have" if retold["on_demand"] else "on demand no more"
-        click.echo(f"{', '.join(groups[:3])}{more} are {becomes}: {retold['why']}")
+        becomes = (
+            "get config on demand from now on, and keep what they have"
+            if retold["on_demand"]
+            else "no longer get config on demand"
+        )
+        click.echo(f"{', '.join(groups[:3])}{more} {becomes}: {retold['why']}")
     for turned in (*found["requests"], *found["recent"]["requests"]):
         times, place = f"{turned['count']}× " if turned["count"] else "", place_of(turned["where"])
         click.echo(f"{times}{turned['request']}{place}")

@@ -38,7 +38,7 @@ def kube_export(directory: Path, image: str) -> None:
         say(f"the image {image} must have: {', '.join(programs)}")
     if any(made["metadata"].get("namespace") == "istio-system" for made in objects):
         say("some objects are in istio-system and apply to the whole mesh there")
-    say(f"{len(objects)} objects; to a cluster with: weft kube-export {directory} | kubectl apply -f -")
+    say(f"{len(objects)} objects; apply them with: weft kube-export {directory} | kubectl apply -f -")
 
 
 def _containers(made: dict[str, Any]) -> list[dict[str, Any]]:

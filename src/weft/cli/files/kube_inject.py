@@ -51,7 +51,7 @@ _VERSION = re.compile(r"v?([0-9]{1,3})\.([0-9]{1,3})(?:\..*)?")
 def kube_inject(
     files: tuple[Path, ...], output: Path | None, settings: Path | None, revision: str, namespace: str, kubernetes: str
 ) -> None:
-    """Add the proxy to the pods of workloads in files. Prints the result: Deployments, Jobs and all others.
+    """Add the proxy to the pods of workloads in files. Prints the changed Deployments, Jobs and other workloads.
 
     The webhook does the same to these pods. All other objects in the files are printed as they are written.
 

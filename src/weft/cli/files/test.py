@@ -23,7 +23,7 @@ from weft.cli.print.output import counted, fail, is_data, print_data, say, troub
 @shared.text_or_data
 def test(paths: tuple[Path, ...], verbose: bool, output: str) -> None:
     """Test what requests are expected to do. A RequestTest declares a request and its expected result; the mesh's YAML
-    decides the actual one. Nothing is started and nothing is sent, so it takes milliseconds and can run in CI.
+    decides the actual result. Nothing is started and nothing is sent, so it takes milliseconds and can run in CI.
 
     \b
     Exit codes: 0 all as expected, 1 something is not, or an object is rejected,

@@ -27,7 +27,9 @@ _LOOK_SECONDS = 0.5
 @click.option("--precheck/--no-precheck", default=True, show_default=True, help="Check the cluster first.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until everything runs.")
 @click.option("--timeout", default="5m", show_default=True, help="How long to wait.")
-@click.option("-y", "--yes", "--skip-confirmation", is_flag=True, help="No effect: nothing is asked.")
+@click.option(
+    "-y", "--yes", "--skip-confirmation", is_flag=True, help="No effect: this command never asks for confirmation."
+)
 @shared.which_cluster
 def install(
     files: tuple[str, ...],

@@ -24,15 +24,15 @@ _PATIENCE = 120.0  # seconds for the pods of Gateways to finish their requests
 @click.option(
     "--purge", is_flag=True, help="Remove every revision, the CRDs with all of their objects, and the CA's root."
 )
-@click.option("--force", is_flag=True, help="Remove it even if pods still use it: they lose their identity.")
+@click.option("--force", is_flag=True, help="Remove the revision even if pods still use it; they lose their identity.")
 @click.option("-y", "--yes", "--skip-confirmation", is_flag=True, help="Do not ask for confirmation.")
 @shared.which_cluster
 def uninstall(revision: str, purge: bool, force: bool, yes: bool, kubeconfig: Path | None, context: str | None) -> None:
     """Remove weft from a cluster.
 
     The webhooks are removed first, so that no pod is blocked by a webhook without a server. The resources of the mesh
-    and the CA's root stay, unless --purge is given: a new installation continues with them. Gateways stay, too; the
-    Deployments and Services that weft created for them are removed.
+    and the CA's root are kept, unless --purge is given: a new installation continues with them. Gateways are kept, too;
+    the Deployments and Services that weft created for them are removed.
 
     \b
     Example: weft uninstall

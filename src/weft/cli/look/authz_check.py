@@ -51,8 +51,8 @@ GROUP = LazyGroup(
 @with_source
 @filters.output
 def check(source: ProxySource, output: str) -> None:
-    """Show the AuthorizationPolicies in force at a pod, as its Envoy has them. In the order in which
-    actions are evaluated, with the number of their rules. A dry run is marked: it only logs.
+    """Show the AuthorizationPolicies in force at a pod, as its Envoy has them. They are listed in the order in which
+    Envoy evaluates their actions, with the number of rules. Policies in dry run are marked: they only log.
 
     \b
     Example: weft x authz check web-0.shop

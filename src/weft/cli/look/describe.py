@@ -41,9 +41,9 @@ def describe(
     context: str | None,
     system: str,
 ) -> None:
-    """Describe a pod or a service in plain English. Its identity, why it has a proxy or none, the services and routes
-    that lead to it, its mutual TLS mode and the object that decides it, its policies, and the problems of all of these
-    objects.
+    """Describe a pod or a service in plain English. The output states its identity, why it has a proxy or none, the
+    services and routes that lead to it, its mutual TLS mode and the object that decides it, its policies, and the
+    problems of all of these objects.
 
     \b
     Example: weft describe pod web-0.shop

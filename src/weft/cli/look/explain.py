@@ -49,7 +49,7 @@ def explain(
 ) -> None:
     """Explain what would happen to a request. Nothing is sent: weft follows the request through the config of the
     proxies, from the caller's connection to the workload that gets it or the proxy that rejects it. Each line is a
-    decision, with the object behind it; the last one is the result. Where chance decides, every outcome is listed with
+    decision, with the object behind it; the last line is the result. Where chance decides, every outcome is listed with
     its probability.
 
     \b
@@ -92,7 +92,7 @@ def _offline(files: Sequence[Path], question: dict[str, Any]) -> dict[str, Any]:
     from weft.inspect.rehearse.rehearsal import rehearsed
 
     if question["when"]:
-        fail("files have no past", "leave out --at, or -f", code=2)
+        fail("files have no history", "leave out --at, or -f", code=2)
     found = read(files)
     (warn if found.documents else check)(found.problems)
     asked = msgspec.convert(question, Question)

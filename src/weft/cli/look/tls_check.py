@@ -45,8 +45,8 @@ def tls_check(
     system: str,
 ) -> None:
     """Show whether callers and servers agree on TLS. CLIENT is what callers send: the mode of the DestinationRule, or
-    auto, which sends each server what it accepts. SERVER is the mode of the PeerAuthentication. Callers or pods that
-    differ have lines of their own.
+    auto, which sends each server what it accepts. SERVER is the mode of the PeerAuthentication. Callers or pods with
+    different modes have separate lines.
 
     \b
     Exit codes: 0 no conflict, 1 a conflict.

@@ -123,9 +123,8 @@ def show(
         say(f"{status.kind}{domain}, {status.phase}: {status.next_step}")
         if status.issued or status.refused:
             reasons = ", ".join(f"{count} × {reason}" for reason, count in sorted(status.refused.items()))
-            say(
-                f"issued {counted(status.issued, 'certificate')} since the CA started; rejected requests: {reasons or 'none'}"
-            )
+            issued = counted(status.issued, "certificate")
+            say(f"issued {issued} since the CA started; rejected requests: {reasons or 'none'}")
         for problem in status.problems(datetime.now(UTC)):
             say(str(problem))
         return

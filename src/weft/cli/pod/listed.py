@@ -7,8 +7,8 @@ from importlib import import_module
 
 IN_PODS = {
     "iptables": "In a pod's init container: redirect its traffic to its proxy. Takes Istio's arguments.",
-    "redirect": "In a pod that may not do that: have the node's agent do it. Takes the same arguments.",
-    "drain": "In a sidecar, before it stops: send callers elsewhere and wait for what is under way.",
+    "redirect": "In a pod without that permission: have the node's agent do so. Takes the same arguments.",
+    "drain": "In a sidecar, before it stops: send callers to other pods and wait for requests in progress.",
     "wait": "In a sidecar, after it has started: wait until it is ready.",
 }
 

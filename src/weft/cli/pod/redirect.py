@@ -10,11 +10,11 @@ from weft.model.proxy import IDENTITY_MOUNT, REDIRECT_SOCKET
 
 _HELP = """Usage: weft redirect [--socket PATH] [--timeout SECONDS] ARGUMENTS
 
-  Ask the node's agent to redirect this pod's traffic to its proxy, and end when that is so. The arguments are those of
-  `weft iptables`. Without an answer it fails, and the pod does not start.
+  Have the node's agent redirect this pod's traffic to its proxy, and wait until it has done so. The arguments are those
+  of `weft iptables`. If the agent does not respond, the command fails, and the pod does not start.
 
-    --socket PATH      where the node's agent listens ({socket})
-    --timeout SECONDS  to wait for it, as it may be starting (30)
+    --socket PATH      socket of the node's agent ({socket})
+    --timeout SECONDS  how long to wait for the agent, which may be starting (30)
 
   Example: weft redirect -p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -b '*' -d 15090,15021,15020
 """

@@ -12,10 +12,10 @@ import sys
 
 _HELP = """Usage: weft wait [TIME] [--redirect ARGUMENTS]
 
-  End when the Envoy of this pod is ready; fail after TIME (60s).
+  Wait until the Envoy of this pod is ready; fail after TIME (60s).
 
-    --redirect ARGUMENTS  before that, have the node's agent redirect this pod's traffic to its proxy. Everything behind
-                          this word is for `weft redirect`. Without the redirect it fails
+    --redirect ARGUMENTS  before that, have the node's agent redirect this pod's traffic to its proxy, or fail. All
+                          arguments after this option are those of `weft redirect`
 
   Example: weft wait 10s
 """
@@ -44,7 +44,7 @@ def _run(arguments: list[str]) -> int:
     times, wanted = _parted(arguments)
     most = seconds_of(times[0]) if times else 60.0
     if most is None or len(times) > 1:
-        print(f"error: `{' '.join(times)}` is not one time\nhint: for example: weft wait 10s", file=sys.stderr)
+        print(f"error: `{' '.join(times)}` is not one duration\nhint: for example: weft wait 10s", file=sys.stderr)
         return 2
     if wanted is not None:
         from weft.cli.pod import redirect

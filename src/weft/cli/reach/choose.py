@@ -33,8 +33,8 @@ def choose_mesh(name: str | None, *, or_cluster: bool = False, or_files: str = "
         return name
     if not running:
         cleaning = "".join(f"{each} was killed; {_clean_up(each)}\n" for each in killed)
-        cluster = "\nor ask a cluster: --kubernetes, or --kubeconfig FILE" if or_cluster else ""
-        files = f"\nor look at files: {or_files}" if or_files else ""
+        cluster = "\nor use a cluster: --kubernetes, or --kubeconfig FILE" if or_cluster else ""
+        files = f"\nor use files: {or_files}" if or_files else ""
         starting = f"start one with: weft up DIR\nor see the example: weft demo{files}{cluster}{_NOT_ROOT}"
         fail("no mesh is running", f"{cleaning}{starting}")
     if len(running) > 1:
@@ -50,7 +50,7 @@ def one_name(argument: str | None, option: str | None) -> str | None:
 
 
 def _clean_up(name: str) -> str:
-    return f"clean up behind it with: weft down {name}"
+    return f"clean up after it with: weft down {name}"
 
 
 def tell_of_killed_meshes() -> None:

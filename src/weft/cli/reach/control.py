@@ -45,13 +45,13 @@ class ControlReach:
         return found
 
     def find_labelled(self, selector: str, namespace: str = "") -> NoReturn:
-        fail("weft control does not know the labels of pods", "name one: weft proxy-status lists them")
+        fail("weft control has no labels of pods", "name a proxy instead; weft proxy-status lists them")
 
     def admin(
         self, proxy: PodProxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET"
     ) -> NoReturn:
-        hint = f"ask it where it runs: curl -s localhost:15000{path}; many commands take that as --file"
-        fail(f"weft control has no way to the Envoy of {proxy}", hint)
+        hint = f"query Envoy on its machine: curl -s localhost:15000{path}; many commands read the output with --file"
+        fail(f"weft control cannot reach the Envoy of {proxy}", hint)
 
     def names(self, kind: str = "pod", namespace: str = "") -> list[str]:
         if kind == "service":
@@ -76,4 +76,4 @@ class ControlReach:
 def only_pods(reached: object, what: str) -> None:
     """End the command if `reached` is a `weft control`, which runs no pods. `what` is the command, which needs pods."""
     if isinstance(reached, ControlReach):
-        fail(f"weft control runs no pods, and {what} looks at them", "it is for weft up, and for Kubernetes")
+        fail(f"weft control runs no pods, and {what} is about pods", "use this command with weft up or Kubernetes")

@@ -35,7 +35,7 @@ async def replicas(client: Client, namespace: str) -> list[str]:
     if not running:
         fail(
             f"no control plane runs in namespace {namespace}",
-            "where it is: --istio-namespace NAMESPACE; to install one: weft install",
+            "give its namespace: --istio-namespace NAMESPACE; to install one: weft install",
         )
     return [str(pod["metadata"]["name"]) for pod in sorted(running, key=_since)]
 

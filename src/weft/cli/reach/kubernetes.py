@@ -78,7 +78,7 @@ class ClusterReach:
             )
         if answer.status != 200:
             said = answer.body[:200].decode(errors="replace").strip()
-            hint = f"it may say more in its log: kubectl logs -n {proxy.namespace} {proxy.name} -c {PROXY_CONTAINER}"
+            hint = f"its log may show the cause: kubectl logs -n {proxy.namespace} {proxy.name} -c {PROXY_CONTAINER}"
             fail(f"{proxy}: Envoy answered {method} {path} with {answer.status}: {said}", hint)
         return answer.body
 
@@ -116,7 +116,7 @@ class ClusterReach:
             if problem is not None:
                 fail(problem.what, problem.hint)
             said = answer.body[:300].decode(errors="replace").strip()
-            hint = f"it may say more in its log: kubectl logs -n {self._system} {replica}"
+            hint = f"its log may show the cause: kubectl logs -n {self._system} {replica}"
             fail(f"the control plane, {replica}, answered /debug/{page} with {answer.status}: {said}", hint)
         return answer.body
 
@@ -172,7 +172,7 @@ class ClusterReach:
             raise
         labels = _selector(owner.get("spec", {}).get("selector") or {})
         if not labels:
-            fail(f"{kind} {name} selects no pods", "name one of them")
+            fail(f"{kind} {name} selects no pods", "name a pod")
         listed = await self._client.list(resource.PODS, dict, namespace=namespace, labels=labels)
         return sorted(listed.items, key=lambda pod: str(pod["metadata"]["name"]))
 

@@ -31,5 +31,5 @@ def _requirement(part: str, text: str) -> SelectorRequirement:
         return SelectorRequirement(equal[1], "NotIn" if equal[2] == "!=" else "In", (equal[3],))
     there = _THERE.fullmatch(part)
     if there is None:
-        fail(f"`{text}` selects no labels", "for example: -l app=web,version!=v2", code=2)
+        fail(f"`{text}` is not a label selector", "for example: -l app=web,version!=v2", code=2)
     return SelectorRequirement(there[2], "DoesNotExist" if there[1] else "Exists")

@@ -17,8 +17,8 @@ _BYTES = 1 << 20  # the most of each proxy's log on a cluster
 _AT_ONCE = 8
 
 NOT_RECORDED = (
-    "no traffic is recorded here: with an access log of those who call, as a Telemetry (but for mode: SERVER) or "
-    "accessLogFile: /dev/stdout asks for, what was really called is judged too"
+    "recent traffic is not compared, because it is not recorded: enable the access log of callers' proxies with "
+    "accessLogFile: /dev/stdout, or with a Telemetry without mode: SERVER"
 )
 
 

@@ -87,7 +87,7 @@ def warn_of_base(name: str, problems: Iterable[Problem], *, runs: bool) -> None:
     errors = sorted({coded(each) for each in problems if is_error(each)}, key=lambda each: (str(each.where), each.what))
     if errors:
         count = f"{len(errors)} errors" if len(errors) > 1 else "an error"
-        counts = "the last good state of these objects counts" if runs else "these objects are left out"
+        counts = "the last valid version of these objects is used" if runs else "these objects are left out"
         say(f"warning: {name} has {count}, and {counts}; the first: {errors[0]}")
 
 

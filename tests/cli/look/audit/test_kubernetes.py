@@ -100,7 +100,7 @@ def test_memory_that_cannot_be_measured_is_what_is_written(cluster_cli, place):
     assert (row["workload"], row["proxy"], row["application"], row["share"]) == ("web-a", 128 << 20, 256 << 20, 0.5)
     assert (row["proxy_from"], row["application_from"]) == ("request; limit 1073.7 MB", "limit")
     certificates = next(each for each in said["sections"] if each["name"] == "certificates")
-    assert "1 of 1 proxies could not be asked" in certificates["findings"][0]["what"]
+    assert "1 of 1 proxies could not be queried" in certificates["findings"][0]["what"]
 
 
 def test_a_root_that_ends_soon_is_found():

@@ -75,7 +75,9 @@ def test_what_applications_print_stays_theirs(made):
 
 def test_a_namespace_without_a_proxy_is_told(weft, mesh, tmp_path):
     done = weft("bug-report", "-n", "shp", "-o", tmp_path / "report.tar.gz", "--mesh", mesh)
-    assert "no proxy is in namespace shp: the report has none\nhint: there are some in shop\n" in done.stderr
+    assert (
+        "no proxy is in namespace shp, so the report has no proxies\nhint: there are proxies in shop\n" in done.stderr
+    )
     with tarfile.open(tmp_path / "report.tar.gz") as archive:
         assert not [name for name in archive.getnames() if "/proxies/" in name]
 

@@ -121,8 +121,8 @@ def test_a_pod_that_is_not_as_it_would_be_made_now_is_told(capsys):
     meshed = {**bare, "spec": {"containers": [{"name": "istio-proxy"}]}}
     for pod, verdicts, said in (
         (bare, [yes], "has no proxy: it was created before"),
-        (meshed, [no], "has a proxy: it was created when"),
-        (meshed, [yes, yes], "several webhooks inject it: a, a"),
+        (meshed, [no], "has a proxy: it was created while"),
+        (meshed, [yes, yes], "several webhooks inject this pod: a, a"),
     ):
         check_inject._tell(pod, verdicts)
         assert said in capsys.readouterr().err

@@ -115,12 +115,12 @@ def without_proxy(
     for problem in audit.of_codes(problems, audit.OF_PROXIES):
         pod = by_name.get(problem.where.object)
         if problem.code == "WFT0804" and pod is not None:
-            why = "it is older than the label or the webhook"
+            why = "the pod is older than the label or the webhook"
             if ignoring:
                 down = [name for name in ignoring if f"MutatingWebhookConfiguration {name}" in silent]
-                why = f"webhook {ignoring[0]} has failurePolicy Ignore, and did not answer when it was made"
-                why += "; it does not now, either" if down else ", or it is older than the label"
-            what = f"it runs without a proxy, and a pod like it would get one now. Likely {why}"
+                why = f"webhook {ignoring[0]} has failurePolicy Ignore, and did not respond when the pod was created"
+                why += "; it still does not respond" if down else ", or the pod is older than the label"
+            what = f"it runs without a proxy, although a new pod would get one. Likely reason: {why}"
             problem = msgspec.structs.replace(problem, what=what, hint=_restart(pod))
         findings.append(problem)
     return audit.Section("without-proxy", "Workloads without a proxy", findings=tuple(findings))
@@ -168,7 +168,7 @@ def _namespaces(
         counted[pod.namespace].append(pod.proxy is not None)
     policies = sorted({(each.configuration, each.failure_policy) for each in webhooks})
     told = [f"webhook {name}: failurePolicy {policy}" for name, policy in policies]
-    told = told or ["no webhook puts proxies into pods"]
+    told = told or ["no webhook injects proxies"]
     for document in sorted(inventory.documents, key=lambda each: each.key.name):
         name = document.key.name
         if document.key.kind != "Namespace" or (namespace and name != namespace):
@@ -219,7 +219,7 @@ def ending_roots(pem: str, now: datetime) -> list[Problem]:
         if ends - now < _NOTICE:
             severity = Severity.ERROR if ends <= now else Severity.WARNING
             named = f"root {each.subject.rfc4514_string()!a}"
-            what = f"{named} ends at {ends:%Y-%m-%d %H:%M:%S} UTC, and no certificate outlives it"
+            what = f"{named} expires at {ends:%Y-%m-%d %H:%M:%S} UTC, and no certificate is valid longer than its root"
             found.append(Problem(where, what, "weft ca rotate --kubernetes", severity))
     return found
 
@@ -229,12 +229,13 @@ def _certificates(asked: Mapping[str, ProxyReadings], proxies: int, roots: list[
     silent = sorted(name for name, each in asked.items() if each.error)
     findings = [*roots]
     if silent:
-        what = f"{len(silent)} of {proxies} proxies could not be asked, the first of them: {asked[silent[0]].error}"
-        hint = "it takes the right to create pods/portforward: kubectl auth can-i create pods/portforward"
+        what = f"{len(silent)} of {proxies} proxies could not be queried; the first error: {asked[silent[0]].error}"
+        hint = "this needs the permission to create pods/portforward; see: kubectl auth can-i create pods/portforward"
         findings.append(Problem(Where(object=f"Proxy {silent[0]}"), what, hint, Severity.INFO))
     if proxies > len(asked):
-        what = f"only {len(asked)} of {proxies} proxies were asked"
-        findings.append(Problem(Where(), what, "one namespace at a time: weft audit -n NAMESPACE", Severity.INFO))
+        what = f"only {len(asked)} of {proxies} proxies were queried"
+        hint = "audit one namespace at a time: weft audit -n NAMESPACE"
+        findings.append(Problem(Where(), what, hint, Severity.INFO))
     return audit.certificates(held, findings)
 
 
@@ -257,7 +258,7 @@ async def _asked(client: Client, pod: PodTemplate) -> ProxyReadings:
     except KubeError as error:
         return ProxyReadings(error=error.problem.what)
     except TimeoutError:
-        return ProxyReadings(error=f"no answer within {_PATIENCE:g} s")
+        return ProxyReadings(error=f"no response within {_PATIENCE:g} s")
     except (OSError, ValueError) as error:
         return ProxyReadings(error=str(error))
 
@@ -285,7 +286,7 @@ def _restart(pod: PodTemplate) -> str:
     kind = "deployment" if pod.owner[0] == "ReplicaSet" else pod.owner[0].lower()
     if kind in ("deployment", "statefulset", "daemonset"):
         return f"kubectl rollout restart {kind}/{_workload(pod)} -n {pod.namespace}"
-    return f"kubectl delete pod {pod.name} -n {pod.namespace}, and make it again"
+    return f"kubectl delete pod {pod.name} -n {pod.namespace}, and create it again"
 
 
 def _named(pod: PodTemplate) -> str:

@@ -52,7 +52,7 @@ def _namespaces(pods: list[PodStatus], problems: list[Problem]) -> audit.Section
     for pod in pods:
         counted[pod.namespace].append(_has_proxy(pod))
     told = [
-        f"{namespace}: {sum(held)} of {len(held)} pods with a proxy; there is no webhook, each Workload decides"
+        f"{namespace}: {sum(held)} of {len(held)} pods with a proxy; no webhook: each Workload decides for itself"
         for namespace, held in sorted(counted.items())
     ]
     return audit.Section(
@@ -65,8 +65,8 @@ def _without_proxy(pods: list[PodStatus]) -> audit.Section:
     findings = [
         Problem(
             Where(object=f"Workload {namespace}/{name}"),
-            "it runs without a proxy because of sidecar.istio.io/inject: no identity, and no policy is enforced there",
-            "remove that label or annotation unless it is intended",
+            "it has no proxy, because sidecar.istio.io/inject is false: it has no identity and enforces no policy",
+            "unless this is intended, remove the label or annotation sidecar.istio.io/inject",
             Severity.INFO,
         )
         for namespace, name in workloads
@@ -85,8 +85,8 @@ def _certificates(reached: LocalReach, pods: list[PodStatus], authority: list[Pr
         try:
             held += audit.certificates_of(str(proxy), reached.admin(proxy, "/certs"))
         except (LocalError, ValueError) as error:
-            hint = f"see what it says: weft logs {pod.namespace}/{pod.name} --proxy"
-            what = f"its Envoy does not answer: {_words(error)}"
+            hint = f"see its log: weft logs {pod.namespace}/{pod.name} --proxy"
+            what = f"its Envoy does not respond: {_words(error)}"
             silent.append(Problem(Where(object=f"Proxy {proxy}"), what, hint))
     return audit.certificates(held, (*authority, *silent))
 

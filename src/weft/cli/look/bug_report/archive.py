@@ -53,7 +53,7 @@ class ReportArchive:
             note = f"[weft: {len(data) - MOST_FILE} bytes are left out here]\n".encode()
             data = note + data[-MOST_FILE:] if tail else data[:MOST_FILE] + note
         if kinds := kinds_of_keys(data):
-            self.left_out.append(f"{name}: it would hold a private key ({', '.join(kinds)})")
+            self.left_out.append(f"{name}: it contains a private key ({', '.join(kinds)})")
             return
         if self._size + len(data) > MOST_TOTAL:
             self.left_out.append(f"{name}: the report is full")

@@ -66,7 +66,7 @@ def bug_report(
     context: str | None,
     system: str,
 ) -> None:
-    """Collect what is needed to diagnose a mesh, without secrets. An archive (.tar.gz) with versions, status and
+    """Collect what is needed to diagnose a mesh, without secrets. Writes an archive (.tar.gz) with versions, status,
     problems, the config and logs of every proxy, the control plane's debug pages, and facts about this machine.
 
     \b
@@ -111,7 +111,7 @@ def _attempt(bundle: ReportArchive, name: str, get: Callable[[], bytes], *, tail
     try:
         said = get()
     except Exit:
-        bundle.left_out.append(f"{name}: could not be asked for")
+        bundle.left_out.append(f"{name}: could not be read")
         return b""
     except Exception as error:
         problem = getattr(error, "problem", None)
@@ -155,11 +155,11 @@ def _of_mesh(reached: MeshReach, bundle: ReportArchive, told: Progress, namespac
     chosen = [proxy for proxy in proxies if not namespace or proxy.namespace == namespace]
     if namespace and proxies and not chosen:
         others = ", ".join(sorted({proxy.namespace for proxy in proxies}))
-        say(f"no proxy is in namespace {namespace}: the report has none\nhint: there are some in {others}")
+        say(f"no proxy is in namespace {namespace}, so the report has no proxies\nhint: there are proxies in {others}")
     for number, proxy in enumerate(chosen[:MOST_PROXIES], start=1):
         told.now(f"proxy {number} of {len(chosen)}: {proxy}")
         _of_proxy(reached, bundle, proxy)
-    bundle.left_out += [f"proxies/{proxy}: there are too many" for proxy in chosen[MOST_PROXIES:]]
+    bundle.left_out += [f"proxies/{proxy}: there are too many proxies" for proxy in chosen[MOST_PROXIES:]]
 
 
 def _of_proxy(reached: MeshReach, bundle: ReportArchive, proxy: PodProxy) -> None:
@@ -290,7 +290,7 @@ def _output(*command: str) -> bytes:
     try:
         done = subprocess.run(command, capture_output=True, timeout=10, check=False)
     except subprocess.TimeoutExpired:
-        return b"no answer within 10 s"
+        return b"no output within 10 s"
     return done.stdout + done.stderr
 
 

@@ -260,7 +260,7 @@ def _of_files_there(written: WrittenPods, kubeconfig: Path | None, context: str 
 def _labels(text: str) -> dict[str, str]:
     pairs = [each.partition("=") for each in text.split(",") if each.strip()]
     if not pairs or any(not equals or not name.strip() for name, equals, _ in pairs):
-        fail(f"`{text}` are not labels", "for example: -l app=web,version=v1", code=2)
+        fail(f"`{text}` is not a list of labels", "for example: -l app=web,version=v1", code=2)
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
@@ -269,16 +269,18 @@ def _tell(pod: Mapping[str, Any], verdicts: Iterable[InjectionVerdict]) -> None:
     now."""
     injecting = [each.webhook for each in verdicts if each.injected]
     if len(injecting) > 1:
-        say(f"warning: several webhooks inject it: {', '.join(injecting)}\nhint: remove one revision's label")
+        say(f"warning: several webhooks inject this pod: {', '.join(injecting)}\nhint: remove one revision's label")
     if not (pod.get("status") or {}).get("phase"):
         return
     from weft.cli.reach.kubernetes import has_proxy
 
     if has_proxy(dict(pod)) and not injecting:
-        say("the running pod has a proxy: it was created when it was injected\nhint: the next restart removes it")
+        say(
+            "the running pod has a proxy: it was created while a webhook injected it\nhint: a restart removes the proxy"
+        )
     if injecting and not has_proxy(dict(pod)):
         say(
-            "the running pod has no proxy: it was created before\n"
+            "the running pod has no proxy: it was created before a webhook injected it\n"
             "hint: create it again: kubectl rollout restart, or delete it"
         )
 

@@ -74,7 +74,7 @@ def verdict(
     if injected:
         decision = required(pod, namespace, settings)
         if not decision.inject:
-            injected, reason = False, f"{reason}, but the injector leaves it alone: {decision.reason}"
+            injected, reason = False, f"{reason}, but the injector does not inject it: {decision.reason}"
     return InjectionVerdict(configuration.name, configuration.revision, injected, reason)
 
 
@@ -96,7 +96,7 @@ def _asked(
                 )
                 if label
             ]
-            reason = ", and ".join(told) or "Neither namespace nor pod has a label, which this webhook asks for"
+            reason = ", and ".join(told) or "Neither the namespace nor the pod has a label, as this webhook requires"
             return True, reason[0].upper() + reason[1:]
         if in_namespace:
             prevented = prevented or _preventing("Pod", each.objects, pod_labels)
@@ -118,7 +118,7 @@ def _preventing(whose: str, selector: Selector, labels: Mapping[str, str]) -> st
     for each in sorted(selector.requirements, key=lambda each: each.key != _NAMESPACE_NAME):
         if each.operator in ("NotIn", "DoesNotExist") and not each.fits(labels):
             if each.key == _NAMESPACE_NAME:
-                return f"{whose} is left alone by this webhook"
+                return f"{whose} is excluded by this webhook"
             return f"{whose} has {each.key}={labels[each.key]} label, preventing injection"
     return ""
 

@@ -84,7 +84,7 @@ _LISTINGS = (
 def _group(name: str) -> LazyGroup:
     return LazyGroup(
         name,
-        help="Show the config of a pod's Envoy: listeners, routes, clusters, endpoints, certificates. Short: pc.",
+        help="Show the config of a pod's Envoy. Tables of listeners, routes, clusters and so on; pc is short for this.",
         epilog="Example: weft proxy-config clusters payments-v1",
         listings={"Commands": _LISTINGS},
         aliases={alias: name for name, aliases in ALIASES.items() for alias in aliases},
