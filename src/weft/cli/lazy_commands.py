@@ -74,10 +74,10 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        known = self.get_command(ctx, args[0])
-        if known is None and ctx.resilient_parsing:
+        named = self.get_command(ctx, args[0])
+        if named is None and ctx.resilient_parsing:
             ctx.meta[_UNKNOWN] = True
-        elif known is None and not args[0].startswith("-"):
+        elif named is None and not args[0].startswith("-"):
             near = get_close_matches(args[0], self.list_commands(ctx), n=1, cutoff=_ALIKE)
             hint = f"did you mean `{near[0]}`?" if near else f"list them with: {ctx.command_path} --help"
             fail(f"there is no command `{args[0]}`", hint, code=2)

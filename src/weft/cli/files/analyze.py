@@ -129,11 +129,11 @@ def analyze(
     named = mesh is not None or kubernetes or kubeconfig is not None or context is not None
     cluster = _Cluster(kubernetes, kubeconfig, context, system, revision)
     with trouble_is_no_answer():
-        written = _written(given, mesh_config)
+        files_read = _written(given, mesh_config)
         if given and not named and not all_namespaces:
-            examined, source = _of_files(written, namespace), "files"
+            examined, source = _of_files(files_read, namespace), "files"
         else:
-            examined, source = _of_running(written, mesh, cluster, everywhere=all_namespaces, namespace=namespace)
+            examined, source = _of_running(files_read, mesh, cluster, everywhere=all_namespaces, namespace=namespace)
     problems = [
         problem
         for problem in examined.problems
@@ -193,8 +193,8 @@ def _written(given: list[Path], mesh_config: Path | None = None) -> _Written:
 
     documents: list[Document] = []
     flaws: list[Problem] = []
-    for found, problems, _ in meshes_in(given):
-        documents += found
+    for more, problems, _ in meshes_in(given):
+        documents += more
         flaws += problems
     if given and not documents and not flaws:
         fail(f"no objects in {', '.join(map(str, given))}", "YAML files end in .yaml, .yml or .json")
@@ -217,8 +217,8 @@ def _settings_of(file: Path) -> Document:
     except (OSError, ValueError) as error:
         fail(f"{file} cannot be read: {error}", "it should contain a MeshConfig, such as `trustDomain: cluster.local`")
     metadata = {"name": NAME, "namespace": Settings().root_namespace}
-    held = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"mesh": text}}
-    (document,) = read_documents(json.dumps(held).encode(), str(file)).documents
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"mesh": text}}
+    (document,) = read_documents(json.dumps(config_map).encode(), str(file)).documents
     return document
 
 
@@ -249,11 +249,11 @@ def _of_mesh(name: str, over: _Written, namespace: str) -> Examined:
 
     own = _written([Path(fetch_status(name).directory)])
     examined = examine(own.documents, admit=FileAdmission(), laid_over=over.documents)
-    told = () if over.documents or over.flaws else fetch_problems(name)
+    reported = () if over.documents or over.flaws else fetch_problems(name)
     known = {(problem.where.object, problem.what) for problem in examined.problems}
-    news = [problem for problem in told if (problem.where.object, problem.what) not in known]
+    new = [problem for problem in reported if (problem.where.object, problem.what) not in known]
     of_machine = _of_machine([*own.documents, *over.documents])
-    return _joined(examined, [*over.flaws, *own.flaws, *of_machine, *news], namespace)
+    return _joined(examined, [*over.flaws, *own.flaws, *of_machine, *new], namespace)
 
 
 def _of_cluster(over: _Written, chosen: _Cluster, *, everywhere: bool, namespace: str) -> tuple[Examined, str]:
@@ -360,7 +360,7 @@ def _row(problem: Problem) -> dict[str, str]:
     from weft.analyze.checks import CHECKS
 
     where = problem.where
-    found = {
+    row = {
         "code": problem.code,
         "level": problem.severity.value.title(),
         "origin": _istio_name(where.object),
@@ -371,7 +371,7 @@ def _row(problem: Problem) -> dict[str, str]:
         "check": CHECKS[problem.code].title,
         "documentation": _page(problem.code),
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in row.items() if value}
 
 
 def _tell(code: str) -> None:

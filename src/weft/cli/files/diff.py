@@ -89,14 +89,20 @@ def diff(
         "system": system,
     }
     with trouble_is_no_answer():
-        name, found = _past(given, mesh, place) if given else _change(files, against, mesh, place)
+        name, difference = _past(given, mesh, place) if given else _change(files, against, mesh, place)
     if is_data(output):
-        print_data(found, output)
+        print_data(difference, output)
     else:
-        _tell(found)
-    _sum_up(name, found, records=against is None)
-    told = (found["objects"], found["proxies"], found["retold"], found["requests"], found["recent"]["requests"])
-    if any(told):
+        _tell(difference)
+    _sum_up(name, difference, records=against is None)
+    changes = (
+        difference["objects"],
+        difference["proxies"],
+        difference["retold"],
+        difference["requests"],
+        difference["recent"]["requests"],
+    )
+    if any(changes):
         raise Exit(1)
 
 
@@ -125,8 +131,8 @@ def _change(files: Sequence[Path], against: Path | None, mesh: str | None, place
     given = {str(document.key) for document in change.documents}
     others = [each for each in (*base.problems, *refused) if each.where.object not in given]
     warn_of_base(base.name, others, runs=base.runs)
-    found_wrong = rehearsed(documents, admit=FileAdmission(), others=base.running or (), read=reading).problems
-    own = [each for each in found_wrong if each.where.object in given]
+    problems = rehearsed(documents, admit=FileAdmission(), others=base.running or (), read=reading).problems
+    own = [each for each in problems if each.where.object in given]
     check(own)
     for problem in dict.fromkeys(map(coded, (*change.problems, *own))):
         say(str(problem))
@@ -135,8 +141,8 @@ def _change(files: Sequence[Path], against: Path | None, mesh: str | None, place
             "note: some proxies have on-demand scope; their calls are not known here, so they are compared with all "
             "services"
         )
-    found = difference(before, after, [*base.cases, *change.cases], datetime.now(UTC), base.recent)
-    return base.name, msgspec.to_builtins(found)
+    result = difference(before, after, [*base.cases, *change.cases], datetime.now(UTC), base.recent)
+    return base.name, msgspec.to_builtins(result)
 
 
 def _past(moments: Sequence[str], mesh: str | None, place: dict[str, Any]) -> tuple[str, Found]:
@@ -160,16 +166,16 @@ def _past(moments: Sequence[str], mesh: str | None, place: dict[str, Any]) -> tu
     return f"from @{past['before']} to @{past['after']}", past["difference"]
 
 
-def _sum_up(name: str, found: Found, *, records: bool) -> None:
+def _sum_up(name: str, difference: Found, *, records: bool) -> None:
     """Print a summary of the difference. `records` is whether recent traffic could have been recorded."""
     from weft.cli.read.recent_traffic import NOT_RECORDED
 
     say(
-        f"{name}: {counted(len(found['objects']), 'object')} and {counted(len(found['proxies']), 'group')} of proxies "
-        f"change, {found['untouched']} do not; {len(found['requests'])} of {found['tried']} requests have "
-        "another result"
+        f"{name}: {counted(len(difference['objects']), 'object')} and "
+        f"{counted(len(difference['proxies']), 'group')} of proxies change, {difference['untouched']} do not; "
+        f"{len(difference['requests'])} of {difference['tried']} requests have another result"
     )
-    recent = found["recent"]
+    recent = difference["recent"]
     if recent["judged"] or recent["unjudged"]:
         turned = sum(each["count"] for each in recent["requests"])
         judged = f"{counted(recent['judged'], 'recent request')} compared, {turned} with another result"
@@ -179,12 +185,12 @@ def _sum_up(name: str, found: Found, *, records: bool) -> None:
         say(NOT_RECORDED)
 
 
-def _tell(found: Found) -> None:
+def _tell(difference: Found) -> None:
     from weft.cli.print.moments import name_of, place_of
 
-    for each in found["objects"]:
+    for each in difference["objects"]:
         click.echo(f"{each['what']} {name_of(each['object'])}{place_of(each['where'])}")
-    for proxies in found["proxies"]:
+    for proxies in difference["proxies"]:
         pods, resources = proxies["pods"], proxies["resources"]
         more = f" and {len(pods) - 3} more" if len(pods) > 3 else ""
         click.echo(f"{proxies['group']} ({', '.join(pods[:3])}{more})")
@@ -192,7 +198,7 @@ def _tell(found: Found) -> None:
             click.echo(f"  {resource['what']} {resource['kind']} {resource['name']}")
         if len(resources) > _MOST_SHOWN:
             click.echo(f"  and {len(resources) - _MOST_SHOWN} more; all of them: -o json")
-    for retold in found["retold"]:
+    for retold in difference["retold"]:
         groups = retold["groups"]
         more = f" and {len(groups) - 3} more" if len(groups) > 3 else ""
         becomes = (
@@ -201,7 +207,7 @@ def _tell(found: Found) -> None:
             else "no longer get config on demand"
         )
         click.echo(f"{', '.join(groups[:3])}{more} {becomes}: {retold['why']}")
-    for turned in (*found["requests"], *found["recent"]["requests"]):
+    for turned in (*difference["requests"], *difference["recent"]["requests"]):
         times, place = f"{turned['count']}× " if turned["count"] else "", place_of(turned["where"])
         click.echo(f"{times}{turned['request']}{place}")
         for mark, ways in (("-", turned["before"]), ("+", turned["after"])):

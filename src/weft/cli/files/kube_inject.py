@@ -77,7 +77,7 @@ def kube_inject(
             fail(f"{name}: {refusal.problems[0]}", "\n".join(str(each) for each in refusal.problems[1:]))
         for note in result.notes:
             say(f"{name}: {note}")
-        parts.append(_written(result.document) if result.changed else text)
+        parts.append(_as_yaml(result.document) if result.changed else text)
     if not any(isinstance(document, dict) for _, _, document in documents):
         fail(f"nothing to inject in {', '.join(map(str, files))}", "give a file with Kubernetes objects in it")
     whole = "---\n".join(part if part.endswith("\n") else f"{part}\n" for part in parts)
@@ -93,20 +93,20 @@ def _settings(file: Path | None, revision: str) -> InjectionSettings:
     from weft.inject.settings import InjectionSettings, read
 
     try:
-        found = InjectionSettings() if file is None else read(file.read_bytes(), str(file))
+        settings = InjectionSettings() if file is None else read(file.read_bytes(), str(file))
     except OSError as error:
         fail(f"{file} cannot be read: {error.strerror or error}", "without one, weft's default settings are used")
-    return msgspec.structs.replace(found, revision=revision) if revision else found
+    return msgspec.structs.replace(settings, revision=revision) if revision else settings
 
 
 def _abilities(version: str) -> tuple[bool, bool]:
     """Return whether this Kubernetes version has native sidecars, and whether it has lifecycle hooks that sleep."""
     from weft.inject.injector import has_native_sidecars, has_sleep_hooks
 
-    found = _VERSION.fullmatch(version)
-    if found is None:
+    parts = _VERSION.fullmatch(version)
+    if parts is None:
         fail(f"`{version}` is not a version of Kubernetes", "for example: --kubernetes-version 1.34", code=2)
-    return has_native_sidecars(found[1], found[2]), has_sleep_hooks(found[1], found[2])
+    return has_native_sidecars(parts[1], parts[2]), has_sleep_hooks(parts[1], parts[2])
 
 
 def _documents(files: Sequence[Path]) -> Iterator[tuple[str, str, Any]]:
@@ -147,7 +147,7 @@ def _read(file: Path) -> tuple[str, str]:
         fail(f"{file} is not UTF-8 text: {error}", "save it as UTF-8, as YAML or JSON")
 
 
-def _written(document: Any) -> str:
+def _as_yaml(document: Any) -> str:
     import yaml
 
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10**9)

@@ -40,17 +40,17 @@ def test(paths: tuple[Path, ...], verbose: bool, output: str) -> None:
 
     given = list(paths) or [Path()]
     with trouble_is_no_answer():
-        found = read(given)
-        check(found.problems)
-    if not found.cases:
+        files = read(given)
+        check(files.problems)
+    if not files.cases:
         fail("the given files contain no RequestTest", "docs/explain.md shows how to write one", code=2)
-    if not found.documents:
+    if not files.documents:
         fail("the given files contain no mesh", f"give its YAML too: weft test DIRECTORY {given[0]}", code=2)
     with trouble_is_no_answer():
-        stage, refused = staged(found.documents)
+        stage, refused = staged(files.documents)
         warn(refused)
     now, started = datetime.now(UTC), time.monotonic()
-    tried = [try_case(stage, case, now) for case in found.cases]
+    tried = [try_case(stage, case, now) for case in files.cases]
     took = 1000 * (time.monotonic() - started) / len(tried)
     if is_data(output):
         print_data(

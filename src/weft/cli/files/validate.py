@@ -75,21 +75,21 @@ def _read(paths: list[Path]) -> tuple[int, list[Problem], bool]:
     given: list[Document] = []
     problems: list[Problem] = []
     whole = False
-    for documents, found, is_mesh in meshes_in(paths):
+    for documents, flaws, is_mesh in meshes_in(paths):
         given += documents
-        problems += found
+        problems += flaws
         whole = whole or is_mesh
-    written = {document.key: document for document in given}
-    whole = whole or any(key.kind == "Workload" for key in written)
+    by_key = {document.key: document for document in given}
+    whole = whole or any(key.kind == "Workload" for key in by_key)
     if whole:
-        documents = list(written.values())
+        documents = list(by_key.values())
         problems += rehearse(documents, admit=FileAdmission())
         problems += _of_programs(documents)
         problems += _of_certificates(documents)
     # Objects of a part of a mesh, and objects that occur in two of the paths, are also checked one by one.
-    alone = [each for each in given if not whole or written[each.key] is not each]
+    alone = [each for each in given if not whole or by_key[each.key] is not each]
     problems += (problem for document in alone for problem in own_problems(document))
-    objects, partial = len(written), bool(written) and not whole
+    objects, partial = len(by_key), bool(by_key) and not whole
     if not objects and not problems:
         fail(f"no objects in {', '.join(str(path) for path in paths)}", "YAML files end in .yaml, .yml or .json")
     return (

@@ -100,7 +100,7 @@ def _quietly(ask: Callable[[], list[str]]) -> list[str]:
     return []
 
 
-def _asked(context: click.Context, question: Callable[[MeshReach], list[str]]) -> list[str]:
+def _names_from(context: click.Context, question: Callable[[MeshReach], list[str]]) -> list[str]:
     """Return the names that `question` reads from the mesh that the flags typed so far name; none if that fails."""
 
     def ask() -> list[str]:
@@ -116,7 +116,7 @@ def _asked(context: click.Context, question: Callable[[MeshReach], list[str]]) -
 
 def _names(context: click.Context, kind: str) -> list[str]:
     namespace = str(context.params.get("namespace") or "")
-    return _asked(context, lambda reached: reached.names(kind, namespace))
+    return _names_from(context, lambda reached: reached.names(kind, namespace))
 
 
 def _of_proxy(context: click.Context, question: Callable[[Callable[..., bytes]], list[str]]) -> list[str]:
@@ -132,7 +132,7 @@ def _of_proxy(context: click.Context, question: Callable[[Callable[..., bytes]],
         proxy = reached.find(str(word), str(given.get("namespace") or ""))
         return question(partial(reached.admin, proxy))
 
-    return _asked(context, ask)
+    return _names_from(context, ask)
 
 
 def _cluster_names(admin: Callable[..., bytes]) -> list[str]:

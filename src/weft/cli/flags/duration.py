@@ -21,10 +21,10 @@ def duration_of(text: str, example: str) -> timedelta:
 
 def parse_duration(text: str) -> timedelta:
     """Return the duration that `text` states. Raises ValueError with a message for the user."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)", text) if len(text) <= _LONGEST_TEXT else None
-    if found is None:
+    parts = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)", text) if len(text) <= _LONGEST_TEXT else None
+    if parts is None:
         raise ValueError(f"`{text[:_LONGEST_TEXT]}` is not a duration such as 30s, 10m or 24h")
     try:
-        return timedelta(seconds=float(found[1]) * _UNITS[found[2]])
+        return timedelta(seconds=float(parts[1]) * _UNITS[parts[2]])
     except OverflowError:
         raise ValueError(f"`{text}` is too long a duration") from None

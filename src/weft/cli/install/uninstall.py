@@ -58,7 +58,7 @@ async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool
     labels = ",".join(f"{name}={value}" for name, value in OWNED_BY.items())
     if not purge:
         labels = InstallationNames(revision, "").selector
-    gone = [each for each in await _installed(cluster) if purge or each.name == revision]
+    removed = [each for each in await _installed(cluster) if purge or each.name == revision]
     left = await _left(cluster, labels, purge=purge)
     if not left:
         known = ", ".join(sorted(each.name for each in await _installed(cluster)))
@@ -85,11 +85,11 @@ async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool
             "remove it there, or restart the machine; they are valid until their certificates expire"
         )
     if purge:
-        await _purge(cluster, {each.namespace for each in gone} or {"istio-system"})
-        for namespace in sorted({each.namespace for each in gone}):
+        await _purge(cluster, {each.namespace for each in removed} or {"istio-system"})
+        for namespace in sorted({each.namespace for each in removed}):
             say(f"the namespace is left: kubectl delete namespace {namespace}")
     else:
-        await _disclaim(cluster, gone)
+        await _disclaim(cluster, removed)
         say("resources of the mesh and the CA's root are kept; to remove those too: weft uninstall --purge")
 
 
@@ -103,9 +103,9 @@ async def _left(cluster: Client, labels: str, *, purge: bool) -> int:
     from weft.kube.apply import owned
     from weft.kube.resource import CUSTOM_RESOURCE_DEFINITIONS
 
-    found = [who async for _, who in owned(cluster, labels)]
+    objects = [name async for _, name in owned(cluster, labels)]
     kinds = (await cluster.list(CUSTOM_RESOURCE_DEFINITIONS, dict, labels=labels)).items if purge else ()
-    return len(found) + len(kinds)
+    return len(objects) + len(kinds)
 
 
 async def _used(cluster: Client, revisions: set[str] | None, gateways: tuple[GatewayObjects, ...]) -> list[str]:
@@ -143,9 +143,9 @@ async def _remove(cluster: Client, labels: str, *, revision: str | None, force: 
     async def remove_made(shown: Progress) -> tuple[GatewayObjects, ...]:
         nonlocal count
         gateways = await made_gateways.made(cluster, revision)
-        async for who in made_gateways.remove(cluster, gateways):
+        async for name in made_gateways.remove(cluster, gateways):
             count += 1
-            shown.now(f"removed: {who}")
+            shown.now(f"removed: {name}")
         return gateways
 
     with progress() as shown:
@@ -163,19 +163,19 @@ async def _remove(cluster: Client, labels: str, *, revision: str | None, force: 
     say(f"{count} objects removed")
 
 
-async def _disclaim(cluster: Client, gone: list[Revision]) -> None:
+async def _disclaim(cluster: Client, removed: list[Revision]) -> None:
     """Remove the annotations by which the removed revisions claim their roots in the published root ConfigMaps. A
     remaining control plane then removes roots that no revision claims."""
     from weft.install.names import InstallationNames
     from weft.kube.resource import CONFIG_MAPS
     from weft.model.proxy import ROOT_CONFIG_MAP
 
-    claims = [InstallationNames(each.name, each.namespace).roots_annotation for each in gone]
-    for found in (await cluster.list(CONFIG_MAPS, dict, fields=f"metadata.name={ROOT_CONFIG_MAP}")).items:
-        metadata = found["metadata"]
-        held = [each for each in claims if each in (metadata.get("annotations") or {})]
-        if held:
-            patch = {"metadata": {"annotations": dict.fromkeys(held)}}
+    claims = [InstallationNames(each.name, each.namespace).roots_annotation for each in removed]
+    for config_map in (await cluster.list(CONFIG_MAPS, dict, fields=f"metadata.name={ROOT_CONFIG_MAP}")).items:
+        metadata = config_map["metadata"]
+        annotations = [each for each in claims if each in (metadata.get("annotations") or {})]
+        if annotations:
+            patch = {"metadata": {"annotations": dict.fromkeys(annotations)}}
             await cluster.patch(CONFIG_MAPS, ROOT_CONFIG_MAP, patch, namespace=metadata["namespace"])
 
 
@@ -191,18 +191,18 @@ async def _purge(cluster: Client, namespaces: set[str]) -> None:
     for definition in crds():
         name = definition["metadata"]["name"]
         try:
-            there = await cluster.get(CUSTOM_RESOURCE_DEFINITIONS, name)
+            existing = await cluster.get(CUSTOM_RESOURCE_DEFINITIONS, name)
         except ApiError as error:
             if error.not_found:
                 continue
             raise
-        if OWNED_BY.items() <= (there["metadata"].get("labels") or {}).items():
+        if OWNED_BY.items() <= (existing["metadata"].get("labels") or {}).items():
             await cluster.delete(CUSTOM_RESOURCE_DEFINITIONS, name)
     for namespace in sorted(namespaces):
         await cluster.delete(SECRETS, ROOT_SECRET, namespace=namespace)
         for lease in (await cluster.list(LEASES, dict, namespace=namespace)).items:
             if lease["metadata"]["name"].startswith("weft-leader"):
                 await cluster.delete(LEASES, lease["metadata"]["name"], namespace=namespace)
-    for found in (await cluster.list(NAMESPACES, dict)).items:
-        await cluster.delete(CONFIG_MAPS, ROOT_CONFIG_MAP, namespace=found["metadata"]["name"])
+    for namespace_object in (await cluster.list(NAMESPACES, dict)).items:
+        await cluster.delete(CONFIG_MAPS, ROOT_CONFIG_MAP, namespace=namespace_object["metadata"]["name"])
     say("the CRDs with all of their objects, the CA's root and its copies are removed")

@@ -61,13 +61,13 @@ def check(source: ProxySource, output: str) -> None:
     from weft.cli.print.columns import lines
     from weft.envoy.dump import LISTENERS
 
-    found = policies(source.config(LISTENERS))
+    listed = policies(source.config(LISTENERS))
     if is_data(output):
-        print_data([{"action": action, "policy": name, "rules": rules} for action, name, rules in found], output)
+        print_data([{"action": action, "policy": name, "rules": rules} for action, name, rules in listed], output)
         return
-    if not found:
+    if not listed:
         say("no policy is in force: every caller is allowed")
-    for line in lines(COLUMNS, [(action, name, str(len(rules))) for action, name, rules in found], gap=3):
+    for line in lines(COLUMNS, [(action, name, str(len(rules))) for action, name, rules in listed], gap=3):
         click.echo(line)
 
 
@@ -76,15 +76,15 @@ def policies(dump: Dump) -> list[tuple[str, str, list[str]]]:
     listed once."""
     from weft.envoy.dump_listeners import listeners
 
-    found: dict[tuple[str, str], dict[str, None]] = {}
+    rules_of: dict[tuple[str, str], dict[str, None]] = {}
     for listener in listeners(dump):
         for config in _configs(listener):
             for action, rule in _rules(config):
                 named = _RULE.fullmatch(rule)
                 name = f"{named['name']}.{named['namespace']}" if named else rule
                 custom = named is not None and named["more"].startswith("-provider[")
-                found.setdefault(("CUSTOM" if custom else action, name), {})[rule] = None
-    ordered = sorted(found.items(), key=lambda item: (_place(item[0][0]), item[0][1]))
+                rules_of.setdefault(("CUSTOM" if custom else action, name), {})[rule] = None
+    ordered = sorted(rules_of.items(), key=lambda item: (_place(item[0][0]), item[0][1]))
     return [(action, name, list(rules)) for (action, name), rules in ordered]
 
 
@@ -95,9 +95,9 @@ def _configs(listener: dict[str, Any]) -> Iterator[dict[str, Any]]:
     default = at(listener, "default_filter_chain")
     for chain in (*items(listener, "filter_chains"), *([default] if isinstance(default, dict) else [])):
         for each in items(chain, "filters"):
-            for one in (each, *items(each, "typed_config", "http_filters")):
-                config = at(one, "typed_config")
-                if text(one, "name") in _FILTERS and isinstance(config, dict):
+            for http_filter in (each, *items(each, "typed_config", "http_filters")):
+                config = at(http_filter, "typed_config")
+                if text(http_filter, "name") in _FILTERS and isinstance(config, dict):
                     yield config
 
 
@@ -111,8 +111,8 @@ def _rules(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
             action = _NOTED.get(text(config, "shadow_rules_stat_prefix"), f"{action} (dry run)")
         elif action == "LOG":
             action = "AUDIT"
-        held = at(config, field, "policies")
-        yield from ((action, rule) for rule in held or {})
+        rules = at(config, field, "policies")
+        yield from ((action, rule) for rule in rules or {})
 
 
 def _place(action: str) -> int:

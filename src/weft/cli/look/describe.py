@@ -70,7 +70,7 @@ def _wanted(kind: str, name: str | None) -> tuple[str, str]:
             fail("no pod or service is named", "for example: weft describe pod web-0, or weft describe svc web", code=2)
         if not slash:
             fail(f"is `{kind}` a pod or a service?", f"weft describe pod {kind}, or weft describe svc {kind}", code=2)
-    known = KINDS.get(kind.lower())
-    if known is None:
+    full_kind = KINDS.get(kind.lower())
+    if full_kind is None:
         fail(f"`{kind}` cannot be described", "weft describe pod NAME, or weft describe svc NAME", code=2)
-    return ("service" if known == "service" else "pod"), name
+    return ("service" if full_kind == "service" else "pod"), name

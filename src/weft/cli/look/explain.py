@@ -65,7 +65,7 @@ def explain(
     if files:
         _print(_offline(files, question), output)
         return
-    said = answered(
+    response = answered(
         "explain",
         question,
         mesh=mesh,
@@ -75,7 +75,7 @@ def explain(
         system=system,
         or_files="" if at else "-f DIR",
     )
-    _print(said, output)
+    _print(response, output)
 
 
 def _offline(files: Sequence[Path], question: dict[str, Any]) -> dict[str, Any]:
@@ -93,14 +93,14 @@ def _offline(files: Sequence[Path], question: dict[str, Any]) -> dict[str, Any]:
 
     if question["when"]:
         fail("files have no history", "leave out --at, or -f", code=2)
-    found = read(files)
-    (warn if found.documents else check)(found.problems)
-    asked = msgspec.convert(question, Question)
+    given = read(files)
+    (warn if given.documents else check)(given.problems)
+    request = msgspec.convert(question, Question)
     reading = Reading()
-    stage = stage_of(found.documents, reading)
-    problems = rehearsed(found.documents, admit=FileAdmission(), read=reading).problems
-    made: dict[str, Any] = msgspec.to_builtins(answer(stage, asked, datetime.now(UTC), Wrong(problems)))
-    return made
+    stage = stage_of(given.documents, reading)
+    problems = rehearsed(given.documents, admit=FileAdmission(), read=reading).problems
+    result: dict[str, Any] = msgspec.to_builtins(answer(stage, request, datetime.now(UTC), Wrong(problems)))
+    return result
 
 
 def _print(answer: dict[str, Any], output: str) -> None:

@@ -78,8 +78,8 @@ def _all(reached: MeshReach, namespace: str, output: str) -> None:
     if not proxies:
         say("no proxy is connected\nhint: weft ps, or kubectl get pods, shows the pods")
         return
-    header, *found = rows(proxies)
-    for line in lines(header, found):
+    header, *table_rows = rows(proxies)
+    for line in lines(header, table_rows):
         click.echo(line)
     _tell_refusals(proxies)
 
@@ -96,19 +96,19 @@ def _one(reached: MeshReach, word: str, namespace: str, output: str, file: str |
         hint = f"see its log: weft logs {proxy.namespace}/{proxy.name} --proxy, or kubectl logs POD -c istio-proxy"
         fail(f"the proxy of {proxy} is not connected to the control plane", hint)
     query = {"include_eds": "true"}
-    asked = {"proxyID": str(proxy), **query}
-    sent = msgspec.json.decode(reached.ask("config_dump", asked, replica=proxies[-1].istiod))
-    said = reached.admin(proxy, "/config_dump", query) if file is None else _contents(file)
-    dump = read(said, where=file or str(proxy))
+    parameters = {"proxyID": str(proxy), **query}
+    sent = msgspec.json.decode(reached.ask("config_dump", parameters, replica=proxies[-1].istiod))
+    config = reached.admin(proxy, "/config_dump", query) if file is None else _contents(file)
+    dump = read(config, where=file or str(proxy))
     dump.section(CLUSTERS)  # without clusters, the file is not a config dump
-    found = differences(sent, dump.document)
+    differing = differences(sent, dump.document)
     if is_data(output):
-        print_data(found, output)
+        print_data(differing, output)
     else:
-        _print_differences(found)
+        _print_differences(differing)
         _tell_refusals(proxies)
         _tell_stale(proxies)
-    if found:
+    if differing:
         raise Exit(1)
 
 
@@ -120,8 +120,8 @@ def _proxies(reached: MeshReach, namespace: str) -> list[ProxySync]:
     from weft.control.sync_status import ProxySync
 
     query = {"namespace": namespace} if namespace else {}
-    said = reached.ask_all("syncz", query).values()
-    every = [proxy for each in said for proxy in msgspec.json.decode(each, type=list[ProxySync])]
+    pages = reached.ask_all("syncz", query).values()
+    every = [proxy for each in pages for proxy in msgspec.json.decode(each, type=list[ProxySync])]
     latest = {each.proxy: each for each in sorted(every, key=lambda each: each.connected_at)}
     return sorted(latest.values(), key=lambda each: each.proxy)
 
@@ -137,11 +137,11 @@ def _contents(file: str) -> bytes:
         fail(f"{file}: {error.strerror}", "give the output of Envoy's /config_dump, or - for stdin")
 
 
-def _print_differences(found: list[ResourceDifference]) -> None:
+def _print_differences(differing: list[ResourceDifference]) -> None:
     from weft.envoy.difference import KINDS
 
     for kind in KINDS:
-        of_kind = [each for each in found if each.kind == kind]
+        of_kind = [each for each in differing if each.kind == kind]
         click.echo(f"{kind} Don't Match" if of_kind else f"{kind} Match")
         for each in of_kind:
             words = {"missing": "Envoy does not have it", "unknown": "Envoy has it, and it was not sent"}

@@ -70,7 +70,7 @@ def tls_check(
             click.echo(line)
         for row in rows:
             if row["why"]:
-                say(_told(row))
+                say(_explanation(row))
     if any(row["status"] == "CONFLICT" for row in rows):
         raise Exit(1)
 
@@ -98,7 +98,7 @@ def _object(where: dict[str, Any] | None) -> str:
     return f"{name}/{namespace}"
 
 
-def _told(row: dict[str, Any]) -> str:
+def _explanation(row: dict[str, Any]) -> str:
     """Return why the row is not OK, at which servers, and the objects that decide with file and line."""
     deciding = [
         f"{where['object']} ({where['file']}:{where['line']})" if where["file"] else str(where["object"])

@@ -287,7 +287,7 @@ def _of_file(path: Path) -> tuple[CertificateFacts, ...]:
     from weft.ca.status import certificate_facts
 
     try:
-        found = x509.load_pem_x509_certificates(path.read_bytes())
+        certificates = x509.load_pem_x509_certificates(path.read_bytes())
     except OSError as error:
         fail(f"{path} cannot be read: {error.strerror}", "give a CA's directory or a file of certificates")
     except ValueError:
@@ -296,7 +296,7 @@ def _of_file(path: Path) -> tuple[CertificateFacts, ...]:
         certificate_facts(
             certificate_pem(each), "root" if each.issuer == each.subject else "leaf" if place == 0 else "CA"
         )
-        for place, each in enumerate(found)
+        for place, each in enumerate(certificates)
     )
 
 

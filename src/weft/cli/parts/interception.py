@@ -79,10 +79,10 @@ def _is_machines_own() -> bool:
 def _is_named(namespace: Path) -> bool:
     """Return whether `ip netns` lists the namespace, which means that it was created by a user."""
     try:
-        made = list(Path("/run/netns").iterdir())
+        named = list(Path("/run/netns").iterdir())
     except OSError:
         return False
-    return any(each.stat().st_ino == namespace.stat().st_ino for each in made)
+    return any(each.stat().st_ino == namespace.stat().st_ino for each in named)
 
 
 def _change(wanted: Interception | None) -> None:

@@ -48,7 +48,7 @@ def version(
     Example: weft version
              weft version --remote=false -o json
     """
-    found: dict[str, Any] = {"clientVersion": here()}
+    versions: dict[str, Any] = {"clientVersion": here()}
     if remote == "true":
         named = mesh is not None or kubernetes or kubeconfig is not None or context is not None
         if named or is_somebody_there():
@@ -56,24 +56,24 @@ def version(
 
             reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
             with closing(reached):
-                found |= _asked(reached)
+                versions |= _remote_versions(reached)
     if is_data(output):
-        print_data(found, output)
+        print_data(versions, output)
     else:
-        click.echo("\n".join(_lines(found)))
+        click.echo("\n".join(_lines(versions)))
 
 
 def print_here() -> None:
     """Print the versions for `weft --version`."""
-    for name, said in zip(("weft", "envoy", "python"), here().values(), strict=True):
-        click.echo(f"{name} {said}")
+    for name, number in zip(("weft", "envoy", "python"), here().values(), strict=True):
+        click.echo(f"{name} {number}")
 
 
-def _lines(found: dict[str, Any]) -> list[str]:
-    shown = lines(found["clientVersion"])
-    if "meshVersion" in found:
-        shown.append(f"control plane version: {_listed([each['Info']['version'] for each in found['meshVersion']])}")
-        proxies = [each["IstioVersion"] for each in found["dataPlaneVersion"]]
+def _lines(versions: dict[str, Any]) -> list[str]:
+    shown = lines(versions["clientVersion"])
+    if "meshVersion" in versions:
+        shown.append(f"control plane version: {_listed([each['Info']['version'] for each in versions['meshVersion']])}")
+        proxies = [each["IstioVersion"] for each in versions["dataPlaneVersion"]]
         counts = {each: proxies.count(each) for each in sorted(proxies)}
         kinds = (f"{each} ({count} {'proxy' if count == 1 else 'proxies'})" for each, count in counts.items())
         shown.append(f"data plane version: {', '.join(kinds) or 'none'}")
@@ -84,14 +84,14 @@ def _listed(versions: list[str]) -> str:
     return ", ".join(sorted(set(versions))) or "unknown"
 
 
-def _asked(reached: MeshReach) -> dict[str, Any]:
+def _remote_versions(reached: MeshReach) -> dict[str, Any]:
     """Return the versions of all replicas of the control plane and of the proxies. If they cannot be queried, print the
     reason on standard error and return nothing."""
     import msgspec
 
     try:
         replicas = reached.ask_all("version")
-        proxies = [proxy for said in reached.ask_all("syncz").values() for proxy in msgspec.json.decode(said)]
+        proxies = [proxy for page in reached.ask_all("syncz").values() for proxy in msgspec.json.decode(page)]
     except Exit:  # the reason is printed already
         return {}
     except Exception as error:
@@ -102,8 +102,8 @@ def _asked(reached: MeshReach) -> dict[str, Any]:
         return {}
     return {
         "meshVersion": [
-            {"Component": "pilot", "Replica": name, "Info": msgspec.json.decode(said)}
-            for name, said in sorted(replicas.items())
+            {"Component": "pilot", "Replica": name, "Info": msgspec.json.decode(page)}
+            for name, page in sorted(replicas.items())
         ],
         "dataPlaneVersion": [
             {"ID": each["proxy"], "IstioVersion": each.get("istio_version") or "unknown"}

@@ -28,12 +28,12 @@ def run(arguments: list[str]) -> int:
     if "-h" in arguments or "--help" in arguments:
         print(_HELP, end="")
         return 0
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said):
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
         status = _run(arguments)
-    print(said.getvalue(), end="", file=sys.stderr)
+    print(errors.getvalue(), end="", file=sys.stderr)
     if status:
-        _leave(said.getvalue())
+        _leave(errors.getvalue())
     return status
 
 

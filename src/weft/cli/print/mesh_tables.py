@@ -55,8 +55,8 @@ def mesh_view(status: MeshStatus, *, problems: int | None = PROBLEMS_SHOWN, heig
             parts += [Text(), problem_list(status.problems, most=most)]
         return Group(*parts)
 
-    told = len(status.problems) if problems is None else min(problems, len(status.problems))
-    return Fitted(draw, most=(len(status.workloads), len(status.edges), told), least=(3, 3, 1), height=height)
+    most_problems = len(status.problems) if problems is None else min(problems, len(status.problems))
+    return Fitted(draw, most=(len(status.workloads), len(status.edges), most_problems), least=(3, 3, 1), height=height)
 
 
 def workload_table(workloads: Sequence[WorkloadStatus]) -> Table:

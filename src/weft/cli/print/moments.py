@@ -8,10 +8,10 @@ _MOST_SHOWN = 3  # objects named on the line of a moment
 
 
 def told_moment(moment: dict[str, Any]) -> tuple[str, str, str, str]:
-    return f"@{moment['number']}", told_time(moment["at"]), moment["digest"] or "-", _told(moment["changes"])
+    return f"@{moment['number']}", told_time(moment["at"]), moment["digest"] or "-", _changes(moment["changes"])
 
 
-def _told(changes: list[dict[str, Any]]) -> str:
+def _changes(changes: list[dict[str, Any]]) -> str:
     shown = [f"{name_of(each['object'])} {each['what']}{place_of(each['where'])}" for each in changes[:_MOST_SHOWN]]
     rest = len(changes) - len(shown)
     return ", ".join(shown) + (f", and {rest} more" if rest else "")

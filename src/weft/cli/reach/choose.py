@@ -79,14 +79,14 @@ def _matches(status: MeshStatus, word: str) -> Sequence[PodStatus]:
     namespace, _, name = word.rpartition("/")
     pods = status.pods
     near = [pod for pod in pods if namespace in ("", pod.namespace)]
-    found = [pod for pod in near if pod.name == name] or [pod for pod in near if pod.workload == name]
-    if not found:
-        known = {pod.workload for pod in pods} | {pod.name for pod in pods}
-        fail(f"mesh `{status.name}` has no workload or pod `{word}`", did_you_mean(name, known) or "list them: weft ps")
-    places = {pod.namespace for pod in found}
+    matches = [pod for pod in near if pod.name == name] or [pod for pod in near if pod.workload == name]
+    if not matches:
+        names = {pod.workload for pod in pods} | {pod.name for pod in pods}
+        fail(f"mesh `{status.name}` has no workload or pod `{word}`", did_you_mean(name, names) or "list them: weft ps")
+    places = {pod.namespace for pod in matches}
     if len(places) > 1:
         raise in_several_namespaces(name, places)
-    return found
+    return matches
 
 
 def _best(pods: Sequence[PodStatus]) -> PodStatus:

@@ -30,15 +30,15 @@ def reach(
 ) -> MeshReach:
     """Return a connection to the mesh that the flags name; the caller closes it. `system` is the namespace of a
     cluster's control plane. `or_files` is the flag that the hint suggests for a mesh in files, if no mesh runs."""
-    meant = which(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, or_files=or_files)
-    if isinstance(meant, Path):
+    chosen = which(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, or_files=or_files)
+    if isinstance(chosen, Path):
         from weft.cli.reach.control import ControlReach
 
-        return ControlReach(meant)
-    if meant is not None:
+        return ControlReach(chosen)
+    if chosen is not None:
         from weft.cli.reach.local import LocalReach
 
-        return LocalReach(meant)
+        return LocalReach(chosen)
     from weft.cli.reach.kubernetes import ClusterReach
 
     return ClusterReach(kubeconfig, context, system)
@@ -97,10 +97,10 @@ def answered(
         mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system, or_files=or_files
     )
     try:
-        asked = b"" if question is None else msgspec.json.encode(question)
-        if len(asked) > _LONGEST_IN_QUERY:
-            return msgspec.json.decode(reached.ask(page, question=asked))
-        return msgspec.json.decode(reached.ask(page, {"question": asked.decode()} if asked else {}))
+        body = b"" if question is None else msgspec.json.encode(question)
+        if len(body) > _LONGEST_IN_QUERY:
+            return msgspec.json.decode(reached.ask(page, question=body))
+        return msgspec.json.decode(reached.ask(page, {"question": body.decode()} if body else {}))
     finally:
         reached.close()
 

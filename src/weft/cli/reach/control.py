@@ -36,13 +36,13 @@ class ControlReach:
         pods = [PodProxy(*each.rpartition(".")[::2]) for each in names]
         near = [pod for pod in pods if namespace in ("", pod.namespace)]
         # The name of a pod is the name of its workload and a suffix.
-        found = [pod for pod in near if pod.name == name] or [pod for pod in near if pod.name.startswith(f"{name}-")]
-        if not found:
+        matches = [pod for pod in near if pod.name == name] or [pod for pod in near if pod.name.startswith(f"{name}-")]
+        if not matches:
             fail(f"no proxy of `{word}` is connected", did_you_mean(word, names) or "list them: weft proxy-status")
-        places = {pod.namespace for pod in found}
+        places = {pod.namespace for pod in matches}
         if len(places) > 1:
             raise in_several_namespaces(name, places)
-        return found
+        return matches
 
     def find_labelled(self, selector: str, namespace: str = "") -> NoReturn:
         fail("weft control has no labels of pods", "name a proxy instead; weft proxy-status lists them")

@@ -33,10 +33,10 @@ def running_place() -> Path | None:
 def answers(place: Path) -> bool:
     import socket
 
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
-        asked.settimeout(1.0)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(1.0)
         try:
-            asked.connect(str(place / PAGES))
+            connection.connect(str(place / PAGES))
         except OSError:
             return False
     return True

@@ -53,7 +53,9 @@ async def token(client: Client, namespace: str) -> str:
     spec = {"audiences": [AUDIENCE], "expirationSeconds": _SECONDS}
     manifest = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     try:
-        made = await client.create(SERVICE_ACCOUNTS, manifest, namespace=namespace, name=ACCOUNT, subresource="token")
+        created = await client.create(
+            SERVICE_ACCOUNTS, manifest, namespace=namespace, name=ACCOUNT, subresource="token"
+        )
     except ApiError as error:
         if not error.forbidden:
             raise
@@ -62,7 +64,7 @@ async def token(client: Client, namespace: str) -> str:
             f"this needs the permission to create serviceaccounts/token in {namespace}; "
             f"see: kubectl auth can-i create serviceaccounts/token -n {namespace}",
         )
-    return str(made["status"]["token"])
+    return str(created["status"]["token"])
 
 
 async def debug_page(

@@ -54,20 +54,20 @@ class ClusterReach:
     def find_labelled(self, selector: str, namespace: str = "") -> list[PodProxy]:
         within = namespace or self._client.connection.namespace
         listed = self._run(self._client.list(resource.PODS, dict, namespace=within, labels=selector)).items
-        found = [pod for pod in listed if _runs(pod) and has_proxy(pod)]
-        if not found:
+        pods = [pod for pod in listed if _runs(pod) and has_proxy(pod)]
+        if not pods:
             hint = f"see their labels: kubectl get pods -n {within} --show-labels"
             fail(f"no running pod with a proxy in namespace {within} has the labels `{selector}`", hint)
-        return sorted(map(_proxy, found), key=str)
+        return sorted(map(_proxy, pods), key=str)
 
     def admin(
         self, proxy: PodProxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET"
     ) -> bytes:
-        asked = port_forward.ask(
+        request = port_forward.ask(
             self._client, proxy.namespace, proxy.name, ADMIN_PORT, path, query=query, method=method
         )
         try:
-            answer = self._run(asked)
+            answer = self._run(request)
         except ApiError as error:
             if not error.forbidden:
                 raise
@@ -77,9 +77,9 @@ class ClusterReach:
                 f"this needs the permission to get and create pods/portforward in {proxy.namespace}; see: {can}",
             )
         if answer.status != 200:
-            said = answer.body[:200].decode(errors="replace").strip()
+            reason = answer.body[:200].decode(errors="replace").strip()
             hint = f"its log may show the cause: kubectl logs -n {proxy.namespace} {proxy.name} -c {PROXY_CONTAINER}"
-            fail(f"{proxy}: Envoy answered {method} {path} with {answer.status}: {said}", hint)
+            fail(f"{proxy}: Envoy answered {method} {path} with {answer.status}: {reason}", hint)
         return answer.body
 
     def names(self, kind: str = "pod", namespace: str = "") -> list[str]:
@@ -91,10 +91,10 @@ class ClusterReach:
         wanted = resource.PODS if kind == "pod" else _RESOURCES[KINDS[kind]]
         place = namespace or self._client.connection.namespace
         listed = self._run(self._client.list(wanted, dict, namespace=place)).items
-        found = [each["metadata"] for each in listed if kind != "pod" or has_proxy(each)]
+        metadata = [each["metadata"] for each in listed if kind != "pod" or has_proxy(each)]
         if kind not in ("pod", "service"):
-            return [each["name"] for each in found]
-        return within(namespace, [(each["name"], each["namespace"]) for each in found])
+            return [each["name"] for each in metadata]
+        return within(namespace, [(each["name"], each["namespace"]) for each in metadata])
 
     def ask(
         self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "", question: bytes = b""
@@ -115,33 +115,33 @@ class ClusterReach:
                 raise Ambiguous(problem)
             if problem is not None:
                 fail(problem.what, problem.hint)
-            said = answer.body[:300].decode(errors="replace").strip()
+            reason = answer.body[:300].decode(errors="replace").strip()
             hint = f"its log may show the cause: kubectl logs -n {self._system} {replica}"
-            fail(f"the control plane, {replica}, answered /debug/{page} with {answer.status}: {said}", hint)
+            fail(f"the control plane, {replica}, answered /debug/{page} with {answer.status}: {reason}", hint)
         return answer.body
 
     def close(self) -> None:
         self._run(self._client.close())
         self._runner.close()
 
-    def _run(self, asked: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(asked)
+    def _run(self, request: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(request)
 
     async def _pods(self, word: str, namespace: str) -> list[dict[str, Any]]:
         """Return the running pods with a proxy that `word` names. If there is none, the command ends."""
-        kind, name, said = split(word, namespace)
-        within = said or self._client.connection.namespace
-        found = await (self._of(kind, name, within) if kind not in ("", "pod") else self._named(kind, name, within))
-        if found is None:
-            hint = f"list them: kubectl get pods -n {within}" + ("" if said else "; another namespace: -n NAMESPACE")
+        kind, name, given = split(word, namespace)
+        within = given or self._client.connection.namespace
+        pods = await (self._of(kind, name, within) if kind not in ("", "pod") else self._named(kind, name, within))
+        if pods is None:
+            hint = f"list them: kubectl get pods -n {within}" + ("" if given else "; another namespace: -n NAMESPACE")
             fail(f"there is no {kind or 'pod or workload'} `{name}` in namespace {within}", hint)
-        if not found:
+        if not pods:
             fail(f"{word} has no pods in namespace {within}", f"see why: kubectl describe {kind} {name} -n {within}")
-        running = list(filter(_runs, found))
+        running = list(filter(_runs, pods))
         if not running:
             fail(
                 f"no pod of `{word}` is running",
-                f"see why: kubectl describe pod {found[0]['metadata']['name']} -n {within}",
+                f"see why: kubectl describe pod {pods[0]['metadata']['name']} -n {within}",
             )
         meshed = [pod for pod in running if has_proxy(pod)]
         if not meshed:
@@ -159,8 +159,8 @@ class ClusterReach:
         if kind == "pod":
             return None
         for each in ("deployment", "statefulset", "daemonset"):
-            if (found := await self._of(each, name, namespace)) is not None:
-                return found
+            if (pods := await self._of(each, name, namespace)) is not None:
+                return pods
         return None
 
     async def _of(self, kind: str, name: str, namespace: str) -> list[dict[str, Any]] | None:
@@ -177,9 +177,9 @@ class ClusterReach:
         return sorted(listed.items, key=lambda pod: str(pod["metadata"]["name"]))
 
 
-def _problem(said: bytes) -> Problem | None:
+def _problem(body: bytes) -> Problem | None:
     try:
-        return msgspec.json.decode(said, type=Problem)
+        return msgspec.json.decode(body, type=Problem)
     except msgspec.DecodeError:
         return None
 

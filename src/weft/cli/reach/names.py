@@ -63,5 +63,5 @@ def service_names(page: bytes, namespace: str) -> list[str]:
     """Return the names of the services on the debug page `registryz`, formatted by `within`."""
     import msgspec
 
-    known = [each["Attributes"] for each in msgspec.json.decode(page)]
-    return within(namespace, [(each["Name"], each["Namespace"]) for each in known])
+    services = [each["Attributes"] for each in msgspec.json.decode(page)]
+    return within(namespace, [(each["Name"], each["Namespace"]) for each in services])

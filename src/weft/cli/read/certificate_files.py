@@ -33,14 +33,14 @@ def _named(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:
     """Yield every absolute path below a `tls` field, with the path of its field. Relative paths are rejected by the
     parser."""
     if isinstance(value, Mapping):
-        for name, held in value.items():
-            if name in _FILES and path[-1] == "tls" and isinstance(held, str) and held.startswith("/"):
-                yield (*path, name), held
+        for name, item in value.items():
+            if name in _FILES and path[-1] == "tls" and isinstance(item, str) and item.startswith("/"):
+                yield (*path, name), item
             else:
-                yield from _named(held, (*path, str(name)))
+                yield from _named(item, (*path, str(name)))
     elif isinstance(value, list):
-        for index, held in enumerate(value):
-            yield from _named(held, (*path, index))
+        for index, item in enumerate(value):
+            yield from _named(item, (*path, index))
 
 
 def _against(file: Path) -> str:

@@ -75,12 +75,12 @@ async def seen_on_cluster(client: Client) -> tuple[SeenRequest, ...]:
     recent = Recent()
     inside = {address for pod in meshed for address in record_of(pod).addresses}
     looked_at = sorted(meshed[:MOST_PROXIES], key=_is_gateway)
-    for pod, found in zip(looked_at, await asyncio.gather(*map(lines, looked_at)), strict=True):
+    for pod, log_lines in zip(looked_at, await asyncio.gather(*map(lines, looked_at)), strict=True):
         name = f"{workload_of(pod)}.{pod.metadata.namespace}"
         if _is_gateway(pod):
-            recent.add_gateway(name, inside, found)
+            recent.add_gateway(name, inside, log_lines)
         else:
-            recent.add(name, record_of(pod).addresses, found)
+            recent.add(name, record_of(pod).addresses, log_lines)
     if refused:
         say(f"the logs of {len(refused)} of {len(looked_at)} proxies could not be read: {refused[0]}")
     if len(meshed) > MOST_PROXIES:

@@ -45,17 +45,17 @@ def read(paths: Sequence[Path]) -> GivenFiles:
     from weft.api.request_test import KIND, read_request_test
     from weft.cli.read.mesh_files import meshes_in
 
-    found = GivenFiles([], [], [])
+    given = GivenFiles([], [], [])
     for documents, problems, _ in meshes_in(paths):
-        found.problems.extend(problems)
+        given.problems.extend(problems)
         for document in documents:
             if document.key.kind != KIND:
-                found.documents.append(document)
+                given.documents.append(document)
                 continue
             cases, wrong = read_request_test(document)
-            found.cases.extend(cases)
-            found.problems.extend(wrong)
-    return found
+            given.cases.extend(cases)
+            given.problems.extend(wrong)
+    return given
 
 
 def check(problems: Iterable[Problem]) -> None:
@@ -110,8 +110,8 @@ def staged(
     from weft.inspect.rehearse.mesh_from_files import written_mesh
     from weft.inspect.stage import Stage
 
-    written = written_mesh(documents, admit=FileAdmission(), running=running, read=read or Reading())
-    return Stage(written.mesh), written.problems
+    parsed = written_mesh(documents, admit=FileAdmission(), running=running, read=read or Reading())
+    return Stage(parsed.mesh), parsed.problems
 
 
 def is_error(problem: Problem) -> bool:
@@ -142,28 +142,28 @@ def base_of(
     """Return the mesh before the change: the directory `against`, the mesh on this machine, or a cluster."""
     refuse_two(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
     if against is not None:
-        found = read([against])
-        if not found.documents:
-            check(found.problems)
-        return Base(str(against), found.documents, found.cases, problems=tuple(found.problems))
-    meant = which(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, or_files="--against DIR")
-    if meant is None:
+        given = read([against])
+        if not given.documents:
+            check(given.problems)
+        return Base(str(against), given.documents, given.cases, problems=tuple(given.problems))
+    chosen = which(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, or_files="--against DIR")
+    if chosen is None:
         return _cluster(kubeconfig, context, system)
-    if isinstance(meant, Path):
+    if isinstance(chosen, Path):
         from weft.cli.reach.control import ControlReach
 
-        found = _served(meant)
-        documents, refused = in_force(found.documents, ControlReach(meant).ask("configz"))
-        problems = (*found.problems, *refused)
-        return Base(f"weft control at {meant}", documents, found.cases, problems=problems, runs=True)
+        given = _served(chosen)
+        documents, refused = in_force(given.documents, ControlReach(chosen).ask("configz"))
+        problems = (*given.problems, *refused)
+        return Base(f"weft control at {chosen}", documents, given.cases, problems=problems, runs=True)
     from weft.cli.read.recent_traffic import seen_here
     from weft.local.client import fetch_debug, fetch_status
 
-    status = fetch_status(meant)
-    found = read([Path(status.directory)])
-    documents, refused = in_force(found.documents, fetch_debug(meant, "configz"))
-    problems = (*found.problems, *refused)
-    return Base(f"mesh {meant}", documents, found.cases, recent=seen_here(status), problems=problems, runs=True)
+    status = fetch_status(chosen)
+    given = read([Path(status.directory)])
+    documents, refused = in_force(given.documents, fetch_debug(chosen, "configz"))
+    problems = (*given.problems, *refused)
+    return Base(f"mesh {chosen}", documents, given.cases, recent=seen_here(status), problems=problems, runs=True)
 
 
 def in_force(documents: list[Document], configz: bytes) -> tuple[list[Document], list[Problem]]:
@@ -178,21 +178,21 @@ def in_force(documents: list[Document], configz: bytes) -> tuple[list[Document],
     from weft.model.names import ObjectKey
 
     good: dict[ObjectKey, Document] = {}
-    for said in msgspec.json.decode(configz):
-        said.pop("origin", None)
-        metadata = said.get("metadata") or {}
-        kind = key_kind(str(said.get("apiVersion", "")), str(said.get("kind", "")))
+    for body in msgspec.json.decode(configz):
+        body.pop("origin", None)
+        metadata = body.get("metadata") or {}
+        kind = key_kind(str(body.get("apiVersion", "")), str(body.get("kind", "")))
         key = ObjectKey(kind, str(metadata.get("namespace", "")), str(metadata.get("name", "")))
-        if (document := document_of(key, Said(msgspec.json.encode(said).decode(), "", 0))) is not None:
+        if (document := document_of(key, Said(msgspec.json.encode(body).decode(), "", 0))) is not None:
             good[key] = document
-    found, problems = {**good}, []
+    used, problems = {**good}, []
     for document in documents:
         errors = [each for each in parse(document).problems if is_error(each)]
         if errors and document.key in good:
             problems += errors
         else:
-            found[document.key] = document
-    return list(found.values()), problems
+            used[document.key] = document
+    return list(used.values()), problems
 
 
 def _served(place: Path) -> GivenFiles:
@@ -227,13 +227,13 @@ def declared_and_seen(
 
     from weft.cli.read.recent_traffic import seen_here, seen_on_cluster
 
-    meant = which(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
-    if isinstance(meant, Path):
-        return _served(meant).cases, ()
-    if meant is not None:
+    chosen = which(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
+    if isinstance(chosen, Path):
+        return _served(chosen).cases, ()
+    if chosen is not None:
         from weft.local.client import fetch_status
 
-        status = fetch_status(meant)
+        status = fetch_status(chosen)
         return read([Path(status.directory)]).cases, seen_here(status)
     from weft.cli.reach.cluster import client
 

@@ -49,16 +49,16 @@ def run_background(
     if status is None:
         fail(f"the mesh has not answered after {patience:g} s; it continues to run", hint)
     wrong = _what_is_wrong(status, patience)
-    found = _found(status)
+    problems = _problem_counts(status)
     if wrong:
         for what in wrong[:-1]:
             say(f"error: {what}")
-        fail(f"{wrong[-1]}; the mesh continues to run", "\n".join((hint, found)))
+        fail(f"{wrong[-1]}; the mesh continues to run", "\n".join((hint, problems)))
     if not status.objects:
         say(no_objects(status))
     say(f"mesh {name} runs (pid {process.pid}): weft status, weft logs, weft exec; weft down {name} ends it")
-    if found:
-        say(found)
+    if problems:
+        say(problems)
 
 
 def _flags(trust: Trust, history: Path | None = None) -> list[str]:
@@ -135,7 +135,7 @@ def _state(pod: PodStatus) -> str:
     return f"{pod.name} ({pod.phase}{pod.message and f': {pod.message}'})"
 
 
-def _found(status: MeshStatus) -> str:
+def _problem_counts(status: MeshStatus) -> str:
     """Return the number of errors and warnings of the mesh as text. They were printed one by one, but may have scrolled
     out of view."""
     severities = [problem.severity for problem in status.problems]

@@ -71,9 +71,9 @@ def refuse_without_privileges() -> None:
     missing = missing_privileges()
     if missing:
         hints = dict.fromkeys(with_this_weft(problem.hint) for problem in missing if problem.hint)
-        said = (f"{problem.where}: {problem.what}" if problem.where.file else problem.what for problem in missing)
+        reasons = (f"{problem.where}: {problem.what}" if problem.where.file else problem.what for problem in missing)
         root = "root is needed: " if os.geteuid() else ""
-        fail(root + "\n       ".join(said), "\n".join(hints))
+        fail(root + "\n       ".join(reasons), "\n".join(hints))
 
 
 def tell_of_killed(name: str) -> None:
@@ -134,17 +134,17 @@ async def _draw(engine: Engine, ended: asyncio.Event, tips: Tips | None) -> None
     # Log lines are printed above the view, because Live replaces standard error.
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         log.configure("ERROR")
-        told = False
+        tips_shown = False
         while not await _passes(ended, REDRAW):
             status = engine.status()
             empty = [Text(f"\n{line}") for line in _still_empty(status)]
-            tip_lines = [] if told else _tip_lines(tips, status)
+            tip_lines = [] if tips_shown else _tip_lines(tips, status)
             whole = Group(mesh_view(status), *empty, *tip_lines, _FOOTER)
             if len(console.render_lines(whole)) < console.height:
                 live.update(whole, refresh=True)
                 continue
             if tip_lines and is_settled(status):  # the tips do not fit beside the view: print them once
-                told = True
+                tips_shown = True
                 console.print(*tip_lines, sep="\n")
             fitting = mesh_view(status, height=console.height - FOOTER_LINES - 2 * len(empty))
             live.update(Group(fitting, *empty, _FOOTER), refresh=True)
@@ -155,13 +155,13 @@ async def _draw(engine: Engine, ended: asyncio.Event, tips: Tips | None) -> None
 async def _print(engine: Engine, ended: asyncio.Event, tips: Tips | None) -> None:
     """Print one line per change, where there is no terminal, until `ended` is set."""
     before: MeshStatus | None = None
-    told = False
+    tips_shown = False
     while not await _passes(ended, LOOK):
         status = engine.status()
         for line in (*changes(before, status), *_newly_empty(before, status)):
             _line(line)
-        if tips is not None and not told and is_settled(status):
-            told = True
+        if tips is not None and not tips_shown and is_settled(status):
+            tips_shown = True
             for tip in _tip_lines(tips, status):
                 _line(tip.plain)
         before = status

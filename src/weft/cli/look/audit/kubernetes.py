@@ -60,21 +60,21 @@ def look_over(
             inventory = await take(cluster, root_namespace=system, revision=revision)
             webhooks = await injecting(cluster)
             pods = [each for each in _pods(inventory, namespace) if each.proxy is not None]
-            asked = await _ask(cluster, pods[:MOST_ASKED])
-            return inventory, webhooks, asked, await _roots(cluster, system), cluster.connection.server
+            readings = await _ask(cluster, pods[:MOST_ASKED])
+            return inventory, webhooks, readings, await _roots(cluster, system), cluster.connection.server
 
-    inventory, webhooks, asked, roots, server = asyncio.run(read())
+    inventory, webhooks, readings, roots, server = asyncio.run(read())
     examined = examine(inventory.documents, running=running(inventory))
     problems = [each for each in examined.problems if _is_in(each, namespace)]
     pods = _pods(inventory, namespace)
-    costs = audit_memory.costs(memory_of(pod, asked.get(_named(pod))) for pod in pods if pod.proxy is not None)
+    costs = audit_memory.costs(memory_of(pod, readings.get(_named(pod))) for pod in pods if pod.proxy is not None)
     plaintext = audit.plaintext(examined.facts, namespace) if examined.facts is not None else None
     sections = (
         audit.errors(problems),
         _namespaces(inventory, pods, webhooks, problems, namespace),
         without_proxy(pods, webhooks, problems),
         *((plaintext,) if plaintext is not None else ()),
-        _certificates(asked, sum(pod.proxy is not None for pod in pods), roots),
+        _certificates(readings, sum(pod.proxy is not None for pod in pods), roots),
         audit.policies(problems),
         audit.Section(
             "memory",
@@ -126,25 +126,25 @@ def without_proxy(
     return audit.Section("without-proxy", "Workloads without a proxy", findings=tuple(findings))
 
 
-def memory_of(pod: PodTemplate, asked: ProxyReadings | None) -> audit_memory.PodMemory:
+def memory_of(pod: PodTemplate, readings: ProxyReadings | None) -> audit_memory.PodMemory:
     """Return the memory of a pod: of its proxy as measured by Envoy, or else its request or limit; of its application,
     its limit or request."""
     spec = pod.body().get("spec") or {}
     stay = [*(spec.get("containers") or ()), *(each for each in spec.get("initContainers") or () if _stays(each))]
     proxies = [each for each in stay if each.get("name") == _PROXY]
     applications = [each for each in stay if each.get("name") != _PROXY]
-    measured = asked.memory if asked is not None else None
-    proxy, proxy_from = (measured, "measured") if measured else _written(proxies, ("request", "limit"))
-    limit, is_limit = _written(proxies, ("limit",))
+    measured = readings.memory if readings is not None else None
+    proxy, proxy_from = (measured, "measured") if measured else _declared_memory(proxies, ("request", "limit"))
+    limit, is_limit = _declared_memory(proxies, ("limit",))
     if proxy_from == "request" and limit is not None:
         proxy_from = f"request; {is_limit} {limit / 1e6:.1f} MB"
-    application, application_from = _written(applications, ("limit", "request"))
+    application, application_from = _declared_memory(applications, ("limit", "request"))
     return audit_memory.PodMemory(
         _workload(pod), pod.namespace, str(spec.get("nodeName", "")), proxy, proxy_from, application, application_from
     )
 
 
-def _written(containers: list[Mapping[str, Any]], kinds: tuple[str, ...]) -> tuple[int | None, str]:
+def _declared_memory(containers: list[Mapping[str, Any]], kinds: tuple[str, ...]) -> tuple[int | None, str]:
     """Return the total memory of the containers, and which kind it is (request or limit): the first of `kinds` that
     every container has."""
     for kind in kinds:
@@ -167,16 +167,16 @@ def _namespaces(
     for pod in pods:
         counted[pod.namespace].append(pod.proxy is not None)
     policies = sorted({(each.configuration, each.failure_policy) for each in webhooks})
-    told = [f"webhook {name}: failurePolicy {policy}" for name, policy in policies]
-    told = told or ["no webhook injects proxies"]
+    notes = [f"webhook {name}: failurePolicy {policy}" for name, policy in policies]
+    notes = notes or ["no webhook injects proxies"]
     for document in sorted(inventory.documents, key=lambda each: each.key.name):
         name = document.key.name
         if document.key.kind != "Namespace" or (namespace and name != namespace):
             continue
         labels = (document.body.get("metadata") or {}).get("labels") or {}
-        held = counted.get(name, [])
-        if held or INJECTION_LABEL in labels or REVISION_LABEL in labels:
-            told.append(f"{name}: {_says(labels)}; {sum(held)} of {len(held)} pods with a proxy")
+        with_proxy = counted.get(name, [])
+        if with_proxy or INJECTION_LABEL in labels or REVISION_LABEL in labels:
+            notes.append(f"{name}: {_injection(labels)}; {sum(with_proxy)} of {len(with_proxy)} pods with a proxy")
     ignored = [
         Problem(
             Where(object=f"MutatingWebhookConfiguration {name}"),
@@ -187,13 +187,13 @@ def _namespaces(
         for name in sorted({each.configuration for each in webhooks if each.failure_policy == "Ignore"})
     ]
     findings = (*audit.of_codes(problems, audit.OF_NAMESPACES), *ignored)
-    return audit.Section("namespaces", "Webhooks and namespaces", tuple(told), findings)
+    return audit.Section("namespaces", "Webhooks and namespaces", tuple(notes), findings)
 
 
-def _says(labels: Mapping[str, str]) -> str:
-    said = [f"{label}: {labels[label]}" for label in (INJECTION_LABEL, REVISION_LABEL) if label in labels]
+def _injection(labels: Mapping[str, str]) -> str:
+    present = [f"{label}: {labels[label]}" for label in (INJECTION_LABEL, REVISION_LABEL) if label in labels]
     injects = labels[INJECTION_LABEL] == "enabled" if INJECTION_LABEL in labels else REVISION_LABEL in labels
-    return f"{'injects' if injects else 'does not inject'} ({', '.join(said) or 'no label'})"
+    return f"{'injects' if injects else 'does not inject'} ({', '.join(present) or 'no label'})"
 
 
 async def _roots(client: Client, system: str) -> list[Problem]:
@@ -209,7 +209,7 @@ async def _roots(client: Client, system: str) -> list[Problem]:
 def ending_roots(pem: str, now: datetime) -> list[Problem]:
     from cryptography.x509 import load_pem_x509_certificates
 
-    where, found = Where(object="CA"), []
+    where, problems = Where(object="CA"), []
     try:
         roots = load_pem_x509_certificates(pem.encode()) if pem else []
     except ValueError as error:
@@ -220,36 +220,36 @@ def ending_roots(pem: str, now: datetime) -> list[Problem]:
             severity = Severity.ERROR if ends <= now else Severity.WARNING
             named = f"root {each.subject.rfc4514_string()!a}"
             what = f"{named} expires at {ends:%Y-%m-%d %H:%M:%S} UTC, and no certificate is valid longer than its root"
-            found.append(Problem(where, what, "weft ca rotate --kubernetes", severity))
-    return found
+            problems.append(Problem(where, what, "weft ca rotate --kubernetes", severity))
+    return problems
 
 
-def _certificates(asked: Mapping[str, ProxyReadings], proxies: int, roots: list[Problem]) -> audit.Section:
-    held = [certificate for each in asked.values() for certificate in each.certificates]
-    silent = sorted(name for name, each in asked.items() if each.error)
+def _certificates(readings: Mapping[str, ProxyReadings], proxies: int, roots: list[Problem]) -> audit.Section:
+    certificates = [certificate for each in readings.values() for certificate in each.certificates]
+    silent = sorted(name for name, each in readings.items() if each.error)
     findings = [*roots]
     if silent:
-        what = f"{len(silent)} of {proxies} proxies could not be queried; the first error: {asked[silent[0]].error}"
+        what = f"{len(silent)} of {proxies} proxies could not be queried; the first error: {readings[silent[0]].error}"
         hint = "this needs the permission to create pods/portforward; see: kubectl auth can-i create pods/portforward"
         findings.append(Problem(Where(object=f"Proxy {silent[0]}"), what, hint, Severity.INFO))
-    if proxies > len(asked):
-        what = f"only {len(asked)} of {proxies} proxies were queried"
+    if proxies > len(readings):
+        what = f"only {len(readings)} of {proxies} proxies were queried"
         hint = "audit one namespace at a time: weft audit -n NAMESPACE"
         findings.append(Problem(Where(), what, hint, Severity.INFO))
-    return audit.certificates(held, findings)
+    return audit.certificates(certificates, findings)
 
 
 async def _ask(client: Client, pods: list[PodTemplate]) -> dict[str, ProxyReadings]:
     places = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(pod: PodTemplate) -> tuple[str, ProxyReadings]:
+    async def read(pod: PodTemplate) -> tuple[str, ProxyReadings]:
         async with places:
-            return _named(pod), await _asked(client, pod)
+            return _named(pod), await _readings(client, pod)
 
-    return dict(await asyncio.gather(*map(one, pods)))
+    return dict(await asyncio.gather(*map(read, pods)))
 
 
-async def _asked(client: Client, pod: PodTemplate) -> ProxyReadings:
+async def _readings(client: Client, pod: PodTemplate) -> ProxyReadings:
     try:
         async with asyncio.timeout(_PATIENCE):
             certs = await port_forward.ask(client, pod.namespace, pod.name, ADMIN_PORT, "/certs")
@@ -265,15 +265,15 @@ async def _asked(client: Client, pod: PodTemplate) -> ProxyReadings:
 
 def _envoys_memory(answer: bytes) -> int | None:
     """Return the memory that Envoy's allocator holds from the kernel, out of the response of /memory."""
-    said = msgspec.json.decode(answer, type=dict[str, str])
-    found = said.get("total_physical_bytes") or said.get("heap_size") or ""
-    return int(found) if found.isdigit() else None
+    figures = msgspec.json.decode(answer, type=dict[str, str])
+    size = figures.get("total_physical_bytes") or figures.get("heap_size") or ""
+    return int(size) if size.isdigit() else None
 
 
 def _pods(inventory: Inventory, namespace: str) -> list[PodTemplate]:
     """Return the pods that run and have not ended, in `namespace` or in all namespaces."""
-    found = [template_of(each) for each in inventory.documents if each.key.kind == "Pod"]
-    return [pod for pod in found if pod and pod.runs and not pod.over and (not namespace or pod.namespace == namespace)]
+    pods = [template_of(each) for each in inventory.documents if each.key.kind == "Pod"]
+    return [pod for pod in pods if pod and pod.runs and not pod.over and (not namespace or pod.namespace == namespace)]
 
 
 def _workload(pod: PodTemplate) -> str:

@@ -25,18 +25,18 @@ def look_over(reached: LocalReach, namespace: str = "") -> audit.AuditReport:
 
     status = fetch_status(reached.mesh)
     pods = [pod for pod in status.pods if (not namespace or pod.namespace == namespace) and not _is_over(pod)]
-    asked = {"namespace": namespace} if namespace else {}
-    looked = msgspec.json.decode(reached.ask("audit", asked), type=audit.LookedOver)
+    query = {"namespace": namespace} if namespace else {}
+    looked = msgspec.json.decode(reached.ask("audit", query), type=audit.LookedOver)
     problems = [each for each in looked.problems if _is_in(each, namespace)]
     costs = audit_memory.costs(map(_memory, filter(_has_proxy, pods)))
-    told = [each for each in status.problems if _is_in(each, namespace)]
+    reported = [each for each in status.problems if _is_in(each, namespace)]
     sections = (
-        audit.errors(told),
+        audit.errors(reported),
         _namespaces(pods, problems),
         _without_proxy(pods),
         looked.plaintext,
         _certificates(reached, pods, [each for each in status.problems if each.where.object == "CA"]),
-        audit.policies((*told, *problems)),
+        audit.policies((*reported, *problems)),
         audit.Section(
             "memory",
             "Memory of proxies (the 20 % rule)",
@@ -51,12 +51,12 @@ def _namespaces(pods: list[PodStatus], problems: list[Problem]) -> audit.Section
     counted: dict[str, list[bool]] = defaultdict(list)
     for pod in pods:
         counted[pod.namespace].append(_has_proxy(pod))
-    told = [
-        f"{namespace}: {sum(held)} of {len(held)} pods with a proxy; no webhook: each Workload decides for itself"
-        for namespace, held in sorted(counted.items())
+    notes = [
+        f"{namespace}: {sum(with_proxy)} of {len(with_proxy)} pods with a proxy; no webhook, each Workload decides"
+        for namespace, with_proxy in sorted(counted.items())
     ]
     return audit.Section(
-        "namespaces", "Webhooks and namespaces", tuple(told), audit.of_codes(problems, audit.OF_NAMESPACES)
+        "namespaces", "Webhooks and namespaces", tuple(notes), audit.of_codes(problems, audit.OF_NAMESPACES)
     )
 
 
@@ -78,17 +78,17 @@ def _certificates(reached: LocalReach, pods: list[PodStatus], authority: list[Pr
     from weft.cli.reach.interface import PodProxy
     from weft.local.error import LocalError
 
-    held: list[audit.Certificate] = []
+    certificates: list[audit.Certificate] = []
     silent: list[Problem] = []
     for pod in filter(_has_proxy, pods):
         proxy = PodProxy(pod.name, pod.namespace)
         try:
-            held += audit.certificates_of(str(proxy), reached.admin(proxy, "/certs"))
+            certificates += audit.certificates_of(str(proxy), reached.admin(proxy, "/certs"))
         except (LocalError, ValueError) as error:
             hint = f"see its log: weft logs {pod.namespace}/{pod.name} --proxy"
             what = f"its Envoy does not respond: {_words(error)}"
             silent.append(Problem(Where(object=f"Proxy {proxy}"), what, hint))
-    return audit.certificates(held, (*authority, *silent))
+    return audit.certificates(certificates, (*authority, *silent))
 
 
 def _words(error: Exception) -> str:

@@ -82,7 +82,7 @@ def check_inject(
     if file:
         refuse_two(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
         named = kubernetes or kubeconfig is not None or context is not None
-        ask = (lambda found: _of_files_there(found, kubeconfig, context)) if named else None
+        ask = (lambda pods: _of_files_there(pods, kubeconfig, context)) if named else None
         _print_of_files(_of_files(file, namespace, revision, ask), output)
         return
     from weft.cli.reach.connect import reach
@@ -105,7 +105,7 @@ def check_inject(
         async with client(kubeconfig, context) as cluster:
             within = namespace or cluster.connection.namespace
             if target is not None:
-                pod, within = await _found(cluster, target, namespace)
+                pod, within = await _pod_or_template(cluster, target, namespace)
             else:
                 pod = {"metadata": {"labels": _labels(labels)}}
             return await _of_cluster(cluster, pod, within)
@@ -131,12 +131,12 @@ async def _of_cluster(cluster: Client, pod: dict[str, Any], namespace: str) -> l
     from weft.kube.resource import MUTATING_WEBHOOKS, NAMESPACES
 
     try:
-        found = await cluster.get(NAMESPACES, namespace)
+        document = await cluster.get(NAMESPACES, namespace)
     except ApiError as error:
         if not error.not_found:
             raise
         fail(f"there is no namespace {namespace}", "kubectl get namespaces lists them; another one: -n NAMESPACE")
-    labels = found["metadata"].get("labels") or {}
+    labels = document["metadata"].get("labels") or {}
     webhooks = configurations((await cluster.list(MUTATING_WEBHOOKS, dict)).items)
     if not webhooks:
         say(
@@ -175,8 +175,8 @@ async def _settings(cluster: Client, configuration: Configuration) -> InjectionS
     names = InstallationNames(configuration.revision, configuration.namespace)
     where = f"ConfigMap {names.namespace}/{names.injector}"
     try:
-        found = await cluster.get(CONFIG_MAPS, names.injector, namespace=names.namespace or "default")
-        return read((found.get("data") or {}).get("values", "{}"), where)
+        config_map = await cluster.get(CONFIG_MAPS, names.injector, namespace=names.namespace or "default")
+        return read((config_map.get("data") or {}).get("values", "{}"), where)
     except SettingsError:
         return InjectionSettings()  # settings of another mesh
     except ApiError as error:
@@ -187,14 +187,14 @@ async def _settings(cluster: Client, configuration: Configuration) -> InjectionS
         return InjectionSettings()
 
 
-async def _found(cluster: Client, word: str, namespace: str) -> tuple[dict[str, Any], str]:
+async def _pod_or_template(cluster: Client, word: str, namespace: str) -> tuple[dict[str, Any], str]:
     """Return the pod that `word` names, or the pod template of the workload, and its namespace."""
     from weft.cli.reach.names import split
     from weft.kube import resource
     from weft.kube.error import ApiError
 
-    kind, name, said = split(word, namespace)
-    within = said or cluster.connection.namespace
+    kind, name, given = split(word, namespace)
+    within = given or cluster.connection.namespace
     resources: dict[str, ResourceKind] = {
         "pod": resource.PODS,
         "deployment": resource.DEPLOYMENTS,
@@ -207,12 +207,12 @@ async def _found(cluster: Client, word: str, namespace: str) -> tuple[dict[str, 
         fail(f"`{word}` is not a workload", "name one of its pods, or deploy/NAME")
     for each in (kind,) if kind else ("pod", "deployment", "statefulset", "daemonset"):
         try:
-            found = await cluster.get(resources[each], name, namespace=within)
+            document = await cluster.get(resources[each], name, namespace=within)
         except ApiError as error:
             if not error.not_found:
                 raise
             continue
-        return (found if each == "pod" else found["spec"]["template"]), within
+        return (document if each == "pod" else document["spec"]["template"]), within
     return fail(
         f"there is no {kind or 'pod or workload'} `{name}` in namespace {within}", f"kubectl get pods -n {within}"
     )
@@ -226,17 +226,15 @@ def _of_files(
     from weft.cli.look.check_inject.files import read, verdicts
     from weft.inject.settings import InjectionSettings
 
-    written = read(paths, namespace or "default")
+    pods = read(paths, namespace or "default")
     if ask is not None:
-        return ask(written)
-    unknown = sorted(
-        {each.namespace for each in written.templates if each.kind != "Workload"} - written.namespaces.keys()
-    )
+        return ask(pods)
+    unknown = sorted({each.namespace for each in pods.templates if each.kind != "Workload"} - pods.namespaces.keys())
     for name in unknown:
         say(f"namespace {name} is not in the files: it is assumed to have no labels")
     if unknown:
         say("hint: give its Namespace too, or use a cluster: --kubernetes")
-    return verdicts(written, msgspec.structs.replace(InjectionSettings(), revision=revision))
+    return verdicts(pods, msgspec.structs.replace(InjectionSettings(), revision=revision))
 
 
 def _of_files_there(written: WrittenPods, kubeconfig: Path | None, context: str | None) -> list[FileVerdict]:
@@ -249,9 +247,11 @@ def _of_files_there(written: WrittenPods, kubeconfig: Path | None, context: str 
     async def asked() -> list[FileVerdict]:
         async with client(kubeconfig, context) as cluster:
             return [
-                FileVerdict(each.object, each.where, told.webhook, told.revision, told.injected, told.reason)
+                FileVerdict(
+                    each.object, each.where, verdict.webhook, verdict.revision, verdict.injected, verdict.reason
+                )
                 for each in written.templates
-                for told in await _of_cluster(cluster, dict(each.pod), each.namespace)
+                for verdict in await _of_cluster(cluster, dict(each.pod), each.namespace)
             ]
 
     return asyncio.run(asked())

@@ -76,24 +76,24 @@ def verdicts(written: WrittenPods, settings: InjectionSettings) -> list[FileVerd
     """Return for each template whether an injector with these settings, called by the webhooks of its installation,
     would inject it."""
     revision = settings.revision or DEFAULT_REVISION
-    found = []
+    result = []
     for each in written.templates:
         if each.kind == _WORKLOAD:
             has, reason = _by_itself(each.pod)
-            found.append(FileVerdict(each.object, each.where, "-", "-", has, reason))
+            result.append(FileVerdict(each.object, each.where, "-", "-", has, reason))
             continue
         decision = decide(each.pod, each.namespace, written.namespaces.get(each.namespace, {}), settings)
-        found.append(FileVerdict(each.object, each.where, "-", revision, decision.inject, decision.reason))
-    return found
+        result.append(FileVerdict(each.object, each.where, "-", revision, decision.inject, decision.reason))
+    return result
 
 
 def _by_itself(workload: Mapping[str, Any]) -> tuple[bool, str]:
     """Return whether a Workload has a proxy, and why, in the same words as `inspect/describe/pods_and_services.py` for
     a running mesh."""
     for place in ("label", "annotation"):
-        said = _mapping(_mapping(workload, "metadata"), f"{place}s").get(INJECT_LABEL)
-        if said is not None:
-            return str(said).lower() != "false", f"its {place} {INJECT_LABEL} is {said}"
+        value = _mapping(_mapping(workload, "metadata"), f"{place}s").get(INJECT_LABEL)
+        if value is not None:
+            return str(value).lower() != "false", f"its {place} {INJECT_LABEL} is {value}"
     return True, "a Workload has one by default"
 
 
@@ -151,5 +151,5 @@ def _text(file: Path) -> str:
 
 
 def _mapping(body: Any, field: str) -> Mapping[str, Any]:
-    found = body.get(field) if isinstance(body, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    value = body.get(field) if isinstance(body, Mapping) else None
+    return value if isinstance(value, Mapping) else {}

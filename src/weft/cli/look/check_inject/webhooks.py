@@ -42,13 +42,15 @@ class Configuration(msgspec.Struct, frozen=True):
 
 def configurations(documents: Iterable[Mapping[str, Any]]) -> list[Configuration]:
     """Return the webhook configurations that inject sidecars, of any mesh with Istio's names."""
-    found = []
+    result = []
     for each in documents:
-        webhooks = [one for one in each.get("webhooks") or () if str(one.get("name", "")).endswith("istio.io")]
+        webhooks = [
+            webhook for webhook in each.get("webhooks") or () if str(webhook.get("name", "")).endswith("istio.io")
+        ]
         if webhooks:
             metadata = each["metadata"]
             service = (webhooks[0].get("clientConfig") or {}).get("service") or {}
-            found.append(
+            result.append(
                 Configuration(
                     name=metadata["name"],
                     revision=(metadata.get("labels") or {}).get(REVISION_LABEL, DEFAULT_REVISION),
@@ -56,7 +58,7 @@ def configurations(documents: Iterable[Mapping[str, Any]]) -> list[Configuration
                     namespace=service.get("namespace", ""),
                 )
             )
-    return sorted(found, key=lambda each: each.name)
+    return sorted(result, key=lambda each: each.name)
 
 
 def verdict(
@@ -70,7 +72,7 @@ def verdict(
     `settings` are those of the injector that the webhooks call."""
     namespace_labels = {**labels, _NAMESPACE_NAME: namespace}
     pod_labels = (pod.get("metadata") or {}).get("labels") or {}
-    injected, reason = _asked(configuration.webhooks, namespace, namespace_labels, pod_labels)
+    injected, reason = _selected(configuration.webhooks, namespace, namespace_labels, pod_labels)
     if injected:
         decision = required(pod, namespace, settings)
         if not decision.inject:
@@ -78,7 +80,7 @@ def verdict(
     return InjectionVerdict(configuration.name, configuration.revision, injected, reason)
 
 
-def _asked(
+def _selected(
     webhooks: Iterable[WebhookSelectors],
     namespace: str,
     namespace_labels: Mapping[str, str],
@@ -88,7 +90,7 @@ def _asked(
     for each in webhooks:
         in_namespace, of_pod = each.namespaces.selects(namespace_labels), each.objects.selects(pod_labels)
         if in_namespace and of_pod:
-            told = [
+            matches = [
                 f"{whose} label {label} matches"
                 for whose, label in (
                     ("Namespace", _matching(each.namespaces, namespace_labels)),
@@ -96,7 +98,7 @@ def _asked(
                 )
                 if label
             ]
-            reason = ", and ".join(told) or "Neither the namespace nor the pod has a label, as this webhook requires"
+            reason = ", and ".join(matches) or "Neither the namespace nor the pod has a label, as this webhook requires"
             return True, reason[0].upper() + reason[1:]
         if in_namespace:
             prevented = prevented or _preventing("Pod", each.objects, pod_labels)

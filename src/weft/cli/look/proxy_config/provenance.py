@@ -25,10 +25,10 @@ class Provenance:
             name = answer["name"]
             self._parts[name] = answer["parts"]
             for part in answer["parts"]:
-                told = words(part)
-                self._words[name, part["at"]] = told
+                line = words(part)
+                self._words[name, part["at"]] = line
                 if endpoint := _ENDPOINT.fullmatch(part["path"]):
-                    self._words[name, endpoint[1]] = told
+                    self._words[name, endpoint[1]] = line
 
     def words(self, name: str, at: str = "") -> str:
         """Return the objects and rules behind the part `at` of a resource, as one line; those of the whole resource if
@@ -43,9 +43,9 @@ class Provenance:
         """Return all parts of a resource with the objects and rules behind them."""
         return self._parts.get(name) or [{"path": "", "at": "", "sources": [], "rules": [_bootstrap()]}]
 
-    def beside(self, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def beside(self, resources: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the resources with their parts added under the key `why`."""
-        return [{**each, "why": self.parts(str(each.get("name", "")))} for each in found]
+        return [{**each, "why": self.parts(str(each.get("name", "")))} for each in resources]
 
 
 def provenance(source: ProxySource, *kinds: str) -> Provenance:
@@ -59,8 +59,8 @@ def provenance(source: ProxySource, *kinds: str) -> Provenance:
     answers: list[dict[str, Any]] = []
     for kind in kinds:
         question = {"proxy": str(source.proxy), "kind": kind}
-        said = source.reach.ask("why", {"question": msgspec.json.encode(question).decode()})
-        answers += msgspec.json.decode(said)
+        page = source.reach.ask("why", {"question": msgspec.json.encode(question).decode()})
+        answers += msgspec.json.decode(page)
     return Provenance(answers)
 
 
@@ -77,5 +77,5 @@ def _bootstrap() -> dict[str, Any]:
 
     from weft.inspect.reasons.rules import BOOTSTRAP
 
-    made: dict[str, Any] = msgspec.to_builtins(BOOTSTRAP)
-    return made
+    rule: dict[str, Any] = msgspec.to_builtins(BOOTSTRAP)
+    return rule

@@ -57,7 +57,7 @@ def _roots(reached: MeshReach, proxy: PodProxy) -> frozenset[bytes]:
     from weft.envoy.dump import MASKS, SECRETS, read
     from weft.envoy.dump_secrets import roots, secrets
 
-    found = roots(secrets(read(reached.admin(proxy, "/config_dump", {"mask": MASKS[SECRETS]}), where=str(proxy))))
-    if not found:
+    trusted = roots(secrets(read(reached.admin(proxy, "/config_dump", {"mask": MASKS[SECRETS]}), where=str(proxy))))
+    if not trusted:
         fail(f"{proxy} has no root certificate yet", f"see what it has: weft proxy-config secret {proxy}")
-    return found
+    return trusted

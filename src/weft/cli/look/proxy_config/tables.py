@@ -112,16 +112,16 @@ def listeners(source: ProxySource, address: str, port: int, type_: str, verbose:
     from weft.envoy import dump_listeners
     from weft.envoy.dump import LISTENERS
 
-    made = provenance(source, "listener") if why else None
-    found = dump_listeners.listeners(
+    reasons = provenance(source, "listener") if why else None
+    shown = dump_listeners.listeners(
         source.config(LISTENERS), dump_listeners.ListenerFilter(address=address, port=port, type=type_)
     )
     if _is_table(output):
-        table = dump_listeners.table(found, verbose=verbose, why=made.words if made else None)
+        table = dump_listeners.table(shown, verbose=verbose, why=reasons.words if reasons else None)
         print_rows(table, gap=_LISTENER_GAP)
     else:
-        print_whole(made.beside(found) if made else found, output)
-    _tell_of_none(found, "listener")
+        print_whole(reasons.beside(shown) if reasons else shown, output)
+    _tell_of_none(shown, "listener")
 
 
 @click.command()
@@ -140,13 +140,13 @@ def routes(source: ProxySource, name: str, verbose: bool, why: bool, output: str
     from weft.envoy import dump_routes
     from weft.envoy.dump import ROUTES
 
-    made = provenance(source, "route") if why else None
-    found = dump_routes.routes(source.config(ROUTES), name)
+    reasons = provenance(source, "route") if why else None
+    shown = dump_routes.routes(source.config(ROUTES), name)
     if _is_table(output):
-        print_rows(dump_routes.table(found, verbose=verbose, why=made.words if made else None))
+        print_rows(dump_routes.table(shown, verbose=verbose, why=reasons.words if reasons else None))
     else:
-        print_whole(made.beside(found) if made else found, output)
-    _tell_of_none(found, "route configuration")
+        print_whole(reasons.beside(shown) if reasons else shown, output)
+    _tell_of_none(shown, "route configuration")
 
 
 @click.command()
@@ -167,16 +167,16 @@ def clusters(source: ProxySource, fqdn: str, port: int, subset: str, direction: 
     from weft.envoy import dump_clusters
     from weft.envoy.dump import CLUSTERS
 
-    made = provenance(source, "cluster") if why else None
-    found = dump_clusters.clusters(
+    reasons = provenance(source, "cluster") if why else None
+    shown = dump_clusters.clusters(
         source.config(CLUSTERS),
         dump_clusters.ClusterFilter(fqdn=fqdn, port=port, subset=subset, direction=direction),
     )
     if _is_table(output):
-        print_rows(dump_clusters.table(found, why=made.words if made else None))
+        print_rows(dump_clusters.table(shown, why=reasons.words if reasons else None))
     else:
-        print_whole(made.beside(found) if made else found, output)
-    _tell_of_none(found, "cluster")
+        print_whole(reasons.beside(shown) if reasons else shown, output)
+    _tell_of_none(shown, "cluster")
 
 
 @click.command()
@@ -197,18 +197,18 @@ def endpoints(source: ProxySource, address: str, port: int, cluster: str, status
     """
     from weft.envoy import dump_endpoints
 
-    made = provenance(source, "cluster", "endpoints") if why else None
+    reasons = provenance(source, "cluster", "endpoints") if why else None
     wanted = dump_endpoints.EndpointFilter(address=address, port=port, cluster=cluster, status=status)
     dump = source.clusters()
-    words = made.words if made else None
+    words = reasons.words if reasons else None
     is_told = dump_endpoints.is_told(dump)
-    found = (dump_endpoints.assignments if is_told else dump_endpoints.clusters)(dump, wanted)
+    resources = (dump_endpoints.assignments if is_told else dump_endpoints.clusters)(dump, wanted)
     if _is_table(output):
-        shown = dump_endpoints.told(dump, wanted, why=words) if is_told else None
-        print_rows(shown or dump_endpoints.table(found, wanted, why=words))
+        sent = dump_endpoints.told(dump, wanted, why=words) if is_told else None
+        print_rows(sent or dump_endpoints.table(resources, wanted, why=words))
     else:
-        print_whole(made.beside(found) if made else found, output)
-    _tell_of_none(found, "endpoint")
+        print_whole(reasons.beside(resources) if reasons else resources, output)
+    _tell_of_none(resources, "endpoint")
 
 
 @click.command()
@@ -224,17 +224,17 @@ def secret(source: ProxySource, why: bool, output: str) -> None:
     from weft.envoy import dump_secrets
     from weft.envoy.dump import SECRETS
 
-    made = provenance(source, "secret") if why else None
+    reasons = provenance(source, "secret") if why else None
     section = dump_secrets.secrets(source.config(SECRETS))
     if not _is_table(output):
-        told = (
-            {name: made.beside(each) if isinstance(each, list) else each for name, each in section.items()}
-            if made
+        with_reasons = (
+            {name: reasons.beside(each) if isinstance(each, list) else each for name, each in section.items()}
+            if reasons
             else {}
         )
-        print_whole(told or section, output)
+        print_whole(with_reasons or section, output)
         return
-    table = dump_secrets.table(section, why=made.words if made else None)
+    table = dump_secrets.table(section, why=reasons.words if reasons else None)
     print_rows(table)
     _tell_of_none(table.rows, "secret")
 
@@ -324,7 +324,7 @@ def all_(
     if why and not _is_table(output):
         what = "--why cannot be added to the whole config dump, whose format is Envoy's"
         fail(what, "query one kind at a time: weft proxy-config clusters POD --why -o json", code=2)
-    told = {kind: provenance(source, *kinds).words if why else None for kind, kinds in _ASKED.items()}
+    reasons = {kind: provenance(source, *kinds).words if why else None for kind, kinds in _ASKED.items()}
     dump = source.everything()
     if not _is_table(output):
         print_whole(dump.document, output)
@@ -335,23 +335,23 @@ def all_(
     tables = [
         (
             "CLUSTER",
-            dump_clusters.table(dump_clusters.clusters(dump, by_cluster), named=True, why=told["cluster"]),
+            dump_clusters.table(dump_clusters.clusters(dump, by_cluster), named=True, why=reasons["cluster"]),
             None,
         ),
         (
             "LISTENER",
             dump_listeners.table(
-                dump_listeners.listeners(dump, by_listener), verbose=verbose, named=True, why=told["listener"]
+                dump_listeners.listeners(dump, by_listener), verbose=verbose, named=True, why=reasons["listener"]
             ),
             _LISTENER_GAP,
         ),
         (
             "ROUTE",
-            dump_routes.table(dump_routes.routes(dump, name), verbose=verbose, named=True, why=told["route"]),
+            dump_routes.table(dump_routes.routes(dump, name), verbose=verbose, named=True, why=reasons["route"]),
             None,
         ),
-        ("SECRET", dump_secrets.table(dump_secrets.secrets(dump), named=True, why=told["secret"]), None),
-        ("ENDPOINTS", dump_endpoints.told(dump, by_endpoint, why=told["endpoint"]), None),
+        ("SECRET", dump_secrets.table(dump_secrets.secrets(dump), named=True, why=reasons["secret"]), None),
+        ("ENDPOINTS", dump_endpoints.told(dump, by_endpoint, why=reasons["endpoint"]), None),
     ]
     _print_heading("BOOTSTRAP", shown=with_headers)
     _print_versions(dump_bootstrap.bootstrap(dump))
@@ -368,9 +368,9 @@ def _is_table(output: str) -> bool:
 def _print_versions(section: dict[str, Any]) -> None:
     from weft.envoy.dump_bootstrap import versions
 
-    found = versions(section)
-    width = max((len(title) for title, _ in found), default=0) + 1
-    for title, version in found:
+    rows = versions(section)
+    width = max((len(title) for title, _ in rows), default=0) + 1
+    for title, version in rows:
         click.echo(f"{title:<{width}}{version}")
 
 
@@ -379,6 +379,6 @@ def _print_heading(title: str, *, shown: bool) -> None:
         click.echo(f"------ {title} INFO ------\n")
 
 
-def _tell_of_none(found: Any, what: str) -> None:
-    if not found:
+def _tell_of_none(shown: Any, what: str) -> None:
+    if not shown:
         say(f"there is no such {what}")
