@@ -181,7 +181,7 @@ def test_without_a_mesh_each_says_so_with_a_hint(nowhere, words):
 )
 def test_without_a_mesh_files_are_offered_where_they_will_do(nowhere, words, files):
     assert f"hint: or use files: {files}\n" in nowhere(*words).output
-    assert "look at files" not in nowhere("history").output
+    assert "use files" not in nowhere("history").output
 
 
 @pytest.mark.parametrize("words", [words for words in ASKS if words != "version"])

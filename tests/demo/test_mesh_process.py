@@ -15,7 +15,7 @@ def test_reads_an_answer_and_refuses_what_is_none():
     assert mesh_process._answer(b'{"status": 200, "body": {"version": "v1"}, "at": 1.5}') == ShopAnswer(
         200, {"version": "v1"}, 1.5
     )
-    with pytest.raises(StepFailed, match="not an answer"):
+    with pytest.raises(StepFailed, match="not a response"):
         mesh_process._answer(b"Traceback (most recent call last):")
 
 

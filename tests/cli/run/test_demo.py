@@ -82,7 +82,7 @@ def test_a_place_that_cannot_be_written_is_an_error_with_a_hint(ran, tmp_path):
     result = CliRunner().invoke(app, ["demo", "file/shop"])
     assert result.exit_code == 1
     assert "cannot be copied to file/shop" in result.stderr
-    assert "hint: give another place" in result.stderr
+    assert "hint: give another directory" in result.stderr
     assert ran == []
 
 

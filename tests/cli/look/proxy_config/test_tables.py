@@ -125,5 +125,5 @@ def test_a_file_that_is_no_dump_is_said_in_words(tmp_path):
 def test_a_dump_has_no_provenance_and_that_is_a_usage_error(dump, command):
     result = run("pc", command, "--file", dump, "--why")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "a dump says what Envoy has, and not why" in result.stderr
+    assert "a dump contains Envoy's config, but not the objects behind it" in result.stderr
     assert "hint: leave out --why, or name a pod" in result.stderr
