@@ -39,7 +39,7 @@ def validate(paths: tuple[Path, ...], files: tuple[Path, ...], strict: bool, out
     """Check YAML files and their references. Reports every problem with its file, line and a hint.
 
     \b
-    Exit codes: 0 no errors, 1 an error (with --strict, or a warning), 2 no result: no such file, an invalid
+    Exit codes: 0 no errors, 1 an error, or with --strict a warning, 2 no result: no such file, an invalid
     command line.
 
     \b

@@ -1,6 +1,6 @@
 """Boolean flags with a value, as istioctl accepts them: `--verbose=false`. click's flags take no value, so the value is
 removed before click parses the arguments: `--verbose=true` becomes `--verbose`. `--verbose=false` becomes the flag's
-negative form (`--no-…`), or is dropped if the flag has none.
+negative form (here `--brief`), or is dropped if the flag has none.
 
 Rule: only plain boolean values are removed. Any other value is left to click, which reports it.
 """

@@ -172,7 +172,7 @@ def rotate(
     """Replace a CA's root without an outage.
 
     The new root is trusted first, signs later, and the old one is removed when everything that it signed has expired.
-    The signing process does all of it: this command can be interrupted at any time.
+    The signing process does the rotation, so this command can be interrupted at any time.
 
     \b
     Example: weft ca rotate /var/lib/weft/ca

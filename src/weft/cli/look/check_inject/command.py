@@ -64,8 +64,8 @@ def check_inject(
     context: str | None,
     revision: str,
 ) -> None:
-    """Show which webhook injects a pod, and why. Labels count when a pod is created: if a running pod was created
-    before they changed, the output says so.
+    """Show which webhook injects a pod, and why. Labels take effect when a pod is created. If a running pod is
+    older than a change of its labels, a message reports that.
 
     Files need neither a cluster nor a mesh: a default installation is assumed, and a namespace has the labels that the
     files give it.
