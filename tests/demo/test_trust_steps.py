@@ -18,7 +18,7 @@ PLAIN = '"- - -" 0 NR filter_chain_not_found'
 
 
 class FakeMesh:
-    """A shop that answers each caller as a test wants it, so that each judgement can be wrong."""
+    """A shop with a chosen response for each caller, so that each step of the check can be made to fail."""
 
     def __init__(self, directory, answers=None, line="", statuses=(), keys=()):
         self.directory, self.answers, self.line = directory, answers or {}, line

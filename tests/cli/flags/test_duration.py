@@ -19,7 +19,7 @@ def test_anything_else_is_refused_in_words(text):
         parse_duration(text)
 
 
-def test_a_flag_that_says_no_time_ends_the_command_and_shows_one_that_does(capsys):
+def test_an_invalid_duration_ends_the_command_with_an_example(capsys):
     assert duration_of("10m", "--wait 10s") == timedelta(minutes=10)
     with pytest.raises(click.exceptions.Exit) as ended:
         duration_of("soon", "--wait 10s")

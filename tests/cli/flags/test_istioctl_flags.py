@@ -16,12 +16,12 @@ from weft.cli.main import app
         (["analyze", "--remote-contexts", "y"], "--context NAME"),
     ],
 )
-def test_an_option_of_istioctl_that_makes_no_sense_here_is_refused_with_what_does(arguments, hint):
+def test_an_option_that_only_istioctl_has_is_an_error_with_a_hint(arguments, hint):
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert result.stderr.startswith("error: no such option: --")
     assert hint in result.stderr.splitlines()[-1]
 
 
-def test_of_what_nobody_has_nothing_is_known():
+def test_an_option_that_istioctl_does_not_have_has_no_hint():
     assert instead_of("--bogus") == instead_of("") == ""

@@ -54,7 +54,7 @@ def test_a_mesh_is_asked_for_its_own(weft, mesh):
 
 
 @pytest.mark.root
-def test_nobody_is_asked_if_so_wished(weft, mesh):
+def test_the_mesh_is_not_queried_with_remote_false(weft, mesh):
     done = weft("version", "--remote=false")
     assert "control plane" not in done.stdout and done.stdout.startswith("client version: ")
 

@@ -1,4 +1,4 @@
-"""A cluster looked over: a real API server, which makes pods without a proxy because its webhook does not answer."""
+"""An audit of a cluster: a real API server, which creates pods without a proxy because its webhook does not respond."""
 
 import itertools
 import json
@@ -118,7 +118,7 @@ def test_a_root_that_ends_soon_is_found():
 
 
 def test_a_root_that_a_cluster_has_published_is_looked_at(cluster_cli, place):
-    """As far as its control plane's namespace is: here that of the test."""
+    """The root is read from the control plane's namespace, here the namespace of the test."""
     data = {"root-cert.pem": "no certificate"}
     body = {"metadata": {"name": ROOT_CONFIG_MAP}, "data": data}
     cluster_cli.server.request("POST", f"/api/v1/namespaces/{place}/configmaps", body)
@@ -126,7 +126,7 @@ def test_a_root_that_a_cluster_has_published_is_looked_at(cluster_cli, place):
     assert done.returncode == 1 and "error: CA: the published roots are not certificates" in done.stdout
 
 
-def test_what_its_envoy_says_wins_over_what_is_written():
+def test_the_measured_memory_is_preferred_over_the_request():
     body = pod("web", container("app", limit="100M"), container("istio-proxy", request="50M"))
     template = template_of(Document(ObjectKey("Pod", "shop", "web"), "v1", body))
     found = memory_of(template, ProxyReadings(memory=30_000_000))

@@ -90,7 +90,7 @@ def test_the_injector_may_still_leave_a_pod_alone():
     assert not said({}, {ENABLED: "enabled"}, settings=InjectionSettings(auto_inject=False))[0]
 
 
-def test_a_namespace_that_is_left_alone_says_so():
+def test_an_excluded_namespace_is_the_reason():
     assert said({}, {ENABLED: "enabled"}, namespace="kube-system") == (
         False,
         "Namespace kube-system is excluded by this webhook",
