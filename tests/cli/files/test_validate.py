@@ -133,7 +133,7 @@ def test_warnings_fail_only_with_strict_and_the_help_states_that(tmp_path):
     assert run(tmp_path).exit_code == 0
     assert run(tmp_path, "--strict").exit_code == 1
     text = run("--help").stdout
-    assert "Exit codes: 0 no errors, 1 an error (with --strict, or a warning)" in text
+    assert "Exit codes: 0 no errors, 1 an error, or with --strict a warning" in text
 
 
 @pytest.mark.parametrize("name", ["-", "/dev/stdin"])
