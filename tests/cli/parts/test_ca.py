@@ -59,7 +59,7 @@ def test_shows_a_ca_to_people_and_to_programs(directory):
     assert "PRIVATE" not in run("show", directory, "-o", "json").output
 
 
-def test_gives_the_roots_in_pem_to_those_who_shall_trust_them(directory):
+def test_prints_the_roots_to_trust_in_pem(directory):
     run("init", directory)
     bundle = (directory / "bundle.pem").read_text()
     assert run("show", directory, "--pem").stdout == bundle
@@ -107,10 +107,10 @@ def test_says_what_cannot_be_shown(tmp_path):
     assert "there is no CA in this directory" in run("show", tmp_path).stderr
     assert "cannot be read" in run("show", tmp_path / "no").stderr
     (tmp_path / "file").write_text("noise")
-    assert "holds no certificates" in run("show", tmp_path / "file").stderr
+    assert "contains no certificates" in run("show", tmp_path / "file").stderr
 
 
-def test_rotates_a_ca_that_nobody_signs_with(directory):
+def test_rotates_a_ca_without_a_signing_process(directory):
     run("init", directory)
     done = run("rotate", directory, "--propagation", "10m")
     assert done.exit_code == 0
@@ -131,11 +131,11 @@ def test_says_how_a_plugged_in_ca_is_rotated(directory):
 
 
 @pytest.mark.parametrize("time", ["x", "10", "10y", "-5s", "٣s", "9" * 5000 + "s"])
-def test_says_what_a_time_is(directory, time):
+def test_an_invalid_duration_is_an_error(directory, time):
     run("init", directory)
     done = run("rotate", directory, f"--propagation={time}")
     assert done.exit_code == 2
-    assert "is not a time" in done.stderr
+    assert "is not a duration" in done.stderr
 
 
 def test_a_root_does_not_wait_for_longer_than_a_year(directory):
@@ -181,7 +181,7 @@ def test_one_command_rotates_the_root_of_a_running_control_plane(tmp_path, direc
         try:
             assert rotating.stderr.readline().startswith("announced: ")
             assert rotating.stderr.readline().startswith("fading: ")
-            rotating.send_signal(signal.SIGINT)  # the old root goes a minute later, for the sake of late clocks
+            rotating.send_signal(signal.SIGINT)  # the old root is removed a minute later, because clocks may be late
             _, said = rotating.communicate(timeout=20)
         finally:
             rotating.kill()

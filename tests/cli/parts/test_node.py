@@ -31,4 +31,4 @@ def test_a_ca_on_the_network_is_known_by_its_root(workloads, tmp_path):
 
 def test_a_life_that_is_no_time_is_refused(workloads):
     code, said = run("--workloads", str(workloads), "--ca", "unix:/x", "--certificate-ttl", "soon")
-    assert code == 2 and "`soon` is not a time" in said
+    assert code == 2 and "`soon` is not a duration" in said
